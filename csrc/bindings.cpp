@@ -1,0 +1,247 @@
+#include "bindings.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "index.h"
+
+namespace packedtri {
+namespace {
+
+using torch::headeronly::ScalarType;
+using Sizes = std::vector<int64_t>;
+
+DType dtype_of(const Tensor& t, const char* op) {
+    switch (t.scalar_type()) {
+        case ScalarType::Half: return DType::f16;
+        case ScalarType::BFloat16: return DType::bf16;
+        case ScalarType::Float: return DType::f32;
+        case ScalarType::Double: return DType::f64;
+        case ScalarType::ComplexFloat: return DType::c64;
+        case ScalarType::ComplexDouble: return DType::c128;
+        default:
+            STD_TORCH_CHECK(false, "[packedtri::", op,
+                            "] expected float16, bfloat16, float32, float64, complex64 or "
+                            "complex128 elements");
+    }
+    return DType::f32;
+}
+
+Kind kind_of(int64_t value, const char* op, const char* name) {
+    STD_TORCH_CHECK(value >= 0 && value <= 3, "[packedtri::", op, "] expected ", name,
+                    " to be 0 (lower), 1 (upper), 2 (symmetric) or 3 (dense); got ", value);
+    return static_cast<Kind>(value);
+}
+
+std::string to_string(const Sizes& sizes) {
+    std::string s = "(";
+    for (size_t d = 0; d < sizes.size(); ++d) s += (d ? ", " : "") + std::to_string(sizes[d]);
+    return s + ")";
+}
+
+Sizes sizes_of(const Tensor& t) { return {t.sizes().begin(), t.sizes().end()}; }
+Sizes strides_of(const Tensor& t) { return {t.strides().begin(), t.strides().end()}; }
+
+int64_t product_of(const Sizes& sizes) {
+    int64_t p = 1;
+    for (int64_t s : sizes) p *= s;
+    return p;
+}
+
+Tensor expand(const Tensor& t, const Sizes& sizes) {
+    std::array<StableIValue, 3> stack{
+        torch::stable::detail::from(t),
+        torch::stable::detail::from(torch::headeronly::IntHeaderOnlyArrayRef(sizes)),
+        torch::stable::detail::from(false)};
+    STABLE_TORCH_ERROR_CODE_CHECK(
+        torch_call_dispatcher("aten::expand", "", stack.data(), TORCH_ABI_VERSION));
+    return torch::stable::detail::to<Tensor>(stack[0]);
+}
+
+Sizes broadcast(const Sizes& a, const Sizes& b, const char* op) {
+    Sizes out(std::max(a.size(), b.size()));
+    for (size_t d = 0; d < out.size(); ++d) {
+        const int64_t x = d < a.size() ? a[a.size() - 1 - d] : 1;
+        const int64_t y = d < b.size() ? b[b.size() - 1 - d] : 1;
+        STD_TORCH_CHECK(x == y || x == 1 || y == 1, "[packedtri::", op, "] batch dimensions ",
+                        to_string(a), " and ", to_string(b), " do not broadcast");
+        out[out.size() - 1 - d] = x == 1 ? y : x;
+    }
+    return out;
+}
+
+// The one stride that steps through a batch in row-major order, if there is one.
+std::optional<int64_t> single_stride(const Sizes& sizes, const Sizes& strides, size_t batch_dims) {
+    int64_t stride = 0, expected = -1;
+    for (size_t d = batch_dims; d-- > 0;) {
+        if (sizes[d] == 1) continue;
+        if (expected < 0) {
+            stride = strides[d];
+        } else if (strides[d] != expected) {
+            return std::nullopt;
+        }
+        expected = strides[d] * sizes[d];
+    }
+    return stride;
+}
+
+// A tensor whose matrices the kernels can walk: batch expanded to `batch` with a single stride, and
+// the inner dimensions laid out as they need. Copies only where no view will do.
+struct Walkable {
+    Tensor tensor;
+    int64_t batch_stride;
+    int64_t row_stride = 0, col_stride = 0;
+};
+
+bool inner_contiguous(const Sizes& sizes, const Sizes& strides, size_t inner_dims) {
+    const size_t rank = sizes.size();
+    const auto unit = [&](size_t d) { return strides[d] == 1 || sizes[d] <= 1; };
+    if (inner_dims == 1) return unit(rank - 1);
+    return unit(rank - 1) || unit(rank - 2);
+}
+
+Walkable walkable(const Tensor& t, const Sizes& batch, size_t inner_dims, bool any_strides) {
+    Sizes target = batch;
+    const Sizes own = sizes_of(t);
+    target.insert(target.end(), own.end() - static_cast<int64_t>(inner_dims), own.end());
+    Tensor view = own == target ? t : expand(t, target);
+    std::optional<int64_t> stride;
+    Sizes strides = strides_of(view);
+    if (any_strides || inner_contiguous(target, strides, inner_dims))
+        stride = single_stride(target, strides, batch.size());
+    if (!stride) {
+        view = torch::stable::contiguous(view);
+        strides = strides_of(view);
+        stride = single_stride(target, strides, batch.size());
+    }
+    Walkable w{view, *stride};
+    if (inner_dims == 2) {
+        w.row_stride = strides[strides.size() - 2];
+        w.col_stride = strides[strides.size() - 1];
+    }
+    return w;
+}
+
+void check_packed(const Tensor& t, int64_t n, const char* op) {
+    STD_TORCH_CHECK(t.dim() >= 1, "[packedtri::", op,
+                    "] expected a packed tensor (..., n(n+1)/2), got a scalar");
+    STD_TORCH_CHECK(n >= 0 && n < (int64_t{1} << 31) && t.size(t.dim() - 1) == row_start(n),
+                    "[packedtri::", op, "] a triangle of order ", n, " has n(n+1)/2 = ",
+                    row_start(n), " elements; got a packed tensor ", to_string(sizes_of(t)));
+}
+
+Sizes batch_of(const Tensor& t, size_t inner_dims) {
+    Sizes s = sizes_of(t);
+    s.resize(s.size() - inner_dims);
+    return s;
+}
+
+// rows x cols of an operand as the product reads it.
+std::array<int64_t, 2> extent(const Tensor& t, Kind kind, int64_t n, const char* name) {
+    if (kind != Kind::Dense) {
+        check_packed(t, n, "mm");
+        return {n, n};
+    }
+    STD_TORCH_CHECK(t.dim() >= 2, "[packedtri::mm] expected dense operand ", name,
+                    " to have at least 2 dimensions; got ", to_string(sizes_of(t)));
+    return {t.size(t.dim() - 2), t.size(t.dim() - 1)};
+}
+
+size_t inner_dims_of(Kind kind) { return kind == Kind::Dense ? 2 : 1; }
+
+Operand operand(const Walkable& w, Kind kind, const std::array<int64_t, 2>& size) {
+    return {w.tensor.const_data_ptr(), kind, size[0], size[1], w.row_stride, w.col_stride,
+            w.batch_stride};
+}
+
+}  // namespace
+
+Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
+          int64_t c_kind, void (*run)(const Product&)) {
+    const Kind ka = kind_of(a_kind, "mm", "a_kind"), kb = kind_of(b_kind, "mm", "b_kind"),
+               kc = kind_of(c_kind, "mm", "c_kind");
+    STD_TORCH_CHECK(ka != Kind::Symmetric && kb != Kind::Symmetric,
+                    "[packedtri::mm] symmetric operands are not supported; unpack them first");
+    STD_TORCH_CHECK(kc == Kind::Lower || kc == Kind::Dense,
+                    "[packedtri::mm] expected c_kind to be 0 (lower) or 3 (dense); got ", c_kind);
+    const DType dtype = dtype_of(a, "mm");
+    STD_TORCH_CHECK(a.scalar_type() == b.scalar_type(),
+                    "[packedtri::mm] expected both operands to have the same dtype");
+    STD_TORCH_CHECK(a.device() == b.device(),
+                    "[packedtri::mm] expected both operands to be on the same device");
+    const auto size_a = extent(a, ka, n, "a"), size_b = extent(b, kb, n, "b");
+    STD_TORCH_CHECK(size_a[1] == size_b[0], "[packedtri::mm] cannot multiply ", size_a[0], " x ",
+                    size_a[1], " by ", size_b[0], " x ", size_b[1]);
+    const int64_t rows = size_a[0], cols = size_b[1];
+    STD_TORCH_CHECK(kc == Kind::Dense || (rows == cols && rows == n),
+                    "[packedtri::mm] a packed result needs a square product of order ", n, "; got ",
+                    rows, " x ", cols);
+
+    // A dense left operand times one matrix for the whole batch is a single, taller product.
+    if (ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 && batch_of(b, inner_dims_of(kb)).empty()) {
+        const Sizes tall{product_of(batch_of(a, 2)) * rows, size_a[1]};
+        Sizes shape = batch_of(a, 2);
+        shape.insert(shape.end(), {rows, cols});
+        if (product_of(shape) == 0) return torch::stable::new_empty(a, shape);
+        return torch::stable::reshape(
+            mm(torch::stable::reshape(a, tall), b, n, a_kind, b_kind, c_kind, run), shape);
+    }
+
+    const Sizes batch = broadcast(batch_of(a, inner_dims_of(ka)), batch_of(b, inner_dims_of(kb)), "mm");
+    Sizes shape = batch;
+    if (kc == Kind::Lower) {
+        shape.push_back(row_start(n));
+    } else {
+        shape.insert(shape.end(), {rows, cols});
+    }
+    Tensor c = torch::stable::new_empty(a, shape);
+    if (c.numel() == 0) return c;
+    if (size_a[1] == 0) return torch::stable::zero_(c);
+    const Walkable wa = walkable(a, batch, inner_dims_of(ka), false),
+                   wb = walkable(b, batch, inner_dims_of(kb), false);
+    const int64_t c_size = kc == Kind::Lower ? row_start(n) : rows * cols;
+    run({dtype, rows, cols, size_a[1], product_of(batch), operand(wa, ka, size_a),
+         operand(wb, kb, size_b), Result{c.mutable_data_ptr(), kc, cols, c_size}});
+    return c;
+}
+
+Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&)) {
+    const Kind k = kind_of(kind, "pack", "kind");
+    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::pack] expected kind 0, 1 or 2; got ", kind);
+    const DType dtype = dtype_of(dense, "pack");
+    const int64_t rank = dense.dim();
+    STD_TORCH_CHECK(rank >= 2 && dense.size(rank - 2) == dense.size(rank - 1),
+                    "[packedtri::pack] expected square matrices (..., n, n); got ",
+                    to_string(sizes_of(dense)));
+    const int64_t n = dense.size(rank - 1);
+    const Sizes batch = batch_of(dense, 2);
+    Sizes shape = batch;
+    shape.push_back(row_start(n));
+    Tensor packed = torch::stable::new_empty(dense, shape);
+    if (packed.numel() == 0) return packed;
+    const Walkable w = walkable(dense, batch, 2, true);
+    run({dtype, k, n, product_of(batch), packed.mutable_data_ptr(), row_start(n),
+         const_cast<void*>(w.tensor.const_data_ptr()), w.row_stride, w.col_stride, w.batch_stride});
+    return packed;
+}
+
+Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const Conversion&)) {
+    const Kind k = kind_of(kind, "unpack", "kind");
+    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::unpack] expected kind 0, 1 or 2; got ", kind);
+    const DType dtype = dtype_of(packed, "unpack");
+    check_packed(packed, n, "unpack");
+    const Sizes batch = batch_of(packed, 1);
+    Sizes shape = batch;
+    shape.insert(shape.end(), {n, n});
+    Tensor dense = torch::stable::new_empty(packed, shape);
+    if (dense.numel() == 0) return dense;
+    const Walkable w = walkable(packed, batch, 1, false);
+    run({dtype, k, n, product_of(batch), const_cast<void*>(w.tensor.const_data_ptr()),
+         w.batch_stride, dense.mutable_data_ptr(), n, 1, n * n});
+    return dense;
+}
+
+}  // namespace packedtri

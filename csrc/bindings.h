@@ -1,0 +1,22 @@
+// Shared by the CPU and the CUDA bindings: checks arguments, allocates results, and turns tensors
+// into the plain structs of problem.h. The bindings are the only files that include torch headers.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include "problem.h"
+
+namespace packedtri {
+
+using torch::stable::Tensor;
+
+// Each takes the arguments of the op of the same name and a function that runs the kernel; `run` is
+// not called when the result has no elements.
+Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
+          int64_t c_kind, void (*run)(const Product&));
+Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&));
+Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const Conversion&));
+
+}  // namespace packedtri

@@ -1,0 +1,47 @@
+// The schemas of the ops, and their CPU kernels.
+#include "bindings.h"
+#include "cpu/kernels.h"
+
+namespace packedtri {
+namespace {
+
+void run_on_torch_threads(int count, void (*body)(int, void*), void* context) {
+    torch::stable::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t w = begin; w < end; ++w) body(static_cast<int>(w), context);
+    });
+}
+
+cpu::Threads threads() {
+    return {static_cast<int>(torch::stable::get_num_threads()), run_on_torch_threads};
+}
+
+Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind) {
+    return mm(a, b, n, a_kind, b_kind, c_kind, [](const Product& p) { cpu::mm(p, threads()); });
+}
+
+Tensor pack_cpu(Tensor dense, int64_t kind) {
+    return pack(dense, kind, [](const Conversion& c) { cpu::pack(c, threads()); });
+}
+
+Tensor unpack_cpu(Tensor packed, int64_t n, int64_t kind) {
+    return unpack(packed, n, kind, [](const Conversion& c) { cpu::unpack(c, threads()); });
+}
+
+}  // namespace
+}  // namespace packedtri
+
+STABLE_TORCH_LIBRARY(packedtri, m) {
+    m.def("mm(Tensor a, Tensor b, SymInt n, int a_kind, int b_kind, int c_kind) -> Tensor");
+    m.def("pack(Tensor dense, int kind) -> Tensor");
+    m.def("unpack(Tensor packed, SymInt n, int kind) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
+    m.impl("mm", TORCH_BOX(&packedtri::mm_cpu));
+    m.impl("pack", TORCH_BOX(&packedtri::pack_cpu));
+    m.impl("unpack", TORCH_BOX(&packedtri::unpack_cpu));
+}
+
+extern "C" __attribute__((visibility("default"))) const char* packedtri_cpu_isa() {
+    return packedtri::cpu::isa();
+}

@@ -1,0 +1,24 @@
+// Entry points of the CPU kernels. They are free of torch: raw pointers, sizes, and a way to run
+// on the caller's threads.
+#pragma once
+
+#include "../problem.h"
+
+namespace packedtri::cpu {
+
+// The caller's thread pool. run calls body(worker, context) once for each worker in [0, count);
+// the calls may run at the same time, or one after another on a single thread, so they must not
+// wait for each other. Work is shared through atomic counters in the context.
+struct Threads {
+    int count;
+    void (*run)(int count, void (*body)(int worker, void* context), void* context);
+};
+
+void mm(const Product& p, const Threads& threads);
+void pack(const Conversion& c, const Threads& threads);
+void unpack(const Conversion& c, const Threads& threads);
+
+// The instruction set that the kernels run on, chosen at first use, for `packedtri info`.
+const char* isa();
+
+}  // namespace packedtri::cpu

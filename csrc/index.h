@@ -1,0 +1,38 @@
+// The index formulas of a packed triangle; the only C++ home of i(i+1)/2.
+//
+// A packed triangle of order n keeps its rows one after another: row i holds the i + 1 elements
+// (i, 0) ... (i, i). That is torch.tril_indices order, and LAPACK's column-major packed order with
+// uplo = 'U' of the transpose.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define PACKEDTRI_HD __host__ __device__
+#else
+#define PACKEDTRI_HD
+#endif
+
+namespace packedtri {
+
+// Offset of the first element of row i; also the number of elements in a triangle of order i.
+PACKEDTRI_HD constexpr int64_t row_start(int64_t i) { return i * (i + 1) / 2; }
+
+// Offset of element (i, j), i >= j.
+PACKEDTRI_HD constexpr int64_t offset(int64_t i, int64_t j) { return row_start(i) + j; }
+
+PACKEDTRI_HD constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The row i that holds linear position t, that is row_start(i) <= t < row_start(i + 1), for
+// 0 <= t < 2^61. The bits of i are found from the top, in integers: a floating-point square root
+// is wrong at rows where t passes its precision.
+PACKEDTRI_HD constexpr int64_t row_of(int64_t t) {
+    int64_t i = 0;
+    for (int bit = 30; bit >= 0; --bit) {
+        const int64_t larger = i + (int64_t{1} << bit);
+        if (row_start(larger) <= t) i = larger;
+    }
+    return i;
+}
+
+}  // namespace packedtri

@@ -1,0 +1,73 @@
+// Plain descriptions of what a kernel is asked to do. No torch, no CUDA: bindings fill these in
+// after all checks, kernels read them.
+#pragma once
+
+#include <cstdint>
+
+namespace packedtri {
+
+enum class DType : int32_t { f16, bf16, f32, f64, c64, c128 };
+
+constexpr int64_t element_size(DType t) {
+    switch (t) {
+        case DType::f16:
+        case DType::bf16: return 2;
+        case DType::f32: return 4;
+        case DType::f64:
+        case DType::c64: return 8;
+        case DType::c128: return 16;
+    }
+    return 0;
+}
+
+// How a matrix is read from memory. Lower, Upper and Symmetric read one packed triangle T: as T, as
+// its transpose, or as T with its strict half mirrored. The Python side (packedtri/layout.py) uses
+// the same numbers.
+enum class Kind : int32_t { Lower = 0, Upper = 1, Symmetric = 2, Dense = 3 };
+
+// One matrix operand of a product, rows x cols as the product sees it. Strides are in elements. For
+// Dense one of row_stride and col_stride is 1 (or its dimension is at most 1 long); packed kinds
+// ignore both. Matrix b of a batch starts at data + b * batch_stride; a broadcast operand has 0.
+struct Operand {
+    const void* data;
+    Kind kind;
+    int64_t rows, cols;
+    int64_t row_stride, col_stride;
+    int64_t batch_stride;
+};
+
+// Where the product goes: Dense, rows contiguous (row_stride >= cols), or Lower, which keeps the
+// lower triangle of the product as a packed triangle.
+struct Result {
+    void* data;
+    Kind kind;
+    int64_t row_stride;
+    int64_t batch_stride;
+};
+
+// C = A B for every matrix of the batch: C is m x n and the sum runs over 0 <= p < k.
+struct Product {
+    DType dtype;
+    int64_t m, n, k;
+    int64_t batch;
+    Operand a, b;
+    Result c;
+};
+
+// Moving a triangle of order n between dense and packed storage. The packed side is contiguous,
+// batch_stride apart; the dense side has arbitrary strides.
+//   pack:   Lower takes the lower triangle of the dense matrix, Upper the upper one (transposed into
+//           the packed order), Symmetric adds the two halves and counts the diagonal once.
+//   unpack: Lower and Upper fill the other half with zeros, Symmetric mirrors.
+// For each kind, pack is the transpose of unpack as a linear map.
+struct Conversion {
+    DType dtype;
+    Kind kind;
+    int64_t n, batch;
+    void* packed;
+    int64_t packed_batch_stride;
+    void* dense;
+    int64_t row_stride, col_stride, dense_batch_stride;
+};
+
+}  // namespace packedtri
