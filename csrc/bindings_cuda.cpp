@@ -44,6 +44,7 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
 
 // For tests and tuning, reached through ctypes: see force in cuda/config.h.
 extern "C" __attribute__((visibility("default"))) void packedtri_cuda_force(int tile, int split,
+                                                                            int split_above,
                                                                             int group) {
-    packedtri::cuda::force(tile, split, group);
+    packedtri::cuda::force(tile, split, split_above, group);
 }

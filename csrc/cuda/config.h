@@ -16,7 +16,8 @@ enum class TileSize : int32_t { Small, Large };
 
 struct Config {
     TileSize tile;
-    int split;  // Blocks that share the sum over k of one tile: 1, 2, 4 or 8.
+    int split;        // Blocks that share the sum over k of one tile: 1, 2, 4 or 8.
+    int split_above;  // Only sums of at least this many tiles are shared.
     int group;  // Side of the square groups in which tiles are visited.
 };
 
@@ -30,6 +31,6 @@ Config choose(const Product& p, const Device& device);
 
 // Makes choose return this tile, split and group wherever the product allows it, for tests and
 // tuning; -1 leaves a part of the choice free.
-void force(int tile, int split, int group);
+void force(int tile, int split, int split_above, int group);
 
 }  // namespace packedtri::cuda

@@ -33,11 +33,11 @@ struct Staging {
 
 // Stores rows [first, last) of the tile at (i0, j0), summed over `parts` staging areas in the order
 // of their ranks, so that the result does not depend on timing.
-template <class Mma, class T>
+template <class Mma, int THREADS, class T>
 __device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma::Acc* staging,
                            int parts, int i0, int j0, int first, int last) {
     using Acc = typename Mma::Acc;
-    constexpr int WARPS = Mma::THREADS / 32, PER_LANE = Mma::BN / 32;
+    constexpr int WARPS = THREADS / 32, PER_LANE = Mma::BN / 32;
     const int lane = threadIdx.x % 32;
     last = min(last, args.m - i0);
     for (int r = first + threadIdx.x / 32; r < last; r += WARPS) {

@@ -21,23 +21,36 @@ class AsyncLoader {
     static_assert(R_PASSES > 0 && K_PASSES > 0, "the tile is too small for this many threads");
 
   public:
-    static constexpr bool asynchronous = true;
-
-    __device__ AsyncLoader(const Panel<T>& panel, int r0) : panel_(panel), r0_(r0) {
+    __device__ AsyncLoader(const Panel<T>& panel, int r0, int k0) : panel_(panel), r0_(r0), k0_(k0) {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         r_ = K_MAJOR ? warp * LANES_R + lane / LANES_K : lane;
         k_ = K_MAJOR ? lane % LANES_K : warp;
-        if (K_MAJOR) {
 #pragma unroll
-            for (int p = 0; p < R_PASSES; ++p) row_[p] = panel.data + panel.row_offset(r0 + r(p)) + k_;
-        }
+        for (int p = 0; p < ROWS; ++p)
+            row_[p] = panel.data + (K_MAJOR ? panel.row_offset(r0 + r(p)) + k0 + k_
+                                            : panel.row_offset(k0 + k(p)) + r0 + r_);
+        stride_ = panel.row_offset(k0 + k_ + BK) - panel.row_offset(k0 + k_);
+        bend_ = panel.packed ? BK : 0;
     }
 
-    // Starts copying steps [k0, k0 + BK) into `tile`; places past the stored elements become zero.
-    __device__ void begin(T* tile, int k0) {
-        const bool full = K_MAJOR ? panel_.full(r0_, k0, R, BK) : panel_.full(k0, r0_, BK, R);
-        if (full) copy<false>(tile, k0);
-        else copy<true>(tile, k0);
+    // The k0 for which steps [k0, k0 + BK) hold stored elements only.
+    __device__ KRange full_range() const {
+        if (K_MAJOR) return {0, r0_ + R <= panel_.rows ? panel_.length(r0_) - BK + 1 : 0};
+        if (r0_ + R > panel_.cols) return {0, 0};
+        return {panel_.packed ? r0_ + R - 1 : 0, panel_.rows - BK + 1};
+    }
+
+    // Starts copying the next BK steps into `tile`; places past the stored elements become zero.
+    __device__ void begin(T* tile) {
+        copy<true>(tile, 0, 1);
+        advance();
+    }
+
+    // Starts part `part` of `parts` of the same, for a step in full_range. Parts spread over the
+    // multiplications keep the queue to shared memory free for their reads.
+    __device__ void begin_part(T* tile, int part, int parts) {
+        copy<false>(tile, part, parts);
+        if (part == parts - 1) advance();
     }
 
     // Whether steps [k0, k0 + BK) hold structural zeros.
@@ -60,34 +73,43 @@ class AsyncLoader {
     __device__ int r(int pass) const { return r_ + pass * (K_MAJOR ? WARPS * LANES_R : 32); }
     __device__ int k(int pass) const { return k_ + pass * (K_MAJOR ? LANES_K : WARPS); }
 
+    // To the rows of the next step. In a packed triangle each row is one longer than the last, so
+    // the distance grows by the same amount every time.
+    __device__ void advance() {
+        k0_ += BK;
+#pragma unroll
+        for (int p = 0; p < ROWS; ++p) row_[p] += K_MAJOR ? BK : stride_ + bend_ * (p * WARPS);
+        if (!K_MAJOR) stride_ += bend_ * BK;
+    }
+
     template <bool MASKED>
-    __device__ void copy(T* tile, int k0) {
+    __device__ void copy(T* tile, int part, int parts) {
+        constexpr int PASSES = K_PASSES * R_PASSES;
         const uint32_t to = ptx::shared_address(tile + Layout::at(r_, k_));
 #pragma unroll
-        for (int kp = 0; kp < K_PASSES; ++kp) {
-            const T* row = nullptr;
-            if (!K_MAJOR) row = panel_.data + panel_.row_offset(k0 + k(kp)) + r0_ + r_;
-#pragma unroll
-            for (int rp = 0; rp < R_PASSES; ++rp) {
-                const T* from = K_MAJOR ? row_[rp] + k0 + (k(kp) - k_) : row + (r(rp) - r_);
-                const uint32_t there =
-                    to + Layout::at(r(rp) - r_, k(kp) - k_) * static_cast<int>(sizeof(T));
-                if (MASKED) {
-                    const int memory_row = K_MAJOR ? r0_ + r(rp) : k0 + k(kp);
-                    const int memory_col = K_MAJOR ? k0 + k(kp) : r0_ + r(rp);
-                    const bool valid =
-                        memory_row < panel_.rows && memory_col < panel_.length(memory_row);
-                    ptx::cp_async<sizeof(T)>(there, valid ? from : panel_.data, valid);
-                } else {
-                    ptx::cp_async<sizeof(T)>(there, from);
-                }
+        for (int pass = 0; pass < PASSES; ++pass) {
+            if (pass < PASSES * part / parts || pass >= PASSES * (part + 1) / parts) continue;
+            const int kp = pass / R_PASSES, rp = pass % R_PASSES;
+            const T* from = K_MAJOR ? row_[rp] + (k(kp) - k_) : row_[kp] + (r(rp) - r_);
+            const uint32_t there =
+                to + Layout::at(r(rp) - r_, k(kp) - k_) * static_cast<int>(sizeof(T));
+            if (MASKED) {
+                const int memory_row = K_MAJOR ? r0_ + r(rp) : k0_ + k(kp);
+                const int memory_col = K_MAJOR ? k0_ + k(kp) : r0_ + r(rp);
+                const bool valid =
+                    memory_row < panel_.rows && memory_col < panel_.length(memory_row);
+                ptx::cp_async<sizeof(T)>(there, valid ? from : panel_.data, valid);
+            } else {
+                ptx::cp_async<sizeof(T)>(there, from);
             }
         }
     }
 
     Panel<T> panel_;
-    int r0_, r_, k_;
-    const T* row_[K_MAJOR ? R_PASSES : 1];
+    int r0_, k0_, r_, k_;
+    static constexpr int ROWS = K_MAJOR ? R_PASSES : K_PASSES;
+    const T* row_[ROWS];   // This lane's first element of each memory row that it copies from.
+    int64_t stride_, bend_;  // When rows run along r: to the row BK further, and how that grows.
 };
 
 }  // namespace packedtri::cuda

@@ -13,6 +13,7 @@ struct Mma16Bit {
     static constexpr int BM = BM_, BN = BN_, BK = BK_;
     static constexpr int THREADS = 32 * (BM / WM_) * (BN / WN_);
     static constexpr int WM = WM_, WN = WN_;
+    using Grid = WarpGrid<BM / WM_, BN / WN_>;
     static constexpr int MT = WM / 16, NT = WN / 8;
     static constexpr int ACCS = MT * NT * 4;
     static constexpr int RUN = 2;  // Runs of accumulators that are neighbours in a row.
@@ -30,8 +31,8 @@ struct Mma16Bit {
         row0 = warp_row() + lane / 4;
         col0 = warp_col() + lane % 4 * 2;
     }
-    __device__ int warp_row() const { return threadIdx.x / 32 / (BN / WN) * WM; }
-    __device__ int warp_col() const { return threadIdx.x / 32 % (BN / WN) * WN; }
+    __device__ int warp_row() const { return Grid::row(threadIdx.x / 32) * WM; }
+    __device__ int warp_col() const { return Grid::col(threadIdx.x / 32) * WN; }
 
     __device__ static int row_of_acc(int e) { return e / 4 / NT * 16 + e % 4 / 2 * 8; }
     __device__ static int col_of_acc(int e) { return e / 4 % NT * 8 + e % 2; }

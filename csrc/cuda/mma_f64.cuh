@@ -6,7 +6,7 @@
 
 namespace packedtri::cuda {
 
-// A BM x BN tile by warps of WM x WN each, in 16 x 8 x 8 products.
+// A BM x BN tile by warps of WM x WN each, in 16 x 8 x 16 products.
 template <int BM_, int BN_, int BK_, int WM_, int WN_>
 struct MmaF64 {
     using T = double;
@@ -14,6 +14,7 @@ struct MmaF64 {
     static constexpr int BM = BM_, BN = BN_, BK = BK_;
     static constexpr int THREADS = 32 * (BM / WM_) * (BN / WN_);
     static constexpr int WM = WM_, WN = WN_;
+    using Grid = WarpGrid<BM / WM_, BN / WN_>;
     static constexpr int MT = WM / 16, NT = WN / 8;
     static constexpr int ACCS = MT * NT * 4;
     static constexpr int RUN = 2;  // Runs of accumulators that are neighbours in a row.
@@ -32,30 +33,35 @@ struct MmaF64 {
         row0 = warp_row() + lane / 4;
         col0 = warp_col() + lane % 4 * 2;
     }
-    __device__ int warp_row() const { return threadIdx.x / 32 / (BN / WN) * WM; }
-    __device__ int warp_col() const { return threadIdx.x / 32 % (BN / WN) * WN; }
+    __device__ int warp_row() const { return Grid::row(threadIdx.x / 32) * WM; }
+    __device__ int warp_col() const { return Grid::col(threadIdx.x / 32) * WN; }
 
     __device__ static int row_of_acc(int e) { return e / 4 / NT * 16 + e % 4 / 2 * 8; }
     __device__ static int col_of_acc(int e) { return e / 4 % NT * 8 + e % 2; }
 
-    template <class LayoutA, class LayoutB>
-    __device__ void step(const double* a_tile, const double* b_tile) {
+    // Multiplies one pair of tiles, and calls between(x) for x in [0, PARTS) on the way.
+    static constexpr int PARTS = BK / 16 * NT;
+    template <class LayoutA, class LayoutB, class Between>
+    __device__ void step(const double* a_tile, const double* b_tile, Between between) {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
         const double* pa = a_tile + LayoutA::at(warp_row() + g, t);
         const double* pb = b_tile + LayoutB::at(warp_col() + g, t);
 #pragma unroll
-        for (int k = 0; k < BK; k += 8) {
-            double a[MT][4];
+        for (int k = 0; k < BK; k += 16) {
+            double a[MT][8];
 #pragma unroll
             for (int m = 0; m < MT; ++m)
 #pragma unroll
-                for (int x = 0; x < 4; ++x)
+                for (int x = 0; x < 8; ++x)
                     a[m][x] = pa[LayoutA::at(m * 16 + x % 2 * 8, k + x / 2 * 4)];
 #pragma unroll
             for (int n = 0; n < NT; ++n) {
-                const double b[2] = {pb[LayoutB::at(n * 8, k)], pb[LayoutB::at(n * 8, k + 4)]};
+                double b[4];
 #pragma unroll
-                for (int m = 0; m < MT; ++m) ptx::mma_1688(acc + (m * NT + n) * 4, a[m], b);
+                for (int x = 0; x < 4; ++x) b[x] = pb[LayoutB::at(n * 8, k + x * 4)];
+#pragma unroll
+                for (int m = 0; m < MT; ++m) ptx::mma_16816(acc + (m * NT + n) * 4, a[m], b);
+                between(k / 16 * NT + n);
             }
         }
     }

@@ -14,6 +14,7 @@ struct MmaSimt {
     static constexpr int BM = BM_, BN = BN_, BK = BK_;
     static constexpr int V = 16 / sizeof(T);
     static constexpr int WM = 4 * TM, WN = 8 * TN;
+    using Grid = WarpGrid<BM / WM, BN / WN>;
     static constexpr int THREADS = 32 * (BM / WM) * (BN / WN);
     static constexpr int ACCS = TM * TN;
     static constexpr int RUN = V;  // Runs of accumulators that are neighbours in a row.
@@ -28,18 +29,20 @@ struct MmaSimt {
     int row0, col0;  // This lane's first element in the tile.
 
     __device__ MmaSimt() {
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        row0 = warp / (BN / WN) * WM + lane / 8 * V;
-        col0 = warp % (BN / WN) * WN + lane % 8 * V;
+        const int lane = threadIdx.x % 32;
+        row0 = warp_row() + lane / 8 * V;
+        col0 = warp_col() + lane % 8 * V;
     }
-    __device__ int warp_row() const { return threadIdx.x / 32 / (BN / WN) * WM; }
-    __device__ int warp_col() const { return threadIdx.x / 32 % (BN / WN) * WN; }
+    __device__ int warp_row() const { return Grid::row(threadIdx.x / 32) * WM; }
+    __device__ int warp_col() const { return Grid::col(threadIdx.x / 32) * WN; }
 
     __device__ static int row_of_acc(int e) { return e / TN / V * 4 * V + e / TN % V; }
     __device__ static int col_of_acc(int e) { return e % TN / V * 8 * V + e % TN % V; }
 
-    template <class LayoutA, class LayoutB>
-    __device__ void step(const T* a_tile, const T* b_tile) {
+    // Multiplies one pair of tiles, and calls between(x) for x in [0, PARTS) on the way.
+    static constexpr int PARTS = BK;
+    template <class LayoutA, class LayoutB, class Between>
+    __device__ void step(const T* a_tile, const T* b_tile, Between between) {
         struct alignas(16) Group {
             T x[V];
         };
@@ -52,9 +55,13 @@ struct MmaSimt {
 #pragma unroll
             for (int g = 0; g < TN / V; ++g)
                 b[g] = *reinterpret_cast<const Group*>(b_tile + LayoutB::at(col0 + g * 8 * V, k));
+            // Back and forth through the rows, so that neighbours share an operand register.
 #pragma unroll
-            for (int e = 0; e < ACCS; ++e)
-                fma_into(acc[e], a[e / TN / V].x[e / TN % V], b[e % TN / V].x[e % TN % V]);
+            for (int x = 0; x < ACCS; ++x) {
+                const int m = x / TN, n = m % 2 ? TN - 1 - x % TN : x % TN;
+                fma_into(acc[m * TN + n], a[m / V].x[m % V], b[n / V].x[n % V]);
+            }
+            between(k);
         }
     }
 };

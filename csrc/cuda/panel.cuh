@@ -40,7 +40,10 @@ struct ProductArgs {
     Kind a_kind, b_kind;
     int m, n, k;
     int batch;
-    int split;  // How many blocks share the sum over k of one tile; they form a cluster.
+    // Blocks come in clusters of `split`. For the first shared_items tiles a whole cluster shares
+    // the sum over k; for the others each block has a tile of its own.
+    int split;
+    int64_t shared_items;
     Schedule schedule;
 };
 

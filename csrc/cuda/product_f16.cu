@@ -3,12 +3,18 @@
 #include "products.h"
 
 namespace packedtri::cuda {
+namespace {
+
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+using Large = MainLoopStaged<__half, Mma16Bit<__half, 128, 128, 64, 64, 32>, 4, 256, A_K_MAJOR, B_K_MAJOR>;
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+using Small = MainLoopStaged<__half, Mma16Bit<__half, 64, 64, 64, 32, 32>, 4, 128, A_K_MAJOR, B_K_MAJOR>;
+
+}  // namespace
 
 void product_f16(const Product& p, const Config& config, cudaStream_t stream) {
-    using Large = Mma16Bit<__half, 128, 128, 32, 64, 32>;
-    using Small = Mma16Bit<__half, 64, 64, 64, 32, 32>;
-    if (config.tile == TileSize::Large) launch_tile<__half, Large, 2, 1>(p, config, stream);
-    else launch_tile<__half, Small, 2, 3>(p, config, stream);
+    if (config.tile == TileSize::Large) launch_product<Large, 1>(p, config, stream);
+    else launch_product<Small, 2>(p, config, stream);
 }
 
 }  // namespace packedtri::cuda

@@ -3,12 +3,18 @@
 #include "products.h"
 
 namespace packedtri::cuda {
+namespace {
+
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+using Large = MainLoopAsync<float, MmaSimt<float, 128, 128, 32, 8, 8>, 2, A_K_MAJOR, B_K_MAJOR>;
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+using Small = MainLoopAsync<float, MmaSimt<float, 64, 64, 16, 8, 4>, 4, A_K_MAJOR, B_K_MAJOR>;
+
+}  // namespace
 
 void product_f32(const Product& p, const Config& config, cudaStream_t stream) {
-    using Large = MmaSimt<float, 128, 128, 16, 8, 8>;
-    using Small = MmaSimt<float, 64, 64, 16, 8, 4>;
-    if (config.tile == TileSize::Large) launch_tile<float, Large, 4, 2>(p, config, stream);
-    else launch_tile<float, Small, 4, 4>(p, config, stream);
+    if (config.tile == TileSize::Large) launch_product<Large, 2>(p, config, stream);
+    else launch_product<Small, 4>(p, config, stream);
 }
 
 }  // namespace packedtri::cuda

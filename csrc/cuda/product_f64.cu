@@ -3,12 +3,18 @@
 #include "products.h"
 
 namespace packedtri::cuda {
+namespace {
+
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+using Large = MainLoopAsync<double, MmaF64<128, 128, 32, 32, 64>, 3, A_K_MAJOR, B_K_MAJOR>;
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+using Small = MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, 3, A_K_MAJOR, B_K_MAJOR>;
+
+}  // namespace
 
 void product_f64(const Product& p, const Config& config, cudaStream_t stream) {
-    using Large = MmaF64<128, 128, 16, 32, 64>;
-    using Small = MmaF64<64, 64, 16, 32, 32>;
-    if (config.tile == TileSize::Large) launch_tile<double, Large, 4, 1>(p, config, stream);
-    else launch_tile<double, Small, 4, 2>(p, config, stream);
+    if (config.tile == TileSize::Large) launch_product<Large, 1>(p, config, stream);
+    else launch_product<Small, 2>(p, config, stream);
 }
 
 }  // namespace packedtri::cuda

@@ -1,6 +1,7 @@
 // From a Product to a launch of product_kernel.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 
 #include "launch.h"
@@ -28,19 +29,21 @@ OrientedPanel<T> orient(const Operand& x, bool is_a) {
     return {panel, by_rows == is_a};
 }
 
-template <class Traits>
-void launch(const ProductArgs<typename Traits::T>& args, cudaStream_t stream) {
-    const auto kernel = product_kernel<Traits>;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               Traits::SHARED_BYTES),
+template <class MainLoop, int BLOCKS_PER_SM>
+void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) {
+    constexpr int shared = shared_bytes<MainLoop>();
+    const auto kernel = product_kernel<MainLoop, BLOCKS_PER_SM>;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
           "cannot reserve shared memory");
-    const int64_t blocks = args.schedule.size() * args.batch * args.split;
+    const int64_t items = args.schedule.size() * args.batch,
+                  blocks = (args.shared_items +
+                            ceil_div(items - args.shared_items, args.split)) * args.split;
     if (blocks > std::numeric_limits<int32_t>::max())
         throw std::runtime_error("[packedtri] the batch is too large for one launch");
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(blocks));
-    config.blockDim = dim3(Traits::Mma::THREADS);
-    config.dynamicSmemBytes = Traits::SHARED_BYTES;
+    config.blockDim = dim3(MainLoop::THREADS);
+    config.dynamicSmemBytes = shared;
     config.stream = stream;
     cudaLaunchAttribute cluster{};
     cluster.id = cudaLaunchAttributeClusterDimension;
@@ -51,23 +54,28 @@ void launch(const ProductArgs<typename Traits::T>& args, cudaStream_t stream) {
     check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");
 }
 
-template <class T, class Mma, int STAGES, int BLOCKS_PER_SM>
-void launch_tile(const Product& p, const Config& config, cudaStream_t stream) {
+// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN.
+template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM>
+void launch_product(const Product& p, const Config& config, cudaStream_t stream) {
+    using T = typename MainLoop<true, true>::T;
+    using Mma = typename MainLoop<true, true>::Mma;
     const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
     const Schedule schedule{static_cast<int>(ceil_div(m, Mma::BM)),
                             static_cast<int>(ceil_div(n, Mma::BN)), config.group,
                             p.c.kind == Kind::Lower, longest_first(p.a.kind, p.b.kind)};
+    const int64_t shared =
+        config.split == 1 ? 0 : schedule.count_long(static_cast<int>(ceil_div(p.k, Mma::BM)),
+                                                    config.split_above);
     const ProductArgs<T> args{a.panel, b.panel, p.a.batch_stride, p.b.batch_stride,
                               static_cast<T*>(p.c.data), p.c.row_stride, p.c.batch_stride,
                               p.c.kind == Kind::Lower, p.a.kind, p.b.kind, m, n,
                               static_cast<int>(p.k), static_cast<int>(p.batch), config.split,
-                              schedule};
-    const auto with = [&](auto a_k_major, auto b_k_major) {
-        launch<ProductTraits<T, Mma, STAGES, BLOCKS_PER_SM, a_k_major, b_k_major>>(args, stream);
-    };
-    if (a.k_major) b.k_major ? with(std::true_type{}, std::true_type{}) : with(std::true_type{}, std::false_type{});
-    else b.k_major ? with(std::false_type{}, std::true_type{}) : with(std::false_type{}, std::false_type{});
+                              std::min(shared, schedule.size()) * p.batch, schedule};
+    if (a.k_major && b.k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM>(args, stream);
+    else if (a.k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM>(args, stream);
+    else if (b.k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM>(args, stream);
+    else launch<MainLoop<false, false>, BLOCKS_PER_SM>(args, stream);
 }
 
 }  // namespace packedtri::cuda

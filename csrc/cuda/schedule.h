@@ -41,6 +41,17 @@ struct Schedule {
         return {i, j, i < tiles_m && j < tiles_n && (!lower || j <= i)};
     }
 
+    // How many of the first indices have sums of at least `length` tiles, when the longest sum has
+    // max_length of them.
+    PACKEDTRI_HD constexpr int64_t count_long(int max_length, int length) const {
+        const int rows = (max_length - length + group) / group;
+        if (rows <= 0) return 0;
+        const int64_t per_group = int64_t{group} * group;
+        if (lower) return per_group * row_start(rows < groups(tiles_m) ? rows : groups(tiles_m));
+        const bool by_rows = longest != Longest::LowColumns && longest != Longest::HighColumns;
+        return per_group * rows * groups(by_rows ? tiles_n : tiles_m);
+    }
+
   private:
     PACKEDTRI_HD constexpr Tile lower_group(int64_t index) const {
         const int last = groups(tiles_m) - 1;

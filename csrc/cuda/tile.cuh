@@ -16,4 +16,13 @@ struct TileLayout {
     __device__ static constexpr int at(int r, int k) { return r * r_stride + k * k_stride; }
 };
 
+// Where the warps of a block stand in its tile, M by N of them. Warp w runs on quarter w % 4 of the
+// multiprocessor. Near a diagonal whole rows or columns of warps have nothing to do, so each
+// quarter gets warps of different rows and columns.
+template <int M, int N>
+struct WarpGrid {
+    __device__ static int col(int warp) { return warp / M; }
+    __device__ static int row(int warp) { return (warp + warp / M * (M / 2)) % M; }
+};
+
 }  // namespace packedtri::cuda
