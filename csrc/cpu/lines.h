@@ -1,0 +1,99 @@
+// A matrix operand as the kernels read it: lines of contiguous elements.
+//
+// The lines of a packed triangle are its rows: line l holds positions 0 ... l, and every later
+// position is a structural zero. Lower reads lines as rows of the operand, Upper as columns. A
+// dense operand has lines of full length along its unit stride. So one description, and a choice
+// of orientation, covers every operand.
+#pragma once
+
+#include <algorithm>
+
+#include "../index.h"
+#include "elements.h"
+#include "transpose.h"
+#include "vectors.h"
+
+namespace packedtri::cpu::PACKEDTRI_ISA {
+
+template <class E>
+struct Lines {
+    const E* data;
+    int64_t stride;
+    bool triangular;
+    bool are_rows;
+
+    const E* line(int64_t l) const { return data + (triangular ? row_start(l) : l * stride); }
+
+    // How many of the positions [p0, p1) of line l are stored; the rest are structural zeros.
+    int64_t stored(int64_t l, int64_t p0, int64_t p1) const {
+        return triangular ? std::clamp<int64_t>(l + 1 - p0, 0, p1 - p0) : p1 - p0;
+    }
+};
+
+template <class E>
+inline Lines<E> lines_of(const Operand& x, int64_t batch) {
+    const E* data = static_cast<const E*>(x.data) + batch * x.batch_stride;
+    if (x.kind == Kind::Lower) return {data, 0, true, true};
+    if (x.kind == Kind::Upper) return {data, 0, true, false};
+    if (x.col_stride == 1 || x.cols <= 1) return {data, x.row_stride, false, true};
+    return {data, x.col_stride, false, false};
+}
+
+// A rectangle of lines [l0, l1) and positions [p0, p1).
+struct Rectangle {
+    int64_t l0, l1, p0, p1;
+};
+
+// dst[p] = src[p] for p < stored, else zero, for one vector of dst.
+template <class E>
+inline void copy_vector(const E* src, int64_t stored, Compute<E>* dst) {
+    using R = Real<E>;
+    if constexpr (sizeof(E) < sizeof(R)) {
+        constexpr int lanes = Vector<R>::lanes;
+        E first[lanes];
+        copy_first(src, stored, first);
+        for (int l = 0; l < lanes; ++l) dst[l] = to_compute(first[l]);
+    } else {
+        const auto v = load_first(reinterpret_cast<const R*>(src), stored * Element<E>::reals);
+        std::memcpy(dst, &v, sizeof v);
+    }
+}
+
+// dst[(l - l0) * ld + (p - p0)] = element p of line l, zero where nothing is stored. Lines of dst
+// are written in whole vectors, with zeros past p1; `width`, where it is not zero, promises that
+// p1 - p0 <= width, so that the loop over vectors can be unrolled and always covers the width.
+template <int width = 0, class E>
+inline void copy_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
+    constexpr int lanes = vector_bytes / static_cast<int>(sizeof(Compute<E>));
+    const int64_t count = width > 0 ? width : r.p1 - r.p0;
+    for (int64_t l = r.l0; l < r.l1; ++l, dst += ld) {
+        const E* src = x.line(l) + r.p0;
+        const int64_t stored = x.stored(l, r.p0, r.p1);
+        for (int64_t p = 0; p < count; p += lanes) copy_vector(src + p, stored - p, dst + p);
+    }
+}
+
+// dst[(p - p0) * ld + (l - l0)] = element p of line l; zeros as above. Goes through blocks of
+// `order` lines and positions; ld is a multiple of the order.
+template <class E>
+inline void transpose_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
+    constexpr int order = block_order<Compute<E>>;
+    alignas(64) Compute<E> block[order * order];
+    alignas(64) Compute<E> last[order * order];
+    for (int64_t l = r.l0; l < r.l0 + ld; l += order, dst += order)
+        for (int64_t p = r.p0; p < r.p1; p += order) {
+            const int64_t l1 = std::min(l + order, r.l1), p1 = std::min(p + order, r.p1);
+            copy_lines<order>(x, {l, l1, p, p1}, block, order);
+            for (int64_t rest = std::max(l1, l); rest < l + order; ++rest)
+                std::fill_n(block + (rest - l) * order, order, Compute<E>{});
+            if (p1 - p == order) {
+                transpose_block(block, order, dst + (p - r.p0) * ld, ld);
+                continue;
+            }
+            transpose_block(block, order, last, order);
+            for (int64_t q = p; q < p1; ++q)
+                std::copy_n(last + (q - p) * order, order, dst + (q - r.p0) * ld);
+        }
+}
+
+}  // namespace packedtri::cpu::PACKEDTRI_ISA
