@@ -52,11 +52,10 @@ def cell(x: float, y: float, element: Element) -> str:
 
 def matrix(x: float, title: str, read: Callable[[int, int], Element]) -> list[str]:
     """A matrix whose elements show the place in memory that they are read from."""
-    parts = [text(x + ORDER * CELL / 2, TOP - 12, title, 14)]
-    for i in range(ORDER):
-        for j in range(ORDER):
-            parts.append(cell(x + j * CELL, TOP + i * CELL, read(i, j)))
-    return parts
+    cells = [
+        cell(x + j * CELL, TOP + i * CELL, read(i, j)) for i in range(ORDER) for j in range(ORDER)
+    ]
+    return [text(x + ORDER * CELL / 2, TOP - 12, title, 14), *cells]
 
 
 def memory(x: float, y: float) -> list[str]:
