@@ -105,7 +105,7 @@ def test_demo_errors_are_small() -> None:
     rows = list(demo.run(factor))
     assert len(rows) == len(demo.jobs(factor))
     assert max(row["error"] for row in rows) < 1e-14
-    assert all(row["megabytes"] < row["dense_megabytes"] for row in rows)
+    assert all(row["mebibytes"] < row["dense_mebibytes"] for row in rows)
 
 
 def test_digits_kernel_is_a_covariance() -> None:

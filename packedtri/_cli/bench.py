@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,6 +20,7 @@ from packedtri._cli.timing import measuring_stream, sets_needed, time_works
 from packedtri._cli.work import Work
 
 Row = dict[str, Any]
+Triangle = TypeVar("Triangle", bound=PackedTensor)
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Problem:
     dtype: torch.dtype
     device: torch.device
 
-    def triangle(self, kind: type[PackedTensor]) -> PackedTensor:
+    def triangle(self, kind: type[Triangle]) -> Triangle:
         """A random matrix of a packed type, scaled so that products keep its size."""
         return kind(self.random(self.n * (self.n + 1) // 2))
 
@@ -61,7 +62,8 @@ def _triangle_product(kind: type[PackedTensor]) -> Callable[[Problem], Work]:
 
 
 def _backward(p: Problem) -> Work:
-    return work.backward(*(p.triangle(LowerTriangular) for _ in range(3)))
+    a, b, cotangent = (p.triangle(LowerTriangular) for _ in range(3))
+    return work.backward(a, b, cotangent)
 
 
 def _pack(p: Problem) -> Work:
