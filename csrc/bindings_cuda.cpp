@@ -3,6 +3,7 @@
 #include <torch/csrc/stable/accelerator.h>
 
 #include "bindings.h"
+#include "cuda/config.h"
 #include "cuda/kernels.h"
 
 namespace packedtri {
@@ -39,4 +40,10 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("mm", TORCH_BOX(&packedtri::mm_cuda));
     m.impl("pack", TORCH_BOX(&packedtri::pack_cuda));
     m.impl("unpack", TORCH_BOX(&packedtri::unpack_cuda));
+}
+
+// For tests and tuning, reached through ctypes: see force in cuda/config.h.
+extern "C" __attribute__((visibility("default"))) void packedtri_cuda_force(int tile, int split,
+                                                                            int group) {
+    packedtri::cuda::force(tile, split, group);
 }

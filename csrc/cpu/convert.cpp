@@ -1,63 +1,36 @@
-#include <complex>
-
+// Between dense and packed storage: sharing rows of the triangle among threads.
 #include "../index.h"
+#include "isa.h"
 #include "kernels.h"
+#include "tasks.h"
 
 namespace packedtri::cpu {
 namespace {
 
-template <class T>
-void pack_as(const Conversion& c) {
-    for (int64_t b = 0; b < c.batch; ++b) {
-        T* packed = static_cast<T*>(c.packed) + b * c.packed_batch_stride;
-        const T* dense = static_cast<const T*>(c.dense) + b * c.dense_batch_stride;
-        for (int64_t i = 0; i < c.n; ++i)
-            for (int64_t j = 0; j <= i; ++j) {
-                const T low = dense[i * c.row_stride + j * c.col_stride];
-                const T up = dense[j * c.row_stride + i * c.col_stride];
-                T v = c.kind == Kind::Upper ? up : low;
-                if (c.kind == Kind::Symmetric && i != j) v = low + up;
-                packed[offset(i, j)] = v;
-            }
-    }
-}
+// About as many elements as a few microseconds move.
+constexpr int64_t task_elements = 1 << 15;
 
-template <class T>
-void unpack_as(const Conversion& c) {
-    for (int64_t b = 0; b < c.batch; ++b) {
-        const T* packed = static_cast<const T*>(c.packed) + b * c.packed_batch_stride;
-        T* dense = static_cast<T*>(c.dense) + b * c.dense_batch_stride;
-        for (int64_t i = 0; i < c.n; ++i)
-            for (int64_t j = 0; j <= i; ++j) {
-                const T v = packed[offset(i, j)];
-                T& low = dense[i * c.row_stride + j * c.col_stride];
-                T& up = dense[j * c.row_stride + i * c.col_stride];
-                low = c.kind == Kind::Upper ? T{} : v;
-                up = c.kind == Kind::Lower ? T{} : v;
-                if (i == j) low = v;
-            }
-    }
-}
+using Rows = void (*)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 
-template <class F>
-void for_type(DType t, F f) {
-    switch (t) {
-        case DType::f32: return f(float{});
-        case DType::f64: return f(double{});
-        case DType::c64: return f(std::complex<float>{});
-        case DType::c128: return f(std::complex<double>{});
-        default: return;
-    }
+// Large triangles are cut into strips of rows with equal shares, small ones are grouped.
+void convert(const Conversion& c, const Threads& threads, Rows rows) {
+    const int64_t area = row_start(c.n);
+    const int64_t strips = ceil_div(area, task_elements);
+    const int64_t group = std::max<int64_t>(1, task_elements / area);
+    const auto boundary = [&](int64_t s) {
+        return s == strips ? c.n : row_of(area * s / strips) / 32 * 32;
+    };
+    for_each_task(threads, ceil_div(c.batch, group) * strips, [&](int64_t t) {
+        const int64_t begin = boundary(t % strips), end = boundary(t % strips + 1);
+        const int64_t first = t / strips * group, last = std::min(first + group, c.batch);
+        for (int64_t b = first; b < last; ++b) rows(c, b, begin, end);
+    });
 }
 
 }  // namespace
 
-void pack(const Conversion& c, const Threads&) {
-    for_type(c.dtype, [&](auto t) { pack_as<decltype(t)>(c); });
-}
+void pack(const Conversion& c, const Threads& threads) { convert(c, threads, kernels().pack); }
 
-void unpack(const Conversion& c, const Threads&) {
-    for_type(c.dtype, [&](auto t) { unpack_as<decltype(t)>(c); });
-}
+void unpack(const Conversion& c, const Threads& threads) { convert(c, threads, kernels().unpack); }
 
 }  // namespace packedtri::cpu

@@ -1,0 +1,41 @@
+// The kernels that are compiled once for each instruction set, behind one table.
+#pragma once
+
+#include "../problem.h"
+
+namespace packedtri::cpu {
+
+// A block of the result: rows [i0, i1), columns [j0, j1).
+struct Tile {
+    int64_t i0, i1, j0, j1;
+};
+
+// A triangular matrix times a vector, y = T x or y = T' x, with T packed lower of order n.
+struct MatrixVector {
+    DType dtype;
+    bool transposed;
+    int64_t n;
+    const void* triangle;
+    const void* x;
+    int64_t x_stride;
+    void* y;
+    int64_t y_stride;
+};
+
+// Single-threaded pieces of the operations; what calls them shares them among threads.
+struct Kernels {
+    const char* name;
+    // One tile of one matrix product of the batch.
+    void (*mm_tile)(const Product& p, int64_t batch, const Tile& tile);
+    // Elements [begin, end) of y.
+    void (*mv)(const MatrixVector& p, int64_t begin, int64_t end);
+    // Rows [begin, end) of one packed triangle of the batch, and what mirrors them.
+    void (*pack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
+    void (*unpack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
+};
+
+// The fastest kernels that this machine runs, or the ones that PACKEDTRI_CPU_ISA names. The choice
+// is made at the first call; std::runtime_error if the name is unknown or the machine too old.
+const Kernels& kernels();
+
+}  // namespace packedtri::cpu

@@ -1,0 +1,77 @@
+// A matrix operand as the kernels read it: lines of contiguous elements.
+//
+// The lines of a packed triangle are its rows: line l holds positions 0 ... l, and every later
+// position is a structural zero. Lower reads lines as rows of the operand, Upper as columns. A
+// dense operand has lines of full length along its unit stride. So one description, and a choice
+// of orientation, covers every operand.
+#pragma once
+
+#include <algorithm>
+
+#include "../index.h"
+#include "elements.h"
+
+namespace packedtri::cpu::PACKEDTRI_ISA {
+
+template <class E>
+struct Lines {
+    const E* data;
+    int64_t stride;
+    bool triangular;
+    bool are_rows;
+
+    const E* line(int64_t l) const { return data + (triangular ? row_start(l) : l * stride); }
+
+    // How many of the positions [p0, p1) of line l are stored; the rest are structural zeros.
+    int64_t stored(int64_t l, int64_t p0, int64_t p1) const {
+        return triangular ? std::clamp<int64_t>(l + 1 - p0, 0, p1 - p0) : p1 - p0;
+    }
+};
+
+template <class E>
+inline Lines<E> lines_of(const Operand& x, int64_t batch) {
+    const E* data = static_cast<const E*>(x.data) + batch * x.batch_stride;
+    if (x.kind == Kind::Lower) return {data, 0, true, true};
+    if (x.kind == Kind::Upper) return {data, 0, true, false};
+    if (x.col_stride == 1 || x.cols <= 1) return {data, x.row_stride, false, true};
+    return {data, x.col_stride, false, false};
+}
+
+// A rectangle of lines [l0, l1) and positions [p0, p1).
+struct Rectangle {
+    int64_t l0, l1, p0, p1;
+};
+
+// dst[(l - l0) * ld + (p - p0)] = element p of line l, zero where nothing is stored, and zero up to
+// position `width` of every line of dst.
+template <class E>
+inline void copy_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld,
+                       int64_t width) {
+    for (int64_t l = r.l0; l < r.l1; ++l, dst += ld) {
+        const E* src = x.line(l) + r.p0;
+        const int64_t stored = x.stored(l, r.p0, r.p1);
+        if (stored == width && width == ld) {
+            for (int64_t p = 0; p < ld; ++p) dst[p] = to_compute(src[p]);
+            continue;
+        }
+        for (int64_t p = 0; p < stored; ++p) dst[p] = to_compute(src[p]);
+        for (int64_t p = stored; p < width; ++p) dst[p] = Compute<E>{};
+    }
+}
+
+// dst[(p - p0) * ld + (l - l0)] = element p of line l; zeros as above.
+template <class E>
+inline void transpose_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld,
+                            int64_t width) {
+    for (int64_t l = r.l0; l < r.l1; ++l) {
+        const E* src = x.line(l) + r.p0;
+        const int64_t stored = x.stored(l, r.p0, r.p1);
+        Compute<E>* column = dst + (l - r.l0);
+        for (int64_t p = 0; p < stored; ++p) column[p * ld] = to_compute(src[p]);
+        for (int64_t p = stored; p < r.p1 - r.p0; ++p) column[p * ld] = Compute<E>{};
+    }
+    for (int64_t p = 0; p < r.p1 - r.p0; ++p)
+        for (int64_t l = r.l1 - r.l0; l < width; ++l) dst[p * ld + l] = Compute<E>{};
+}
+
+}  // namespace packedtri::cpu::PACKEDTRI_ISA

@@ -1,0 +1,90 @@
+// A packed triangle times a vector, at the speed of memory: every stored element is read once, in
+// the order of storage, and structural zeros are never met.
+#include "isa.h"
+#include "lines.h"
+#include "microkernel.h"
+#include "workspace.h"
+
+namespace packedtri::cpu::PACKEDTRI_ISA {
+namespace {
+
+// The sum of row[p] * x[p], in `lanes` independent partial sums that a vector can hold.
+template <class E>
+Compute<E> dot(const E* row, const Compute<E>* x, int64_t count) {
+    using T = Compute<E>;
+    constexpr int lanes = 4 * vector_bytes / static_cast<int>(sizeof(T));
+    T sums[lanes] = {};
+    int64_t p = 0;
+    for (; p + lanes <= count; p += lanes)
+        for (int l = 0; l < lanes; ++l) sums[l] += to_compute(row[p + l]) * x[p + l];
+    for (int l = 0; p < count; ++p, ++l) sums[l] += to_compute(row[p]) * x[p];
+    for (int half = lanes / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
+    return sums[0];
+}
+
+template <class E>
+void store(const MatrixVector& p, int64_t i, Compute<E> value) {
+    from_compute(value, static_cast<E*>(p.y)[i * p.y_stride]);
+}
+
+// y = T x: one dot product a row.
+template <class E>
+void rows(const MatrixVector& p, const Lines<E>& lines, const Compute<E>* x, int64_t begin,
+          int64_t end) {
+    for (int64_t i = begin; i < end; ++i) store<E>(p, i, dot(lines.line(i), x, i + 1));
+}
+
+// y[p] += the sum over four successive lines of line[p] * x; one line that is shorter ends at p1.
+template <class E>
+void add_lines(const Lines<E>& lines, const Compute<E>* x, int64_t l, int64_t begin, int64_t count,
+               Compute<E>* y) {
+    const E* r0 = lines.line(l) + begin;
+    const E* r1 = lines.line(l + 1) + begin;
+    const E* r2 = lines.line(l + 2) + begin;
+    const E* r3 = lines.line(l + 3) + begin;
+    const Compute<E> x0 = x[l], x1 = x[l + 1], x2 = x[l + 2], x3 = x[l + 3];
+    for (int64_t j = 0; j < count; ++j)
+        y[j] += (to_compute(r0[j]) * x0 + to_compute(r1[j]) * x1) +
+                (to_compute(r2[j]) * x2 + to_compute(r3[j]) * x3);
+}
+
+// y = T' x for a strip of columns that stays in the first cache, while the rows pass by.
+template <class E>
+void columns(const MatrixVector& p, const Lines<E>& lines, const Compute<E>* x, int64_t begin,
+             int64_t end, Compute<E>* y) {
+    std::fill_n(y, end - begin, Compute<E>{});
+    const auto add_line = [&](int64_t l) {
+        const E* row = lines.line(l) + begin;
+        const int64_t count = lines.stored(l, begin, end);
+        for (int64_t j = 0; j < count; ++j) y[j] += to_compute(row[j]) * x[l];
+    };
+    int64_t l = begin;
+    for (; l < end; ++l) add_line(l);
+    for (; l + 4 <= p.n; l += 4) add_lines(lines, x, l, begin, end - begin, y);
+    for (; l < p.n; ++l) add_line(l);
+    for (int64_t j = begin; j < end; ++j) store<E>(p, j, y[j - begin]);
+}
+
+template <class E>
+void mv_as(const MatrixVector& p, int64_t begin, int64_t end) {
+    using T = Compute<E>;
+    const Lines<E> lines{static_cast<const E*>(p.triangle), 0, true, true};
+    T* x = static_cast<T*>(workspace((p.n + end - begin) * sizeof(T)));
+    const int64_t x_begin = p.transposed ? begin : 0, x_end = p.transposed ? p.n : end;
+    for (int64_t k = x_begin; k < x_end; ++k)
+        x[k] = to_compute(static_cast<const E*>(p.x)[k * p.x_stride]);
+    if (p.transposed) {
+        columns(p, lines, x, begin, end, x + p.n);
+    } else {
+        rows(p, lines, x, begin, end);
+    }
+}
+
+}  // namespace
+
+void mv(const MatrixVector& p, int64_t begin, int64_t end) {
+    with_element(p.dtype, [&](auto e) { mv_as<decltype(e)>(p, begin, end); });
+}
+
+}  // namespace packedtri::cpu::PACKEDTRI_ISA

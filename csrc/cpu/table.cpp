@@ -1,0 +1,17 @@
+// The table of kernels of one instruction set.
+#include "isa.h"
+
+#define PACKEDTRI_STRING(x) #x
+#define PACKEDTRI_NAME(x) PACKEDTRI_STRING(x)
+
+namespace packedtri::cpu::PACKEDTRI_ISA {
+
+void mm_tile(const Product& p, int64_t batch, const Tile& tile);
+void mv(const MatrixVector& p, int64_t begin, int64_t end);
+void pack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
+void unpack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
+
+extern const Kernels table;
+const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA), mm_tile, mv, pack, unpack};
+
+}  // namespace packedtri::cpu::PACKEDTRI_ISA

@@ -1,0 +1,32 @@
+// Sharing independent tasks among the caller's threads.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels.h"
+
+namespace packedtri::cpu {
+
+// Calls task(t) once for each t in [0, count). A thread takes the next t when it has finished its
+// last, so a thread that the system delays takes fewer. Tasks must not depend on each other.
+template <class Task>
+void for_each_task(const Threads& threads, int64_t count, const Task& task) {
+    struct Context {
+        const Task& task;
+        int64_t count;
+        std::atomic<int64_t> next;
+    } context{task, count, {0}};
+    const auto body = [](int, void* opaque) {
+        Context& c = *static_cast<Context*>(opaque);
+        for (int64_t t; (t = c.next.fetch_add(1, std::memory_order_relaxed)) < c.count;) c.task(t);
+    };
+    const int workers = static_cast<int>(std::min<int64_t>(threads.count, count));
+    if (workers <= 1) {
+        body(0, &context);
+    } else {
+        threads.run(workers, body, &context);
+    }
+}
+
+}  // namespace packedtri::cpu

@@ -1,0 +1,64 @@
+// Multiplies float64 tiles on the tensor cores.
+#pragma once
+
+#include "ptx.cuh"
+#include "tile.cuh"
+
+namespace packedtri::cuda {
+
+// A BM x BN tile by warps of WM x WN each, in 16 x 8 x 8 products.
+template <int BM_, int BN_, int BK_, int WM_, int WN_>
+struct MmaF64 {
+    using T = double;
+    using Acc = double;
+    static constexpr int BM = BM_, BN = BN_, BK = BK_;
+    static constexpr int THREADS = 32 * (BM / WM_) * (BN / WN_);
+    static constexpr int WM = WM_, WN = WN_;
+    static constexpr int MT = WM / 16, NT = WN / 8;
+    static constexpr int ACCS = MT * NT * 4;
+    static constexpr int RUN = 2;  // Runs of accumulators that are neighbours in a row.
+
+    // Half a warp reads 4 x 4 elements of 8 bytes; a pitch of 4 modulo 16 puts them in 16 different
+    // pairs of banks in either order.
+    template <int R, bool K_MAJOR>
+    using Layout = TileLayout<R, BK, K_MAJOR, 4>;
+    static constexpr int LANES_K = 16;
+
+    double acc[ACCS] = {};
+    int row0, col0;  // This lane's first element in the tile.
+
+    __device__ MmaF64() {
+        const int lane = threadIdx.x % 32;
+        row0 = warp_row() + lane / 4;
+        col0 = warp_col() + lane % 4 * 2;
+    }
+    __device__ int warp_row() const { return threadIdx.x / 32 / (BN / WN) * WM; }
+    __device__ int warp_col() const { return threadIdx.x / 32 % (BN / WN) * WN; }
+
+    __device__ static int row_of_acc(int e) { return e / 4 / NT * 16 + e % 4 / 2 * 8; }
+    __device__ static int col_of_acc(int e) { return e / 4 % NT * 8 + e % 2; }
+
+    template <class LayoutA, class LayoutB>
+    __device__ void step(const double* a_tile, const double* b_tile) {
+        const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+        const double* pa = a_tile + LayoutA::at(warp_row() + g, t);
+        const double* pb = b_tile + LayoutB::at(warp_col() + g, t);
+#pragma unroll
+        for (int k = 0; k < BK; k += 8) {
+            double a[MT][4];
+#pragma unroll
+            for (int m = 0; m < MT; ++m)
+#pragma unroll
+                for (int x = 0; x < 4; ++x)
+                    a[m][x] = pa[LayoutA::at(m * 16 + x % 2 * 8, k + x / 2 * 4)];
+#pragma unroll
+            for (int n = 0; n < NT; ++n) {
+                const double b[2] = {pb[LayoutB::at(n * 8, k)], pb[LayoutB::at(n * 8, k + 4)]};
+#pragma unroll
+                for (int m = 0; m < MT; ++m) ptx::mma_1688(acc + (m * NT + n) * 4, a[m], b);
+            }
+        }
+    }
+};
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,62 @@
+// Multiplies tiles on the ordinary floating-point units: float32 and complex numbers.
+#pragma once
+
+#include "scalar.cuh"
+#include "tile.cuh"
+
+namespace packedtri::cuda {
+
+// A BM x BN tile by WARPS_M x WARPS_N warps. Lanes form a 4 x 8 grid, and each computes TM x TN
+// elements in groups of V neighbours, one 16-byte read of shared memory a group.
+template <class T, int BM_, int BN_, int BK_, int TM, int TN>
+struct MmaSimt {
+    using Acc = T;
+    static constexpr int BM = BM_, BN = BN_, BK = BK_;
+    static constexpr int V = 16 / sizeof(T);
+    static constexpr int WM = 4 * TM, WN = 8 * TN;
+    static constexpr int THREADS = 32 * (BM / WM) * (BN / WN);
+    static constexpr int ACCS = TM * TN;
+    static constexpr int RUN = V;  // Runs of accumulators that are neighbours in a row.
+
+    // Tiles lie with r contiguous, whatever the source, so that the groups can be read at once. A
+    // pitch of 4 words modulo 32 banks keeps the transposing copies of 4 x 8 lanes apart.
+    template <int R, bool>
+    using Layout = TileLayout<R, BK, false, V>;
+    static constexpr int LANES_K = 8;
+
+    T acc[ACCS] = {};
+    int row0, col0;  // This lane's first element in the tile.
+
+    __device__ MmaSimt() {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        row0 = warp / (BN / WN) * WM + lane / 8 * V;
+        col0 = warp % (BN / WN) * WN + lane % 8 * V;
+    }
+    __device__ int warp_row() const { return threadIdx.x / 32 / (BN / WN) * WM; }
+    __device__ int warp_col() const { return threadIdx.x / 32 % (BN / WN) * WN; }
+
+    __device__ static int row_of_acc(int e) { return e / TN / V * 4 * V + e / TN % V; }
+    __device__ static int col_of_acc(int e) { return e % TN / V * 8 * V + e % TN % V; }
+
+    template <class LayoutA, class LayoutB>
+    __device__ void step(const T* a_tile, const T* b_tile) {
+        struct alignas(16) Group {
+            T x[V];
+        };
+        Group a[TM / V], b[TN / V];
+#pragma unroll
+        for (int k = 0; k < BK; ++k) {
+#pragma unroll
+            for (int g = 0; g < TM / V; ++g)
+                a[g] = *reinterpret_cast<const Group*>(a_tile + LayoutA::at(row0 + g * 4 * V, k));
+#pragma unroll
+            for (int g = 0; g < TN / V; ++g)
+                b[g] = *reinterpret_cast<const Group*>(b_tile + LayoutB::at(col0 + g * 8 * V, k));
+#pragma unroll
+            for (int e = 0; e < ACCS; ++e)
+                fma_into(acc[e], a[e / TN / V].x[e / TN % V], b[e % TN / V].x[e % TN % V]);
+        }
+    }
+};
+
+}  // namespace packedtri::cuda

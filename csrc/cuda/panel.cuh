@@ -1,0 +1,47 @@
+// How a product kernel sees its operands and its result.
+#pragma once
+
+#include "../index.h"
+#include "../krange.h"
+#include "../problem.h"
+#include "schedule.h"
+
+namespace packedtri::cuda {
+
+// One operand, by rows of memory: row R holds elements (R, 0) ... (R, length(R) - 1) side by side.
+// A packed triangle and a dense matrix differ only in where rows start and how long they are. The
+// product indexes an operand by (r, k), r a row of A or a column of B; it is K-major when memory
+// rows run along k, and MN-major when they run along r.
+template <class T>
+struct Panel {
+    const T* data;
+    int64_t ld;
+    int rows, cols;
+    bool packed;
+
+    __device__ int64_t row_offset(int64_t R) const { return packed ? row_start(R) : R * ld; }
+    __device__ int length(int R) const { return packed ? min(R + 1, cols) : cols; }
+
+    // Whether the nr x nc rectangle at (R, c) holds stored elements only.
+    __device__ bool full(int R, int c, int nr, int nc) const {
+        return R + nr <= rows && c + nc <= length(R);
+    }
+    // Whether it holds structural zeros: places right of the diagonal.
+    __device__ bool crosses_diagonal(int R, int c, int nc) const { return packed && c + nc > R + 1; }
+};
+
+template <class T>
+struct ProductArgs {
+    Panel<T> a, b;
+    int64_t a_batch_stride, b_batch_stride;
+    T* c;
+    int64_t c_row_stride, c_batch_stride;
+    bool c_packed;
+    Kind a_kind, b_kind;
+    int m, n, k;
+    int batch;
+    int split;  // How many blocks share the sum over k of one tile; they form a cluster.
+    Schedule schedule;
+};
+
+}  // namespace packedtri::cuda

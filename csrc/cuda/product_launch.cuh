@@ -1,0 +1,73 @@
+// From a Product to a launch of product_kernel.
+#pragma once
+
+#include <limits>
+
+#include "launch.h"
+#include "product.cuh"
+
+namespace packedtri::cuda {
+
+// An operand and whether its memory rows run along k. `r` is the side of the operand that the
+// result keeps.
+template <class T>
+struct OrientedPanel {
+    Panel<T> panel;
+    bool k_major;
+};
+
+template <class T>
+OrientedPanel<T> orient(const Operand& x, bool is_a) {
+    const T* data = static_cast<const T*>(x.data);
+    const int rows = static_cast<int>(x.rows), cols = static_cast<int>(x.cols);
+    // In memory rows: a packed triangle read as it is, or transposed; a dense matrix by rows, or by
+    // columns.
+    const bool by_rows = x.kind == Kind::Dense ? x.col_stride == 1 || cols <= 1 : x.kind == Kind::Lower;
+    const Panel<T> panel{data, by_rows ? x.row_stride : x.col_stride, by_rows ? rows : cols,
+                         by_rows ? cols : rows, x.kind != Kind::Dense};
+    return {panel, by_rows == is_a};
+}
+
+template <class Traits>
+void launch(const ProductArgs<typename Traits::T>& args, cudaStream_t stream) {
+    const auto kernel = product_kernel<Traits>;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               Traits::SHARED_BYTES),
+          "cannot reserve shared memory");
+    const int64_t blocks = args.schedule.size() * args.batch * args.split;
+    if (blocks > std::numeric_limits<int32_t>::max())
+        throw std::runtime_error("[packedtri] the batch is too large for one launch");
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.blockDim = dim3(Traits::Mma::THREADS);
+    config.dynamicSmemBytes = Traits::SHARED_BYTES;
+    config.stream = stream;
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(args.split);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    config.attrs = &cluster;
+    config.numAttrs = args.split > 1 ? 1 : 0;
+    check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");
+}
+
+template <class T, class Mma, int STAGES, int BLOCKS_PER_SM>
+void launch_tile(const Product& p, const Config& config, cudaStream_t stream) {
+    const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
+    const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
+    const Schedule schedule{static_cast<int>(ceil_div(m, Mma::BM)),
+                            static_cast<int>(ceil_div(n, Mma::BN)), config.group,
+                            p.c.kind == Kind::Lower, longest_first(p.a.kind, p.b.kind)};
+    const ProductArgs<T> args{a.panel, b.panel, p.a.batch_stride, p.b.batch_stride,
+                              static_cast<T*>(p.c.data), p.c.row_stride, p.c.batch_stride,
+                              p.c.kind == Kind::Lower, p.a.kind, p.b.kind, m, n,
+                              static_cast<int>(p.k), static_cast<int>(p.batch), config.split,
+                              schedule};
+    const auto with = [&](auto a_k_major, auto b_k_major) {
+        launch<ProductTraits<T, Mma, STAGES, BLOCKS_PER_SM, a_k_major, b_k_major>>(args, stream);
+    };
+    if (a.k_major) b.k_major ? with(std::true_type{}, std::true_type{}) : with(std::true_type{}, std::false_type{});
+    else b.k_major ? with(std::false_type{}, std::true_type{}) : with(std::false_type{}, std::false_type{});
+}
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,17 @@
+// One function an element type; each lives in a file of its own, so that they compile side by side.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "config.h"
+
+namespace packedtri::cuda {
+
+void product_f16(const Product& p, const Config& config, cudaStream_t stream);
+void product_bf16(const Product& p, const Config& config, cudaStream_t stream);
+void product_f32(const Product& p, const Config& config, cudaStream_t stream);
+void product_f64(const Product& p, const Config& config, cudaStream_t stream);
+void product_c64(const Product& p, const Config& config, cudaStream_t stream);
+void product_c128(const Product& p, const Config& config, cudaStream_t stream);
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,76 @@
+// Arithmetic on the element types: complex numbers, finiteness, and what sums are kept in.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace packedtri::cuda {
+
+template <class R>
+struct alignas(2 * sizeof(R)) Complex {
+    R re, im;
+    __device__ Complex& operator+=(Complex o) {
+        re += o.re;
+        im += o.im;
+        return *this;
+    }
+};
+
+__device__ __forceinline__ void fma_into(float& c, float a, float b) { c = fmaf(a, b, c); }
+__device__ __forceinline__ void fma_into(double& c, double a, double b) { c = fma(a, b, c); }
+template <class R>
+__device__ __forceinline__ void fma_into(Complex<R>& c, Complex<R> a, Complex<R> b) {
+    c.re = fma(a.re, b.re, c.re);
+    c.re = fma(-a.im, b.im, c.re);
+    c.im = fma(a.re, b.im, c.im);
+    c.im = fma(a.im, b.re, c.im);
+}
+
+template <class T>
+__device__ __forceinline__ T add(T a, T b) {
+    return a + b;
+}
+template <class R>
+__device__ __forceinline__ Complex<R> add(Complex<R> a, Complex<R> b) {
+    return a += b;
+}
+
+__device__ __forceinline__ bool finite(float x) { return isfinite(x); }
+__device__ __forceinline__ bool finite(double x) { return isfinite(x); }
+__device__ __forceinline__ bool finite(__half x) { return isfinite(__half2float(x)); }
+__device__ __forceinline__ bool finite(__nv_bfloat16 x) { return isfinite(__bfloat162float(x)); }
+template <class R>
+__device__ __forceinline__ bool finite(Complex<R> x) {
+    return isfinite(x.re) && isfinite(x.im);
+}
+
+template <class T>
+__device__ __forceinline__ T shuffle_down(T x, int distance) {
+    return __shfl_down_sync(0xffffffffu, x, distance);
+}
+template <class R>
+__device__ __forceinline__ Complex<R> shuffle_down(Complex<R> x, int distance) {
+    return {shuffle_down(x.re, distance), shuffle_down(x.im, distance)};
+}
+
+// The type that sums of T are kept in, and the conversions to and from it.
+template <class T>
+struct Accumulator {
+    using type = T;
+    __device__ static T widen(T x) { return x; }
+    __device__ static T round(T x) { return x; }
+};
+template <>
+struct Accumulator<__half> {
+    using type = float;
+    __device__ static float widen(__half x) { return __half2float(x); }
+    __device__ static __half round(float x) { return __float2half_rn(x); }
+};
+template <>
+struct Accumulator<__nv_bfloat16> {
+    using type = float;
+    __device__ static float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+    __device__ static __nv_bfloat16 round(float x) { return __float2bfloat16_rn(x); }
+};
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,80 @@
+// Which tile of the result a block computes, as a pure function of the block's index: longest sums
+// first for balance, neighbours together for the L2 cache. No torch and no CUDA, so that a host
+// test can check that every tile comes exactly once.
+#pragma once
+
+#include "../index.h"
+#include "../problem.h"
+
+namespace packedtri::cuda {
+
+// The tiles of the result, tiles_m x tiles_n; only those on and below the diagonal when `lower`.
+// Tiles are visited in square groups of `group` x `group`: those of one group run at about the same
+// time and read the same rows of A and columns of B.
+struct Schedule {
+    // What the length of the sum over k grows with, and so what comes first.
+    enum class Longest : int8_t { FarFromDiagonal, LowRows, HighRows, LowColumns, HighColumns };
+
+    int tiles_m, tiles_n;
+    int group;
+    bool lower;
+    Longest longest;
+
+    struct Tile {
+        int i, j;
+        bool exists;
+    };
+
+    PACKEDTRI_HD constexpr int groups(int tiles) const { return (tiles + group - 1) / group; }
+
+    // How many indices there are. Some fall outside the result: Tile::exists tells.
+    PACKEDTRI_HD constexpr int64_t size() const {
+        const int64_t per_group = int64_t{group} * group, m = groups(tiles_m);
+        return per_group * (lower ? row_start(m) : m * groups(tiles_n));
+    }
+
+    PACKEDTRI_HD constexpr Tile at(int64_t index) const {
+        const int within = static_cast<int>(index % (group * group));
+        const Tile g = lower ? lower_group(index / (group * group))
+                             : dense_group(index / (group * group));
+        const int i = g.i * group + (group - 1 - within / group), j = g.j * group + within % group;
+        return {i, j, i < tiles_m && j < tiles_n && (!lower || j <= i)};
+    }
+
+  private:
+    PACKEDTRI_HD constexpr Tile lower_group(int64_t index) const {
+        const int last = groups(tiles_m) - 1;
+        if (longest == Longest::HighRows || longest == Longest::LowColumns)
+            index = row_start(last + 1) - 1 - index;
+        const int r = static_cast<int>(row_of(index)),
+                  s = static_cast<int>(index - row_start(r));
+        switch (longest) {
+            case Longest::FarFromDiagonal: return {s + last - r, s, true};
+            case Longest::LowColumns:
+            case Longest::HighColumns: return {last - s, last - r, true};
+            default: return {r, s, true};
+        }
+    }
+
+    PACKEDTRI_HD constexpr Tile dense_group(int64_t index) const {
+        const int gm = groups(tiles_m), gn = groups(tiles_n);
+        if (longest == Longest::LowColumns || longest == Longest::HighColumns) {
+            const int j = static_cast<int>(index / gm), i = static_cast<int>(index % gm);
+            return {i, longest == Longest::LowColumns ? j : gn - 1 - j, true};
+        }
+        const int i = static_cast<int>(index / gn), j = static_cast<int>(index % gn);
+        return {longest == Longest::HighRows ? gm - 1 - i : i, j, true};
+    }
+};
+
+// The order that starts the longest sums of a product first (see krange.h for the lengths).
+constexpr Schedule::Longest longest_first(Kind a, Kind b) {
+    using Longest = Schedule::Longest;
+    if (a == Kind::Lower && b == Kind::Lower) return Longest::FarFromDiagonal;
+    if (a == Kind::Upper) return Longest::LowRows;
+    if (b == Kind::Upper) return Longest::HighColumns;
+    if (b == Kind::Lower) return Longest::LowColumns;
+    return a == Kind::Lower ? Longest::HighRows : Longest::LowRows;
+}
+
+}  // namespace packedtri::cuda
