@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +20,8 @@ from packedtri.testing import (
     packed_length,
     poisoned,
     random,
+    take_part,
+    wide_dtype,
 )
 
 SMALL = os.environ.get("PACKEDTRI_TEST_SMALL", "0") not in ("", "0")
@@ -88,6 +92,26 @@ def part_of(c_kind: int) -> str:
     return "lower" if c_kind == LOWER else "full"
 
 
+def assert_exact(c: Tensor, a: Operand, b: Operand, c_kind: int) -> None:
+    """For operands of small integers: equal to the rounded reference, bit for bit."""
+    product = a.dense.to(wide_dtype(c.dtype)) @ b.dense.to(wide_dtype(c.dtype))
+    expected = take_part(product, part_of(c_kind)).to(c.dtype)
+    assert c.dtype == a.dense.dtype, f"the result is {c.dtype}"
+    assert_same(densify(c, a.n, c_kind), expected)
+
+
+def assert_same(got: Tensor, expected: Tensor) -> None:
+    """Equal shapes and elements; a NaN equals nothing."""
+    assert got.shape == expected.shape, f"shape {tuple(got.shape)}, not {tuple(expected.shape)}"
+    wrong = (got != expected).nonzero().tolist()
+    if wrong:
+        first = tuple(wrong[0])
+        raise AssertionError(
+            f"{len(wrong)} of {got.numel()} elements differ, first at {first}: "
+            f"{got[first].item()} for {expected[first].item()}"
+        )
+
+
 class Failures:
     """Runs many small cases in one test and reports every one that failed, by name."""
 
@@ -95,13 +119,14 @@ class Failures:
         self.count = 0
         self.messages: list[str] = []
 
-    def check(self, case: str, body: Callable[[], None]) -> None:
+    @contextlib.contextmanager
+    def case(self, name: str) -> Iterator[None]:
         self.count += 1
         try:
-            body()
+            yield
         except (AssertionError, RuntimeError) as error:
-            first = str(error).split("\nException raised")[0]
-            self.messages.append(first if case in first else f"{case}: {first}")
+            # torch appends a C++ stack to what its checks say.
+            self.messages.append(f"{name}: {str(error).split(chr(10))[0]}")
 
     def report(self) -> None:
         assert self.count > 0, "the test ran no case"
@@ -109,5 +134,6 @@ class Failures:
         assert not self.messages, f"{len(self.messages)} of {self.count} cases failed:\n{shown}"
 
 
-def each(*axes: tuple) -> Iterator[tuple]:
+def each(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """The cases of a loop over every combination."""
     return itertools.product(*axes)
