@@ -104,7 +104,7 @@ class PackedTensor(Factories, Tensor):
 
     @property
     def packed(self) -> Tensor:
-        """The stored elements, shape (*batch, n(n+1)/2): a view of the storage, differentiable."""
+        """The stored elements, shape (*batch, n(n+1)/2), as a differentiable view of the storage."""
         return _nodes.to_packed(self)
 
     @property
