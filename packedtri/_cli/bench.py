@@ -186,6 +186,7 @@ def measure(problem: Problem) -> Row:
         "timing": timing.method,
         "samples": timing.samples,
         "operand_sets": timing.sets,
+        "waited": timing.waited,
         "tflops": case.flops(problem) / timing.ms / 1e9,
         "dense_equivalent_tflops": case.dense_flops(problem) / timing.ms / 1e9,
         "gbps": first.packed_bytes / timing.ms / 1e6,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -24,8 +24,10 @@ _GPU_SAMPLE_MS = 2.0
 _GPU_SAMPLES = 21
 _GPU_BUDGET_MS = 4000.0
 _CPU_SAMPLE_MS = 10.0
-# A disturbed machine gets this many tries at undisturbed samples.
-_CPU_TRIES = 15
+# A sample in which threads waited for a larger part of its time than this is a disturbed one; this
+# long a disturbed machine gets to bring forth others.
+_CPU_WAITED = 0.02
+_CPU_BUDGET_S = 5.0
 # No more operand sets than this are rotated, however small they are.
 _MOST_SETS = 32
 
@@ -46,6 +48,8 @@ class Timing:
     samples: int
     #: Operand sets taken in turn; 1 means that the cache may have been warm.
     sets: int
+    #: On a CPU: the part of its time that threads of the most disturbed sample waited.
+    waited: float = 0.0
 
 
 @contextmanager
@@ -88,29 +92,39 @@ def time_works(works: Sequence[Work], device: torch.device) -> Timing:
 def time_cpu(packed: Side, dense: Side) -> Timing:
     """Wall-clock time of both sides in turn.
 
-    Other programs may share the machine: samples in which a thread of ours was pushed aside count
-    only where there are too few others.
+    Other programs may share the machine: samples in which threads of ours waited for a processor
+    count only where there are too few others.
     """
     sides = (packed, dense)
-    calls = [_calls_filling(_CPU_SAMPLE_MS, _cpu_pass(side, 1)[0]) for side in sides]
-    samples: list[list[tuple[int, float]]] = [[], []]
-    for _ in range(_CPU_TRIES):
-        for side, count, taken in zip(sides, calls, samples, strict=True):
-            elapsed, disturbed = _cpu_pass(side, count)
-            taken.append((disturbed, elapsed))
-        if min(sum(not d for d, _ in taken) for taken in samples) >= _LEAST_SAMPLES:
+    guess = [min(_cpu_pass(side, 1)[1] for _ in range(3)) for side in sides]
+    rounds = [_calls_filling(_CPU_SAMPLE_MS, ms * len(packed)) for ms in guess]
+    deadline = time.perf_counter() + _CPU_BUDGET_S
+    samples: list[list[tuple[float, float]]] = [[], []]
+    while True:
+        for side, count, taken in zip(sides, rounds, samples, strict=True):
+            taken.append(_cpu_pass(side, count))
+        undisturbed = min(sum(w < _CPU_WAITED for w, _ in taken) for taken in samples)
+        late = len(samples[0]) >= _LEAST_SAMPLES and time.perf_counter() > deadline
+        if undisturbed >= _LEAST_SAMPLES or late:
             break
-    best = [[ms for _, ms in sorted(taken)[:_LEAST_SAMPLES]] for taken in samples]
-    return Timing(median(best[0]), median(best[1]), "wall clock", len(best[0]), len(packed))
+    best = [sorted(taken)[:_LEAST_SAMPLES] for taken in samples]
+    ms, dense_ms = (median(ms for _, ms in taken) for taken in best)
+    waited = max(taken[-1][0] for taken in best)
+    return Timing(ms, dense_ms, "wall clock", _LEAST_SAMPLES, len(packed), waited)
 
 
-def _cpu_pass(side: Side, count: int) -> tuple[float, int]:
-    """Milliseconds a call over `count` rounds of a side, and how often we were preempted."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    start = time.perf_counter()
-    _run(side, count)
-    elapsed = (time.perf_counter() - start) * 1e3 / (count * len(side))
-    return elapsed, resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - before
+def _cpu_pass(side: Side, rounds: int) -> tuple[float, float]:
+    """The part of the time that threads waited for a processor, and milliseconds a call."""
+    waited, start = _waited_s(), time.perf_counter()
+    _run(side, rounds)
+    elapsed = time.perf_counter() - start
+    return (_waited_s() - waited) / elapsed, elapsed * 1e3 / (rounds * len(side))
+
+
+def _waited_s() -> float:
+    """Seconds that the threads of this process were ready to run but did not; 0 if not known."""
+    files = Path("/proc/self/task").glob("*/schedstat")
+    return sum(int(file.read_text().split()[1]) for file in files) / 1e9
 
 
 def time_cuda(packed: Side, dense: Side) -> Timing:
