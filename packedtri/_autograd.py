@@ -78,7 +78,11 @@ def _make_function(op: Any, adjoints: Sequence[Adjoint]) -> Any:
         ctx.shapes = [args[i].shape for i in range(count)]
         ctx.others = args[count:]
         ctx.set_materialize_grads(False)
-        return _below_autograd(op, keyset, args)
+        if torch._C._functorch.maybe_current_level() is None:
+            return _below_autograd(op, keyset, args)
+        # Autograd functions run without grad mode, and outer transforms would inherit that.
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+            return _below_autograd(op, keyset, args)
 
     def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         grads: list[torch.Tensor | None] = [None] * (1 + count + len(ctx.others))
