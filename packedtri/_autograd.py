@@ -28,6 +28,29 @@ def forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def without_overhead(op: Any) -> Callable[..., torch.Tensor]:
+    """``op``, past its Python kernel where that has nothing to do.
+
+    Entering Python from the dispatcher costs more than a small product. Autograd, forward mode and
+    functorch need the kernel; a compiler traces the op itself.
+    """
+    any_requires_grad = torch._C._any_requires_grad
+    transform_level = torch._C._functorch.maybe_current_level
+    is_grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_compiling
+    below_autograd = torch._C._AutoDispatchBelowAutograd
+    builtin = op._op
+
+    def call(*args: Any) -> torch.Tensor:
+        if is_compiling() or forward_mode() or transform_level() is not None:
+            return op(*args)
+        if is_grad_enabled() and any_requires_grad(*args):
+            return op(*args)
+        with below_autograd():
+            return builtin(*args)
+
+    return call
+
+
 def register_multilinear(op: Any, *adjoints: Adjoint) -> None:
     """Give ``op`` its derivatives of every order, in reverse and in forward mode.
 
@@ -55,7 +78,11 @@ def _make_function(op: Any, adjoints: Sequence[Adjoint]) -> Any:
         ctx.shapes = [args[i].shape for i in range(count)]
         ctx.others = args[count:]
         ctx.set_materialize_grads(False)
-        return _below_autograd(op, keyset, args)
+        if torch._C._functorch.maybe_current_level() is None:
+            return _below_autograd(op, keyset, args)
+        # Autograd functions run without grad mode, and outer transforms would inherit that.
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+            return _below_autograd(op, keyset, args)
 
     def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         grads: list[torch.Tensor | None] = [None] * (1 + count + len(ctx.others))

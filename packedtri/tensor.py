@@ -18,6 +18,8 @@ from packedtri._factories import Factories
 
 P = TypeVar("P", bound="PackedTensor")
 
+_make_wrapper = Tensor._make_wrapper_subclass
+
 DTYPES = (
     torch.float16,
     torch.bfloat16,
@@ -62,9 +64,8 @@ class PackedTensor(Factories, Tensor):
     @classmethod
     def _wrap(cls: type[P], packed: Tensor, n: int) -> P:
         """The type over ``packed``, unchecked and outside autograd."""
-        t = Tensor._make_wrapper_subclass(
-            cls, (*packed.shape[:-1], n, n), dtype=packed.dtype, device=packed.device
-        )
+        shape = (n, n) if packed.dim() == 1 else (*packed.shape[:-1], n, n)
+        t = _make_wrapper(cls, shape, dtype=packed.dtype, device=packed.device)
         t._packed = packed
         t._n = n
         return t
@@ -103,7 +104,7 @@ class PackedTensor(Factories, Tensor):
 
     @property
     def packed(self) -> Tensor:
-        """The stored elements, shape (*batch, n(n+1)/2): a view of the storage, differentiable."""
+        """The stored elements, shape (*batch, n(n+1)/2), as a differentiable view of the storage."""
         return _nodes.to_packed(self)
 
     @property

@@ -63,6 +63,13 @@ const Kernels& kernels() {
     return chosen;
 }
 
-const char* isa() { return kernels().name; }
+const char* isa() {
+    try {
+        return kernels().name;
+    } catch (const std::runtime_error& error) {
+        static const std::string message = error.what();
+        return message.c_str();
+    }
+}
 
 }  // namespace packedtri::cpu

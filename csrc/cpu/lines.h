@@ -10,6 +10,7 @@
 
 #include "../index.h"
 #include "elements.h"
+#include "transpose.h"
 
 namespace packedtri::cpu::PACKEDTRI_ISA {
 
@@ -59,19 +60,27 @@ inline void copy_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, i
     }
 }
 
-// dst[(p - p0) * ld + (l - l0)] = element p of line l; zeros as above.
+// dst[(p - p0) * ld + (l - l0)] = element p of line l; zeros as above. Goes through blocks of
+// `order` lines and positions; ld is a multiple of the order.
 template <class E>
-inline void transpose_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld,
-                            int64_t width) {
-    for (int64_t l = r.l0; l < r.l1; ++l) {
-        const E* src = x.line(l) + r.p0;
-        const int64_t stored = x.stored(l, r.p0, r.p1);
-        Compute<E>* column = dst + (l - r.l0);
-        for (int64_t p = 0; p < stored; ++p) column[p * ld] = to_compute(src[p]);
-        for (int64_t p = stored; p < r.p1 - r.p0; ++p) column[p * ld] = Compute<E>{};
-    }
-    for (int64_t p = 0; p < r.p1 - r.p0; ++p)
-        for (int64_t l = r.l1 - r.l0; l < width; ++l) dst[p * ld + l] = Compute<E>{};
+inline void transpose_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
+    constexpr int order = block_order<Compute<E>>;
+    alignas(64) Compute<E> block[order * order];
+    alignas(64) Compute<E> last[order * order];
+    for (int64_t l = r.l0; l < r.l0 + ld; l += order, dst += order)
+        for (int64_t p = r.p0; p < r.p1; p += order) {
+            const int64_t l1 = std::min(l + order, r.l1), p1 = std::min(p + order, r.p1);
+            copy_lines(x, {l, l1, p, p1}, block, order, order);
+            for (int64_t rest = std::max(l1, l); rest < l + order; ++rest)
+                std::fill_n(block + (rest - l) * order, order, Compute<E>{});
+            if (p1 - p == order) {
+                transpose_block(block, order, dst + (p - r.p0) * ld, ld);
+                continue;
+            }
+            transpose_block(block, order, last, order);
+            for (int64_t q = p; q < p1; ++q)
+                std::copy_n(last + (q - p) * order, order, dst + (q - r.p0) * ld);
+        }
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

@@ -92,7 +92,7 @@ private:
         if (b_.are_rows) {
             copy_lines(b_, {ks.begin, ks.end, j, j1}, dst, M::cols, M::cols);
         } else {
-            transpose_lines(b_, {j, j1, ks.begin, ks.end}, dst, M::cols, M::cols);
+            transpose_lines(b_, {j, j1, ks.begin, ks.end}, dst, M::cols);
         }
     }
 

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
+from packedtri._autograd import without_overhead
 from packedtri.dispatch import Function, describe, row
 from packedtri.layout import DENSE, LOWER
 from packedtri.ops.dense import densify
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
-_mm = torch.ops.packedtri.mm.default
+_mm = without_overhead(torch.ops.packedtri.mm.default)
 _to_packed = _nodes.to_packed
 _from_packed = _nodes.from_packed
 

@@ -55,10 +55,10 @@ def _grad_a(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
 
 def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
     a, _, n, a_kind, b_kind, c_kind = args
-    if a_kind == DENSE and c_kind == DENSE and len(shape) == (2 if b_kind == DENSE else 1):
+    if a_kind == c_kind == DENSE and a.dim() > 2 and len(shape) == (2 if b_kind == DENSE else 1):
         # One matrix for the whole batch, as in a linear layer: the sum over the batch joins the
         # sum over the rows, in one taller product.
-        a, grad = a.flatten(0, -2), grad.flatten(0, -2)
+        a, grad = (x.reshape(-1, x.shape[-1]) for x in (a, grad))
     if b_kind == UPPER:
         g, g_kind = _transposed(grad, c_kind)
         return _mm(g, a.conj(), n, g_kind, a_kind, LOWER)

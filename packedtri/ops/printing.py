@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch._tensor_str import PRINT_OPTS, _Formatter
@@ -54,7 +56,21 @@ def _shown(size: int, elide: bool) -> list[int | None]:
     return [*range(edge), None, *range(size - edge, size)]
 
 
-def _formatter(packed: Tensor, shown: list[list[int | None]]) -> _Formatter:
+class _ComplexFormatter:
+    """Real and imaginary parts, each in its own format."""
+
+    def __init__(self, elements: Tensor) -> None:
+        self.parts = _Formatter(elements.real), _Formatter(elements.imag)
+
+    def format(self, value: complex) -> str:
+        real, imag = self.parts[0].format(value.real), self.parts[1].format(value.imag).lstrip()
+        return f"{real}{'' if imag.startswith('-') else '+'}{imag}j"
+
+    def width(self) -> int:
+        return self.parts[0].width() + self.parts[1].width() + 1
+
+
+def _formatter(packed: Tensor, shown: list[list[int | None]]) -> _Formatter | _ComplexFormatter:
     """One number format for all elements that are printed."""
     for dim, indices in enumerate(shown[:-1]):
         keep = torch.tensor([i for i in indices if i is not None], device=packed.device)
@@ -62,11 +78,11 @@ def _formatter(packed: Tensor, shown: list[list[int | None]]) -> _Formatter:
     rows = [i for i in shown[-1] if i is not None]
     stored = [layout.offset(i, j) for i in rows for j in rows if j <= i]
     elements = packed[..., torch.tensor(stored, device=packed.device)]
-    return _Formatter(elements.cpu())
+    return (_ComplexFormatter if packed.is_complex() else _Formatter)(elements.cpu())
 
 
 def _nested(
-    packed: Tensor, t: PackedTensor, shown: list[list[int | None]], formatter: _Formatter, indent: int
+    packed: Tensor, t: PackedTensor, shown: list[list[int | None]], formatter: Any, indent: int
 ) -> str:
     if packed.dim() == 1:
         rows = [_row(packed, t, i, shown[0], formatter) for i in shown[0]]
@@ -80,7 +96,7 @@ def _nested(
 
 
 def _row(
-    packed: Tensor, t: PackedTensor, i: int | None, columns: list[int | None], formatter: _Formatter
+    packed: Tensor, t: PackedTensor, i: int | None, columns: list[int | None], formatter: Any
 ) -> str:
     if i is None:
         return _ELLIPSIS
