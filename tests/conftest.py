@@ -29,6 +29,14 @@ MARKERS = (
 )
 
 
+SEED = pytest.StashKey[int]()
+
+
+def seed_of(config: pytest.Config, name: str) -> int:
+    """A seed for one purpose in this run; generators use the low 32 bits of a seed only."""
+    return zlib.crc32(f"{config.stash[SEED]} {name}".encode())
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="repeat the random data of a run")
 
@@ -47,9 +55,6 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: object) -> None:
     node.workerinput["packedtri_seed"] = node.config.stash[SEED]  # type: ignore[attr-defined]
-
-
-SEED = pytest.StashKey[int]()
 
 
 def missing_cuda() -> str | None:
@@ -86,14 +91,13 @@ def rng(request: pytest.FixtureRequest) -> torch.Generator:
     """A generator on the test's device (the CPU for a test without one), seeded by its name."""
     parameters = getattr(request.node, "callspec", None)
     device = parameters.params.get("device", "cpu") if parameters else "cpu"
-    seed = request.config.stash[SEED] * 2**32 + zlib.crc32(request.node.nodeid.encode())
-    return torch.Generator(device).manual_seed(seed % 2**63)
+    return torch.Generator(device).manual_seed(seed_of(request.config, request.node.nodeid))
 
 
 @pytest.fixture(autouse=True)
 def global_state(request: pytest.FixtureRequest) -> Iterator[None]:
     """Seeds the global generator and restores the settings that tests may change."""
-    torch.manual_seed(request.config.stash[SEED] + zlib.crc32(request.node.nodeid.encode()))
+    torch.manual_seed(seed_of(request.config, f"global {request.node.nodeid}"))
     threads = torch.get_num_threads()
     torch.set_float32_matmul_precision("highest")
     yield

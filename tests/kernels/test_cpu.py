@@ -13,7 +13,7 @@ CHECK = """
 import itertools, sys
 import torch
 from packedtri import _library
-from packedtri.layout import LOWER, UPPER, DENSE, numel
+from packedtri.layout import LOWER, UPPER, SYMMETRIC, DENSE, numel
 from packedtri.testing import *
 
 assert _library.cpu_isa() == sys.argv[1]
@@ -30,7 +30,16 @@ for dtype, n, pair in itertools.product(
         case = f"n={n}, kinds {pair}, {c_kind}"
         assert_product_close(densify(c, n, c_kind), *dense, part=part, case=case)
     for kind, x in zip(pair, (a, b)):
-        if kind != DENSE:
+        if kind == DENSE:
+            with poisoned():
+                sums = torch.ops.packedtri.pack(x, SYMMETRIC)
+            expected = (x + x.mT).tril(-1) + x.diagonal().diag()
+            assert torch.equal(densify(sums, n, LOWER), expected), f"sum of halves, n={n}, {dtype}"
+            full = densify(sums, n, SYMMETRIC)
+            with poisoned():
+                again = torch.ops.packedtri.unpack(sums, n, SYMMETRIC)
+            assert torch.equal(again, full), f"mirror, n={n}, {dtype}"
+        else:
             column = random((n, 1), dtype, generator=rng)
             y = torch.ops.packedtri.mm(x, column, n, kind, DENSE, DENSE)
             assert_product_close(y, densify(x, n, kind), column, case=f"n={n}, vector {kind}")
