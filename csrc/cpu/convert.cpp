@@ -7,8 +7,8 @@
 namespace packedtri::cpu {
 namespace {
 
-// About as many elements as a few microseconds move.
-constexpr int64_t task_elements = 1 << 15;
+// As many elements as move in about ten microseconds, so that a thread is worth its start.
+constexpr int64_t task_elements = 1 << 16;
 
 using Rows = void (*)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 

@@ -11,8 +11,11 @@
 namespace packedtri::cpu {
 namespace {
 
-// Below this many multiplications a second thread costs more than it brings.
-constexpr int64_t worth_a_thread = 1 << 15;
+// Multiplications of about ten microseconds: less than this is not worth a second thread.
+constexpr int64_t worth_a_thread = 1 << 20;
+
+// What a matrix costs beside its multiplications, in the same unit.
+constexpr int64_t matrix_overhead = 10000;
 
 int64_t multiplications(const Product& p, const Tile& t) {
     const KRange r = k_range(p.a.kind, p.b.kind, t.i0, t.i1, t.j0, t.j1, p.k);
@@ -27,6 +30,7 @@ struct TileSize {
 // Panels of the largest fill about three quarters of a megabyte of cache.
 TileSize tile_size(const Product& p, int threads) {
     TileSize s{384, 512};
+    if (threads == 1) return s;
     const auto count = [&] { return ceil_div(p.m, s.rows) * ceil_div(p.n, s.cols) * p.batch; };
     while (count() < 12 * threads && s.rows > 48) s = {s.rows / 2, s.cols / 2};
     return s;
@@ -48,9 +52,11 @@ std::vector<Tile> tiles(const Product& p, TileSize size) {
 
 void tiled(const Product& p, const Threads& threads) {
     const Kernels& kernel = kernels();
-    const std::vector<Tile> list = tiles(p, tile_size(p, threads.count));
+    const bool small = multiplications(p, {0, p.m, 0, p.n}) * p.batch < worth_a_thread;
+    const Threads used{small ? 1 : threads.count, threads.run};
+    const std::vector<Tile> list = tiles(p, tile_size(p, used.count));
     const int64_t count = static_cast<int64_t>(list.size());
-    for_each_task(threads, count * p.batch,
+    for_each_task(used, count * p.batch,
                   [&](int64_t t) { kernel.mm_tile(p, t / count, list[t % count]); });
 }
 
@@ -58,7 +64,8 @@ void tiled(const Product& p, const Threads& threads) {
 void whole(const Product& p, const Threads& threads) {
     const Kernels& kernel = kernels();
     const Tile tile{0, p.m, 0, p.n};
-    const int64_t group = std::max<int64_t>(1, worth_a_thread / multiplications(p, tile));
+    const int64_t group =
+        std::max<int64_t>(1, worth_a_thread / (multiplications(p, tile) + matrix_overhead));
     for_each_task(threads, ceil_div(p.batch, group), [&](int64_t t) {
         for (int64_t b = t * group; b < std::min((t + 1) * group, p.batch); ++b)
             kernel.mm_tile(p, b, tile);
@@ -101,8 +108,9 @@ int64_t strip(const MatrixVector& p, int64_t s, int64_t count) {
 
 void vectors(const Product& p, const Threads& threads) {
     const Kernels& kernel = kernels();
-    constexpr int64_t strip_elements = 1 << 15;
-    const int64_t strips = ceil_div(row_start(p.k), strip_elements);
+    constexpr int64_t strip_elements = 1 << 16, strip_columns = 256;
+    int64_t strips = ceil_div(row_start(p.k), strip_elements);
+    if (matrix_vector(p, 0).transposed) strips = std::min(strips, ceil_div(p.k, strip_columns));
     for_each_task(threads, p.batch * strips, [&](int64_t t) {
         const MatrixVector mv = matrix_vector(p, t / strips);
         kernel.mv(mv, strip(mv, t % strips, strips), strip(mv, t % strips + 1, strips));
