@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Proves a built source tree on a machine with an NVIDIA GPU: tests, sanitizers, benchmarks.
+#
+#   benchmarks/gpu_run.sh OUTPUT [STEP...]
+#
+# Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. Each
+# writes OUTPUT/STEP.log; OUTPUT/summary.txt gets its exit code and duration. A failing step does not
+# stop the others; the exit code of the script is the number of steps that failed.
+#
+# Nothing is installed: `python3` must have torch, pytest, hypothesis and the packages of the extra
+# `cli`, and `make build` must have left the libraries in packedtri/. Where the tree has no git
+# history, PACKEDTRI_COMMIT names the commit that the results belong to.
+set -uo pipefail
+
+output=$(mkdir -p "${1:?usage: benchmarks/gpu_run.sh OUTPUT [STEP...]}" && cd "$1" && pwd)
+shift
+steps=("$@")
+if [ ${#steps[@]} -eq 0 ]; then
+  steps=(info test memcheck racecheck initcheck synccheck kernelbench bench)
+fi
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PYTHONPATH="$PWD" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+failed=0
+
+# step NAME SECONDS COMMAND...: run a command under a time limit and record how it went.
+step() {
+  local name=$1 limit=$2 start=$SECONDS code=0
+  shift 2
+  timeout --kill-after=10 "$limit" "$@" >"$output/$name.log" 2>&1 || code=$?
+  echo "$name: exit $code after $((SECONDS - start)) s" | tee -a "$output/summary.txt"
+  if [ $code -ne 0 ]; then
+    failed=$((failed + 1))
+    tail -n 20 "$output/$name.log"
+  fi
+}
+
+# sanitize TOOL SECONDS [OPTION...]: the kernel tests at small sizes under compute-sanitizer. Without
+# torch's caching allocator every tensor has its own allocation, so that overruns do not land in a
+# neighbour unseen.
+sanitize() {
+  local tool=$1 limit=$2
+  shift 2
+  PACKEDTRI_TEST_SMALL=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1 step "$tool" "$limit" \
+    compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 "$@" \
+    python3 -m pytest -q -x -p no:cacheprovider -m "cuda and sanitizer" tests
+}
+
+commit=${PACKEDTRI_COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)}
+for name in "${steps[@]}"; do
+  case $name in
+    info) step info 120 python3 -m packedtri info ;;
+    test) step test 480 python3 -m pytest -q -p no:cacheprovider -m cuda tests ;;
+    memcheck) sanitize memcheck 300 ;;
+    racecheck) sanitize racecheck 300 ;;
+    initcheck) sanitize initcheck 300 ;;
+    synccheck) sanitize synccheck 300 ;;
+    kernelbench)
+      step kernelbench 120 python3 examples/kernelbench.py
+      step kernelbench_backward 120 python3 examples/kernelbench.py --backward
+      ;;
+    bench)
+      step bench 480 python3 -m packedtri bench --device cuda --commit "$commit" \
+        --output "$output/bench" --dtype float32 --dtype float64 --dtype bfloat16 \
+        --n 512 --n 1024 --n 2048 --n 4096 --n 4097 --n 8192 \
+        --batched-n 16 --batched-n 32 --batched-n 64 --batched-n 128
+      ;;
+    *)
+      echo "no step is named $name" >&2
+      exit 64
+      ;;
+  esac
+done
+exit $failed

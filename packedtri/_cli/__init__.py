@@ -1,0 +1,1 @@
+"""What ``python -m packedtri`` does; needs the extra ``cli``."""

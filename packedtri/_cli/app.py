@@ -1,0 +1,223 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from packedtri import LowerTriangular
+from packedtri._cli import bench as benchmark
+from packedtri._cli import covariance, environment, report
+from packedtri._cli import demo as demonstration
+from packedtri._cli import info as information
+from packedtri._cli.report import bytes_text
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Triangular and symmetric matrices that store and compute on one triangle.",
+)
+# Tables that go to a file or a pipe are not cut to the width of a screen.
+console = Console(width=None if sys.stdout.isatty() else 110)
+
+
+class DType(str, Enum):
+    """The element types of packedtri, by torch's names."""
+
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+    float32 = "float32"
+    float64 = "float64"
+    complex64 = "complex64"
+    complex128 = "complex128"
+
+    @property
+    def torch(self) -> torch.dtype:
+        """torch's own object of that name."""
+        return getattr(torch, self.value)
+
+
+class RealDType(str, Enum):
+    """The element types that a Cholesky factor of a real covariance may have."""
+
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+    float32 = "float32"
+    float64 = "float64"
+
+
+class Precision(str, Enum):
+    """The modes of torch.set_float32_matmul_precision."""
+
+    highest = "highest"
+    high = "high"
+    medium = "medium"
+
+
+Device = Annotated[
+    str, typer.Option(help="cpu, cuda or cuda:N; by default the GPU where there is one.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of the random operands.")]
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return environment.default_device()
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise typer.BadParameter(f"{name!r} is no device; use cpu, cuda or cuda:N") from error
+    if device.type not in ("cpu", "cuda"):
+        raise typer.BadParameter(f"{name!r}: packedtri runs on cpu and cuda")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise typer.BadParameter(f"{name!r}: torch finds no GPU here; use --device cpu")
+    return device
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+@app.command()
+def info() -> None:
+    """Show versions, libraries, devices and kernels."""
+    console.print(information.table())
+
+
+@app.command()
+def demo(
+    matrix: Annotated[
+        Path | None,
+        typer.Option(help="A covariance of your own (.npy or .pt) instead of the digits' kernel."),
+    ] = None,
+    jitter: Annotated[
+        float | None,
+        typer.Option(help="Added to the diagonal; 1e-4 for the digits, 0 for your own.", min=0),
+    ] = None,
+    dtype: Annotated[RealDType, typer.Option(help="Element type of the factor.")] = (
+        RealDType.float32
+    ),
+    device: Device = "auto",
+    output: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("demo-output"),
+    seed: Seed = 0,
+) -> None:
+    """Multiply and differentiate the Cholesky factor of a real covariance, packed and dense."""
+    where = _device(device)
+    torch.manual_seed(seed)
+    name = "digits RBF kernel" if matrix is None else matrix.name
+    try:
+        kernel = covariance.digits() if matrix is None else covariance.load(matrix)
+        kernel.diagonal().add_(jitter if jitter is not None else 1e-4 if matrix is None else 0)
+        lower = covariance.factor(kernel, name)
+    except covariance.BadCovariance as error:
+        raise typer.BadParameter(str(error)) from error
+    factor = LowerTriangular.from_dense(lower.to(where, getattr(torch, dtype.value)))
+    n = factor.shape[-1]
+    heading = f"{name}, n = {n}, {dtype.value}, {environment.device_name(where)}"
+    console.print(f"[bold]{heading}[/]")
+    console.print(
+        f"The factor takes {bytes_text(factor.packed.nbytes)} packed, "
+        f"{bytes_text(n * n * factor.packed.element_size())} dense."
+    )
+    with _progress() as progress:
+        total = len(demonstration.jobs(factor))
+        rows = list(progress.track(demonstration.run(factor), total, description="running"))
+    console.print(demonstration.table(rows, heading))
+    plot = output / "demo.png"
+    report.demo_plot(rows, heading, plot)
+    console.print(f"Plot: {plot}")
+
+
+@app.command()
+def bench(
+    ops: Annotated[
+        list[str] | None,
+        typer.Option("--op", help=f"One of {', '.join(benchmark.CASES)}; repeatable."),
+    ] = None,
+    sizes: Annotated[
+        list[int] | None, typer.Option("--n", help="Orders; repeatable.", min=1)
+    ] = None,
+    batched_sizes: Annotated[
+        list[int] | None,
+        typer.Option("--batched-n", help="Orders of batches; repeatable.", min=1),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Matrices in a batched problem.", min=2)] = 256,
+    m: Annotated[
+        int | None, typer.Option(help="Columns of dense operands; n by default.", min=1)
+    ] = None,
+    dtypes: Annotated[
+        list[DType] | None, typer.Option("--dtype", help="Element types; repeatable.")
+    ] = None,
+    precision: Annotated[
+        Precision, typer.Option(help="float32 matmul precision, for both sides.")
+    ] = Precision.highest,
+    device: Device = "auto",
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads; torch's choice by default.", min=1)
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Folder for bench.json and the plot.")] = Path(
+        "bench-output"
+    ),
+    plot: Annotated[bool, typer.Option(help="Draw the ratios over n.")] = True,
+    commit: Annotated[
+        str | None, typer.Option(help="Recorded in the results where git cannot tell it.")
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Time packed operations against torch on dense matrices; write JSON and a plot."""
+    where = _device(device)
+    torch.manual_seed(seed)
+    torch.set_float32_matmul_precision(precision.value)
+    if threads:
+        torch.set_num_threads(threads)
+    for op in ops or ():
+        if op not in benchmark.CASES:
+            raise typer.BadParameter(f"{op!r} is none of {', '.join(benchmark.CASES)}")
+    problems = benchmark.problems(
+        ops or list(benchmark.CASES),
+        sizes or ([] if batched_sizes else [256, 1024, 2048]),
+        [d.torch for d in dtypes or [DType.float32]],
+        where,
+        m,
+        batched_sizes or (),
+        batch,
+    )
+    results = output / "bench.json"
+    rows = _measure_all(problems, results, where, commit)
+    title = f"{environment.device_name(where)}, torch {torch.__version__}"
+    console.print(report.bench_table(rows, title))
+    console.print(f"Results: {results}")
+    if plot:
+        picture = output / "bench.png"
+        report.bench_plot(rows, title, picture)
+        console.print(f"Plot: {picture}")
+
+
+def _measure_all(
+    problems: Sequence[benchmark.Problem], results: Path, device: torch.device, commit: str | None
+) -> list[benchmark.Row]:
+    rows: list[benchmark.Row] = []
+    with _progress() as progress:
+        task = progress.add_task("starting", total=len(problems))
+        for problem in problems:
+            progress.update(task, description=f"{problem.op} n = {problem.n}")
+            rows.append(benchmark.measure(problem))
+            # Written after each problem, so that a run cut short keeps what it measured.
+            benchmark.save(results, rows, device, commit)
+            progress.advance(task)
+    return rows

@@ -1,0 +1,88 @@
+"""The main job on real data: products and gradients of a covariance's Cholesky factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from rich import box
+from rich.table import Table
+
+from packedtri import LowerTriangular
+from packedtri._cli import work
+from packedtri._cli.report import milliseconds, ratio_text
+from packedtri._cli.timing import measuring_stream, time_works
+from packedtri._cli.work import Work
+
+Row = dict[str, Any]
+
+# Vectors that are multiplied at once.
+_DRAWS = 256
+
+
+def jobs(factor: LowerTriangular) -> list[tuple[str, Callable[[], Work]]]:
+    """What to run on the factor, by name; each is set up only when its turn comes.
+
+    L @ Z draws from the Gaussian with the covariance, L.mT @ Z is half of its quadratic forms, and
+    L @ L.mT rebuilds it.
+    """
+    n = factor.shape[-1]
+    cotangent = LowerTriangular(torch.randn_like(factor.packed))
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, dtype=factor.dtype, device=factor.device)
+
+    return [
+        ("L @ L", lambda: work.product(factor, factor)),
+        ("its gradient", lambda: work.backward(factor, factor, cotangent)),
+        ("L @ Z", lambda: work.product(factor, normal(n, _DRAWS))),
+        ("L.mT @ Z", lambda: work.product(factor.mT, normal(n, _DRAWS))),
+        ("Z @ L", lambda: work.product(normal(_DRAWS, n), factor)),
+        ("L @ L.mT", lambda: work.product(factor, factor.mT)),
+        ("L @ z", lambda: work.product(factor, normal(n))),
+    ]
+
+
+def run(factor: LowerTriangular) -> Iterator[Row]:
+    """Run every job in both forms; yields a row of results for each."""
+    for name, setup in jobs(factor):
+        with measuring_stream(factor.device):
+            job = setup()
+            timing = time_works([job], factor.device)
+            error, dense_error = job.error(job.packed()), job.error(job.dense())
+        yield {
+            "op": name,
+            "ms": timing.ms,
+            "dense_ms": timing.dense_ms,
+            "ratio": timing.dense_ms / timing.ms,
+            "mebibytes": job.packed_bytes / 2**20,
+            "dense_mebibytes": job.dense_bytes / 2**20,
+            "error": error,
+            "dense_error": dense_error,
+        }
+
+
+def table(rows: list[Row], title: str) -> Table:
+    """The rows, for the terminal."""
+    result = Table(
+        title=title,
+        caption=f"Z: {_DRAWS} vectors, z: one. Memory: operands and result. Errors: relative, "
+        "against float64.",
+        box=box.SIMPLE_HEAD,
+    )
+    result.add_column("", no_wrap=True)
+    for name in ("packed", "dense", "ratio", "MiB", "dense", "error", "dense"):
+        result.add_column(name, justify="right", no_wrap=True)
+    for r in rows:
+        result.add_row(
+            r["op"],
+            milliseconds(r["ms"]),
+            milliseconds(r["dense_ms"]),
+            ratio_text(r["ratio"]),
+            f"{r['mebibytes']:.1f}",
+            f"{r['dense_mebibytes']:.1f}",
+            f"{r['error']:.1e}",
+            f"{r['dense_error']:.1e}",
+        )
+    return result

@@ -1,0 +1,79 @@
+"""What the machine and the software are; recorded with every measurement."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+
+from packedtri import __version__, _library
+
+
+def _output_of(*command: str, cwd: Path | None = None) -> str | None:
+    """The first line that a command prints, or None where it is missing or fails."""
+    try:
+        done = subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return (done.stdout.splitlines() or [""])[0].strip() or None
+
+
+def commit() -> str | None:
+    """The commit of the source tree that this package runs from; None when it was installed."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    return _output_of(
+        "git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*", cwd=root
+    )
+
+
+def driver() -> str | None:
+    """The version of the NVIDIA driver."""
+    return _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+
+
+def cpu_name() -> str:
+    """The processor's name where Linux tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def device_name(device: torch.device) -> str:
+    """The name of a device as a person knows it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+
+
+def default_device() -> torch.device:
+    """The GPU where torch and packedtri both can use one, otherwise the CPU."""
+    usable = torch.cuda.is_available() and _library.cuda_library is not None
+    return torch.device("cuda" if usable else "cpu")
+
+
+def kernel(device: torch.device) -> str:
+    """The kernels that packedtri runs on a device."""
+    return "cuda" if device.type == "cuda" else f"cpu {_library.cpu_isa()}"
+
+
+def meta(device: torch.device, at_commit: str | None = None) -> dict[str, str | int | None]:
+    """The header of a file of measurements."""
+    return {
+        "device": device_name(device),
+        "driver": driver() if device.type == "cuda" else None,
+        "cuda": torch.version.cuda,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "packedtri": __version__,
+        "commit": at_commit or commit(),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,56 @@
+"""What is installed here, and what packedtri would use of it."""
+
+from __future__ import annotations
+
+import platform
+
+import torch
+from rich.table import Table
+
+from packedtri import __version__, _library
+from packedtri._cli import environment
+
+
+def _cuda_library() -> str:
+    if _library.cuda_library is not None:
+        return _library.cuda_library.name
+    if torch.version.cuda is None:
+        return "not loaded: this torch is built without CUDA"
+    return "missing: build with nvcc on the path (PACKEDTRI_CUDA=ON makes that a condition)"
+
+
+def _gpus() -> list[str]:
+    if not torch.cuda.is_available():
+        return ["none that torch can use"]
+    lines = []
+    for index in range(torch.cuda.device_count()):
+        gpu = torch.cuda.get_device_properties(index)
+        lines.append(
+            f"{gpu.name}, sm_{gpu.major}{gpu.minor}, {gpu.multi_processor_count} SMs, "
+            f"{gpu.total_memory / 2**30:.0f} GiB"
+        )
+    return lines
+
+
+def table() -> Table:
+    """Versions, libraries, devices and kernels."""
+    assert _library.cpu_library is not None  # importing packedtri fails without it
+    rows = [
+        ("packedtri", __version__),
+        ("commit", environment.commit() or "not a source tree"),
+        ("torch", torch.__version__),
+        ("Python", platform.python_version()),
+        ("CUDA of torch", torch.version.cuda or "none"),
+        ("NVIDIA driver", environment.driver() or "none"),
+        ("CPU library", _library.cpu_library.name),
+        ("CUDA library", _cuda_library()),
+        ("CPU", f"{environment.cpu_name()}, {torch.get_num_threads()} threads"),
+        *((f"GPU {index}", line) for index, line in enumerate(_gpus())),
+        ("CPU kernels", environment.kernel(torch.device("cpu"))),
+    ]
+    if _library.cuda_library is not None:
+        rows.append(("CUDA kernels", environment.kernel(torch.device("cuda"))))
+    result = Table(show_header=False, title="packedtri")
+    for name, value in rows:
+        result.add_row(name, value)
+    return result

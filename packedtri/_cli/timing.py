@@ -1,0 +1,175 @@
+"""Times the two sides of a work against each other: one function for each kind of device."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from packedtri._cli.work import Work
+
+# Shorter calls than this are timed as replays of a CUDA graph, so that the GPU is measured and not
+# the host that launches on it.
+_GRAPH_BELOW_MS = 0.5
+_LEAST_SAMPLES = 7
+_GPU_SAMPLE_MS = 2.0
+_GPU_SAMPLES = 21
+_GPU_BUDGET_MS = 4000.0
+_CPU_SAMPLE_MS = 10.0
+# A sample in which threads waited for a larger part of its time than this is a disturbed one; this
+# long a disturbed machine gets to bring forth others.
+_CPU_WAITED = 0.02
+_CPU_BUDGET_S = 5.0
+# No more operand sets than this are rotated, however small they are.
+_MOST_SETS = 32
+
+#: The same call on different operands.
+Side = Sequence[Callable[[], Any]]
+#: What runs between two events, and how many calls that is.
+Pass = tuple[Callable[[], Any], int]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds a call, medians of interleaved samples."""
+
+    ms: float
+    dense_ms: float
+    #: "cuda graph", "cuda stream" or "wall clock".
+    method: str
+    samples: int
+    #: Operand sets taken in turn; 1 means that the cache may have been warm.
+    sets: int
+    #: On a CPU: the part of its time that threads of the most disturbed sample waited.
+    waited: float = 0.0
+
+
+@contextmanager
+def measuring_stream(device: torch.device) -> Iterator[None]:
+    """Where to set up works and to time them: on a GPU, a stream of our own.
+
+    CUDA graphs cannot be captured on the default stream, and a backward pass runs on the stream of
+    its forward pass.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.device(device), torch.cuda.stream(stream):
+        yield
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+
+
+def sets_needed(work: Work, device: torch.device) -> int:
+    """How many operand sets flush the GPU's L2 cache between two uses of one of them."""
+    if device.type != "cuda":
+        return 1
+    cache = torch.cuda.get_device_properties(device).L2_cache_size
+    needed = math.ceil(2 * cache / max(work.packed_bytes, 1))
+    return max(1, min(needed, _MOST_SETS))
+
+
+def time_sides(packed: Side, dense: Side, device: torch.device) -> Timing:
+    """Time two ways to do the same, each a list of calls on different operands of equal size."""
+    return time_cuda(packed, dense) if device.type == "cuda" else time_cpu(packed, dense)
+
+
+def time_works(works: Sequence[Work], device: torch.device) -> Timing:
+    """Time equal works on different operands, on the device that holds them."""
+    return time_sides([w.packed for w in works], [w.dense for w in works], device)
+
+
+def time_cpu(packed: Side, dense: Side) -> Timing:
+    """Wall-clock time of both sides in turn.
+
+    Other programs may share the machine: samples in which threads of ours waited for a processor
+    count only where there are too few others.
+    """
+    sides = (packed, dense)
+    guess = [min(_cpu_pass(side, 1)[1] for _ in range(3)) for side in sides]
+    rounds = [_calls_filling(_CPU_SAMPLE_MS, ms * len(packed)) for ms in guess]
+    deadline = time.perf_counter() + _CPU_BUDGET_S
+    samples: list[list[tuple[float, float]]] = [[], []]
+    while True:
+        for side, count, taken in zip(sides, rounds, samples, strict=True):
+            taken.append(_cpu_pass(side, count))
+        undisturbed = min(sum(w < _CPU_WAITED for w, _ in taken) for taken in samples)
+        late = len(samples[0]) >= _LEAST_SAMPLES and time.perf_counter() > deadline
+        if undisturbed >= _LEAST_SAMPLES or late:
+            break
+    best = [sorted(taken)[:_LEAST_SAMPLES] for taken in samples]
+    ms, dense_ms = (median(ms for _, ms in taken) for taken in best)
+    waited = max(taken[-1][0] for taken in best)
+    return Timing(ms, dense_ms, "wall clock", _LEAST_SAMPLES, len(packed), waited)
+
+
+def _cpu_pass(side: Side, rounds: int) -> tuple[float, float]:
+    """The part of the time that threads waited for a processor, and milliseconds a call."""
+    waited, start = _waited_s(), time.perf_counter()
+    _run(side, rounds)
+    elapsed = time.perf_counter() - start
+    return (_waited_s() - waited) / elapsed, elapsed * 1e3 / (rounds * len(side))
+
+
+def _waited_s() -> float:
+    """Seconds that the threads of this process were ready to run but did not; 0 if not known."""
+    files = Path("/proc/self/task").glob("*/schedstat")
+    return sum(int(file.read_text().split()[1]) for file in files) / 1e9
+
+
+def time_cuda(packed: Side, dense: Side) -> Timing:
+    """GPU time of both sides in turn, between CUDA events, inside :func:`measuring_stream`."""
+    sides = (packed, dense)
+    passes: list[Pass] = [(partial(_run, side), len(side)) for side in sides]
+    for run, _ in passes * 3:
+        run()
+    guess = [_cuda_pass(p) for p in passes]
+    method = "cuda graph" if min(guess) < _GRAPH_BELOW_MS else "cuda stream"
+    if method == "cuda graph":
+        rounds = [_calls_filling(_GPU_SAMPLE_MS, ms * len(packed)) for ms in guess]
+        passes = [_capture(side, r) for side, r in zip(sides, rounds, strict=True)]
+        guess = [_cuda_pass(p) for p in passes]
+    round_ms = sum(ms * calls for ms, (_, calls) in zip(guess, passes, strict=True))
+    count = max(_LEAST_SAMPLES, min(_GPU_SAMPLES, int(_GPU_BUDGET_MS / round_ms)))
+    samples = [[_cuda_pass(p) for p in passes] for _ in range(count)]
+    ms, dense_ms = (median(taken) for taken in zip(*samples, strict=True))
+    return Timing(ms, dense_ms, method, count, len(packed))
+
+
+def _run(side: Side, rounds: int = 1) -> None:
+    for _ in range(rounds):
+        for call in side:
+            call()
+
+
+def _cuda_pass(timed: Pass) -> float:
+    """Milliseconds a call."""
+    run, calls = timed
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / calls
+
+
+def _capture(side: Side, rounds: int) -> Pass:
+    """The replay of a CUDA graph of so many rounds of a side."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+        _run(side, rounds)
+    return graph.replay, rounds * len(side)
+
+
+def _calls_filling(ms: float, one_call_ms: float) -> int:
+    return max(1, min(math.ceil(ms / max(one_call_ms, 1e-4)), 2000))

@@ -1,0 +1,134 @@
+"""One operation ready to run in both forms: packed, and what torch does on dense matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from packedtri import LowerTriangular, PackedTensor
+from packedtri.testing import wide_dtype
+
+Output = Any
+
+# Up to this order the error is taken over the whole result, beyond it over as many random rows.
+_ERROR_ROWS = 2048
+# Rows of the right factor that are held in float64 at a time.
+_ERROR_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Work:
+    """An operation on one set of operands.
+
+    Both callables compute the same result; ``error`` takes the output of either and returns its
+    relative distance (Frobenius norm) from the result in float64.
+    """
+
+    packed: Callable[[], Output]
+    dense: Callable[[], Output]
+    error: Callable[[Output], float]
+    #: Bytes that the packed form reads and writes: operands and result.
+    packed_bytes: int
+    dense_bytes: int
+
+
+def nbytes(*tensors: torch.Tensor) -> int:
+    """Bytes that the tensors keep in memory; a packed one keeps only its triangle."""
+    return sum(
+        t.packed.nbytes if isinstance(t, PackedTensor) else t.numel() * t.element_size()
+        for t in tensors
+    )
+
+
+def to_dense(t: torch.Tensor) -> torch.Tensor:
+    """The dense matrix that ``t`` stands for."""
+    return t.to_dense() if isinstance(t, PackedTensor) else t
+
+
+def exact_rows(a: torch.Tensor, b: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Rows of ``a @ b`` in float64 (complex128), for dense a (..., n, k) and b (..., k, m)."""
+    wide = wide_dtype(a.dtype)
+    left = a[..., rows, :].to(wide)
+    total = torch.zeros((), dtype=wide, device=a.device)
+    for k in range(0, b.shape[-2], _ERROR_BLOCK):
+        block = slice(k, k + _ERROR_BLOCK)
+        total = total + left[..., block] @ b[..., block, :].to(wide)
+    return total
+
+
+def product_error(
+    a: torch.Tensor, b: torch.Tensor, lower: bool = False
+) -> Callable[[torch.Tensor], float]:
+    """The error of an output of ``a @ b``, or of its lower triangle, for dense ``a`` and ``b``."""
+    n = a.shape[-2]
+    rows = torch.randperm(n, device=a.device)[:_ERROR_ROWS]
+
+    def error(output: torch.Tensor) -> float:
+        exact = exact_rows(a, b, rows)
+        got = to_dense(output)[..., rows, :].to(exact.dtype)
+        if lower:
+            outside = torch.arange(b.shape[-1], device=a.device) > rows[:, None]
+            exact, got = exact.masked_fill(outside, 0), got.masked_fill(outside, 0)
+        return relative(got, exact)
+
+    return error
+
+
+def relative(got: torch.Tensor, exact: torch.Tensor) -> float:
+    """‖got − exact‖ / ‖exact‖."""
+    size = torch.linalg.vector_norm(exact).item()
+    distance = torch.linalg.vector_norm(got - exact).item()
+    return distance / size if size else distance
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> Work:
+    """``a @ b``, where at least one operand is packed; dense torch writes into a ready result."""
+    dense_a, dense_b = to_dense(a), to_dense(b)
+    column = dense_b.unsqueeze(-1) if dense_b.dim() == 1 else dense_b
+    out = dense_a @ dense_b
+    exact = product_error(dense_a, column)
+    return Work(
+        packed=lambda: a @ b,
+        dense=lambda: torch.matmul(dense_a, dense_b, out=out),
+        error=lambda output: exact(output.unsqueeze(-1) if output.dim() == 1 else output),
+        packed_bytes=nbytes(a, b, a @ b),
+        dense_bytes=nbytes(dense_a, dense_b, out),
+    )
+
+
+def backward(a: LowerTriangular, b: LowerTriangular, cotangent: LowerTriangular) -> Work:
+    """Both gradients of ``a @ b``; the forward pass is not part of the work.
+
+    On the packed side the leaves are the vectors of stored elements, as a module would keep them.
+    """
+    packed = [t.packed.detach().requires_grad_() for t in (a, b)]
+    packed_result = (LowerTriangular(packed[0]) @ LowerTriangular(packed[1])).packed
+    dense = [t.to_dense().detach().requires_grad_() for t in (a, b)]
+    dense_result, dense_cotangent = dense[0] @ dense[1], cotangent.to_dense()
+
+    def gradients(
+        result: torch.Tensor, leaves: Sequence[torch.Tensor], seed: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(result, leaves, seed, retain_graph=True)
+
+    # Dense gradients fill the zero half too, which is no part of the gradient of a triangle.
+    with torch.no_grad():
+        errors = (
+            product_error(dense_cotangent, dense[1].mT.conj(), lower=True),
+            product_error(dense[0].mT.conj(), dense_cotangent, lower=True),
+        )
+
+    def error(output: tuple[torch.Tensor, ...]) -> float:
+        matrices = [LowerTriangular(g) if g.shape == packed[0].shape else g for g in output]
+        return max(check(g) for check, g in zip(errors, matrices, strict=True))
+
+    return Work(
+        packed=lambda: gradients(packed_result, packed, cotangent.packed),
+        dense=lambda: gradients(dense_result, dense, dense_cotangent),
+        error=error,
+        packed_bytes=nbytes(*packed, cotangent, *packed),
+        dense_bytes=nbytes(*dense, dense_cotangent, *dense),
+    )

@@ -1,0 +1,227 @@
+"""One table that says what each torch function does with packed types.
+
+A :class:`Row` belongs to a function and the types of its first arguments. The modules of
+``packedtri.ops`` add the rows; ``__torch_function__`` looks them up here, and a function without a
+row raises an error that names the way out. A second, smaller table lists the aten ops that may
+reach the types below autograd.
+
+Example:
+    >>> import torch, packedtri
+    >>> row = find(torch.matmul, (packedtri.LowerTriangular, packedtri.LowerTriangular))
+    >>> row.how, row.result.__name__
+    ('native', 'LowerTriangular')
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any, Literal
+
+import torch
+
+Function = Callable[..., Any]
+#: native: computed on packed storage. passed: torch's own code handles the type, through the aten
+#: table. dense: the arguments are converted, differentiably, and torch computes. refused: an error
+#: of its own that says what to do instead.
+How = Literal["native", "passed", "dense", "refused"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What ``function`` does when its first arguments have the given types.
+
+    Attributes:
+        function: as ``__torch_function__`` receives it.
+        types: of the first arguments: a packed type, ``torch.Tensor`` for any other tensor,
+            ``Number``, or ``object`` for the rest. Empty where the row serves all types.
+        handler: called with the arguments of the function.
+        how: see ``How``.
+        result: type of the result, None where it depends on the arguments.
+    """
+
+    function: Function
+    types: tuple[type, ...]
+    handler: Function
+    how: How
+    result: type | None
+
+    @property
+    def name(self) -> str:
+        """The function's public name, such as ``torch.matmul``."""
+        return function_name(self.function)
+
+
+_packed_types: list[type] = []
+_table: dict[Function, dict[tuple[type, ...], Row]] = {}
+# Names of the arguments whose types make the key, by function.
+_key_names: dict[Function, tuple[str, ...]] = {}
+_canonical: dict[type, type] = {}
+_aten: dict[Any, Function] = {}
+
+
+def add_type(cls: type) -> None:
+    """Make a packed type known; rows for its base class then serve it too."""
+    _packed_types.append(cls)
+    _canonical[cls] = cls
+
+
+def packed_types() -> tuple[type, ...]:
+    """The packed types, in the order of their definition."""
+    return tuple(_packed_types)
+
+
+def row(
+    functions: Function | Iterable[Function],
+    *types: type,
+    how: How = "native",
+    result: type | None = None,
+) -> Callable[[Function], Function]:
+    """Decorator that adds one row per function and combination of types.
+
+    Args:
+        functions: one function or several that share the handler.
+        types: of the first arguments. A base class stands for each packed type below it; no
+            types at all make the row that serves whatever has no row of its own.
+        how: see ``How``.
+        result: type of the result, where it is known.
+
+    Returns:
+        The decorator; it returns the handler unchanged.
+    """
+
+    def add(handler: Function) -> Function:
+        for function in [functions] if callable(functions) else functions:
+            _add(function, types, handler, how, result)
+        return handler
+
+    return add
+
+
+def _add(
+    function: Function, types: tuple[type, ...], handler: Function, how: How, result: type | None
+) -> None:
+    rows = _table.setdefault(function, {})
+    if types:
+        _key_names[function] = tuple(inspect.signature(handler).parameters)[: len(types)]
+    for combination in _expand(types):
+        rows[combination] = Row(function, combination, handler, how, result)
+
+
+def _expand(types: tuple[type, ...]) -> Iterator[tuple[type, ...]]:
+    """Each way to put concrete packed types in the place of their base class."""
+    if not types:
+        yield ()
+        return
+    first, rest = types[0], types[1:]
+    literal = first in (torch.Tensor, Number, object)
+    for choice in [first] if literal else [t for t in _packed_types if issubclass(t, first)]:
+        for tail in _expand(rest):
+            yield (choice, *tail)
+
+
+def rows() -> list[Row]:
+    """Every row of the table, in the order in which they were added."""
+    return [r for by_types in _table.values() for r in by_types.values()]
+
+
+def find(function: Function, types: tuple[type, ...]) -> Row | None:
+    """The row that serves ``function`` on arguments of these types, None where there is none."""
+    by_types = _table.get(function)
+    if by_types is None:
+        return None
+    return by_types.get(types) or by_types.get(())
+
+
+def canonical_type(value: object) -> type:
+    """The type that stands for a value in the table's keys."""
+    cls = type(value)
+    found = _canonical.get(cls)
+    if found is None:
+        packed = (t for t in cls.__mro__ if t in _packed_types)
+        found = next(packed, None)
+        if found is None:
+            literal = (t for t in (torch.Tensor, Number) if isinstance(value, t))
+            found = next(literal, object)
+        _canonical[cls] = found
+    return found
+
+
+def _key(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[type, ...]:
+    names = _key_names.get(function, ())
+    values = args[: len(names)]
+    if len(values) < len(names):
+        values += tuple(kwargs[name] for name in names[len(values) :] if name in kwargs)
+    return tuple(map(canonical_type, values))
+
+
+def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Run ``function`` by the row that serves it; the whole of ``__torch_function__``.
+
+    Raises:
+        NotImplementedError: when no row does.
+    """
+    by_types = _table.get(function)
+    if by_types is not None:
+        found = by_types.get(_key(function, args, kwargs)) or by_types.get(())
+        if found is not None:
+            return found.handler(*args, **kwargs)
+    raise NotImplementedError(_no_row(function, args, kwargs))
+
+
+def function_name(function: Function) -> str:
+    """The public name of a torch function, such as ``torch.matmul`` or ``torch.Tensor.add``."""
+    name = torch.overrides.resolve_name(function)
+    return name or getattr(function, "__qualname__", None) or repr(function)
+
+
+def describe(value: object) -> str:
+    """Type and shape of an argument, as error messages show it."""
+    if isinstance(value, torch.Tensor):
+        with torch._C.DisableTorchFunctionSubclass():
+            shape = tuple(value.shape)
+        return f"{canonical_type(value).__name__} {shape}"
+    return type(value).__name__
+
+
+def _no_row(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    given = ", ".join(describe(v) for v in (*args, *kwargs.values()))
+    return (
+        f"[{function_name(function)}] is not defined on packed storage for ({given}). "
+        "Convert with .to_dense() first, or work on the stored elements, .packed"
+    )
+
+
+def aten_row(*ops: Any) -> Callable[[Function], Function]:
+    """Decorator: let these aten overloads reach packed types, through a handler(op, args, kwargs)."""
+
+    def add(handler: Function) -> Function:
+        _aten.update(dict.fromkeys(ops, handler))
+        return handler
+
+    return add
+
+
+def aten_ops() -> tuple[Any, ...]:
+    """The aten overloads that packed types accept below autograd."""
+    return tuple(_aten)
+
+
+def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Run an aten op on packed types; the whole of ``__torch_dispatch__``.
+
+    Whatever is not in the table raises. To densify here would be silently wrong: in-place ops would
+    write to a temporary, and gradients would lose the type.
+    """
+    handler = _aten.get(op)
+    if handler is None:
+        given = ", ".join(describe(v) for v in (*args, *kwargs.values()))
+        raise NotImplementedError(
+            f"[{op}] reached packed storage below the functions that packedtri defines, with "
+            f"({given}). Convert with .to_dense() first. Transforms such as torch.func.grad or "
+            "torch.vmap hide the type: apply them to the packed vector and build the type inside, "
+            "as in torch.func.grad(lambda p: f(LowerTriangular(p)))"
+        )
+    return handler(op, args, kwargs)

@@ -1,0 +1,67 @@
+"""The size formula of a packed triangle, and the numbers that name how one is read.
+
+A packed triangle of order n keeps its rows one after another: element (i, j), i >= j, lies at
+i(i+1)/2 + j. That is the order of :func:`torch.tril_indices`.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import Final
+
+# How an operand is read. The C++ side (csrc/problem.h) uses the same numbers.
+LOWER: Final = 0
+UPPER: Final = 1
+SYMMETRIC: Final = 2
+DENSE: Final = 3
+
+
+def numel(n: int) -> int:
+    """Number of stored elements of a triangle of order n.
+
+    Args:
+        n: order of the matrix, n >= 0.
+
+    Returns:
+        n(n+1)/2. This is also the position of the first element of row n.
+
+    Example:
+        >>> numel(4)
+        10
+    """
+    return n * (n + 1) // 2
+
+
+def offset(i: int, j: int) -> int:
+    """Position of element (i, j), i >= j, in packed order.
+
+    Example:
+        >>> [offset(i, j) for i in range(3) for j in range(i + 1)]
+        [0, 1, 2, 3, 4, 5]
+    """
+    return numel(i) + j
+
+
+def order(count: int) -> int:
+    """Order n of the triangle that has ``count`` elements.
+
+    Args:
+        count: length of the last dimension of a packed tensor.
+
+    Returns:
+        n such that ``numel(n) == count``.
+
+    Raises:
+        ValueError: when ``count`` is no triangular number. The message names the two nearest.
+
+    Example:
+        >>> order(10)
+        4
+    """
+    n = (isqrt(8 * count + 1) - 1) // 2
+    if numel(n) == count:
+        return n
+    raise ValueError(
+        f"a packed triangle of order n has n(n+1)/2 elements; {count} is no such number. "
+        f"The nearest are {numel(n)} (n = {n}) and {numel(n + 1)} (n = {n + 1})"
+    )

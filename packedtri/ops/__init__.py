@@ -1,0 +1,29 @@
+"""The operations, a module a family. Importing them adds their rows to the dispatch table."""
+
+from packedtri.ops import (
+    aten,
+    attributes,
+    convert,
+    copies,
+    dense,
+    interop,
+    lists,
+    matmul,
+    mm,
+    pointwise,
+    views,
+)
+
+__all__ = [
+    "aten",
+    "attributes",
+    "convert",
+    "copies",
+    "dense",
+    "interop",
+    "lists",
+    "matmul",
+    "mm",
+    "pointwise",
+    "views",
+]

@@ -1,0 +1,197 @@
+"""The aten ops that may reach packed types below autograd, all on the stored elements.
+
+Torch's own code calls them: views, the engine that accumulates gradients, optimizers, clipping,
+gradient scaling. An op on several packed tensors needs them to be of the same type and order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import layout
+from packedtri._nodes import diagonal_index
+from packedtri.dispatch import aten_row, describe
+from packedtri.tensor import PackedTensor
+
+aten = torch.ops.aten
+Args = tuple[Any, ...]
+Kwargs = Mapping[str, Any]
+
+
+def _overloads(names: str) -> Iterator[Any]:
+    for name in names.split():
+        packet, _, overload = name.partition(".")
+        if hasattr(aten, packet) and (overload or "default") in getattr(aten, packet).overloads():
+            yield getattr(getattr(aten, packet), overload or "default")
+
+
+def inner(value: Any) -> Any:
+    if isinstance(value, PackedTensor):
+        return value._packed
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(inner, value))
+    return value
+
+
+def check_alike(op: Any, first: PackedTensor, args: Args) -> None:
+    """Stored elements correspond only between equal types and orders, and with single numbers."""
+    for other in args:
+        alike = (
+            type(other) is type(first) and other._packed.shape == first._packed.shape
+            if isinstance(other, PackedTensor)
+            else not isinstance(other, Tensor) or other.dim() == 0
+        )
+        if not alike:
+            raise NotImplementedError(
+                f"[{op}] on packed storage needs operands of one type and shape, or numbers; "
+                f"got {describe(first)} and {describe(other)}. Convert with from_dense or to_dense"
+            )
+
+
+def bump_version(packed: Tensor) -> None:
+    """Tell autograd that stored elements changed.
+
+    In-place ops bump the version of the type. The tensor inside is what backward formulas saved, and
+    nothing else would bump its version: they would silently use the new values.
+    """
+    if not packed.is_inference():
+        torch.autograd.graph.increment_version(packed)
+
+
+@aten_row(*_overloads("detach alias lift_fresh lift_fresh_copy"))
+def _alias(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
+    t = args[0]
+    return t._wrap(t._packed, t._n)
+
+
+@aten_row(*_overloads("view _unsafe_view expand"))
+def _same_shape(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
+    t, size = args[:2]
+    shape = (*t._packed.shape[:-1], t._n, t._n)
+    if len(size) != len(shape) or any(s not in (-1, d) for s, d in zip(size, shape, strict=True)):
+        raise NotImplementedError(
+            f"[{op}] packed storage has no strided view of shape {tuple(size)}; got {describe(t)}. "
+            "Use .to_dense(), or .packed for the stored elements"
+        )
+    return t._wrap(t._packed, t._n)
+
+
+@aten_row(*_overloads("t transpose.int"))
+def _transpose(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
+    t, rank = args[0], args[0]._packed.dim() + 1
+    if len(args) == 3 and {args[1] % rank, args[2] % rank} != {rank - 2, rank - 1}:
+        raise NotImplementedError(f"[{op}] transposes packed matrices, not their batch dimensions")
+    return t.transposed._wrap(t._packed, t._n)
+
+
+@aten_row(*_overloads("_conj"))
+def _conj(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
+    t = args[0]
+    # A view that shares the version counter, which torch leaves out at this level.
+    key = torch._C.DispatchKey.ADInplaceOrView
+    with torch._C._SetExcludeDispatchKeyGuard(key, False):
+        return t._wrap(t._packed.conj(), t._n)
+
+
+@aten_row(
+    *_overloads("""
+    clone _to_copy contiguous zeros_like empty_like neg abs sqrt sign sgn isnan conj_physical
+    _conj_physical mul.Tensor mul.Scalar div.Tensor div.Scalar lift_fresh_copy positive
+    """)
+)
+def _pointwise(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    first = next(a for a in args if isinstance(a, PackedTensor))
+    check_alike(op, first, args)
+    kwargs = {k: v for k, v in kwargs.items() if k != "memory_format"}
+    return first._wrap(op(*map(inner, args), **kwargs), first._n)
+
+
+@aten_row(*_overloads("add.Tensor sub.Tensor maximum minimum"))
+def _sum(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    # A number would change the structural zeros.
+    if not all(isinstance(a, PackedTensor) for a in args[:2]):
+        given = " and ".join(map(describe, args[:2]))
+        raise NotImplementedError(f"[{op}] keeps a packed type only between two; got {given}")
+    return _pointwise(op, args, kwargs)
+
+
+@aten_row(
+    *_overloads("""
+    abs_ add_.Tensor add_.Scalar addcdiv_ addcmul_ clamp_ clamp_.Tensor clamp_max_ clamp_min_ copy_
+    div_.Tensor div_.Scalar fill_.Scalar fill_.Tensor lerp_.Scalar lerp_.Tensor mul_.Tensor
+    mul_.Scalar neg_ normal_ sign_ sqrt_ sub_.Tensor sub_.Scalar uniform_ zero_ zero
+    """)
+)
+def _in_place(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
+    t = args[0]
+    if not isinstance(t, PackedTensor):
+        raise NotImplementedError(f"[{op}] cannot write packed elements into {describe(t)}")
+    check_alike(op, t, args[1:])
+    op(*map(inner, args), **kwargs)
+    bump_version(t._packed)
+    return t
+
+
+@aten_row(*_overloads("mul.out maximum.out minimum.out"))
+def _out(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
+    out = kwargs["out"]
+    if not isinstance(out, PackedTensor):
+        raise NotImplementedError(f"[{op}] cannot write packed elements into {describe(out)}")
+    check_alike(op, out, args)
+    op(*map(inner, args), **{k: inner(v) for k, v in kwargs.items()})
+    bump_version(out._packed)
+    return out
+
+
+@aten_row(*_overloads("new_zeros new_empty new_full new_empty_strided"))
+def _new(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    t, size = args[0], tuple(args[1])
+    if size != (*t._packed.shape[:-1], t._n, t._n) or op is aten.new_full.default:
+        return op(t._packed, *args[1:], **kwargs)
+    if op is aten.new_empty_strided.default:
+        op, args = aten.new_empty.default, args[:2]
+    return t._wrap(op(t._packed, t._packed.shape, **kwargs), t._n)
+
+
+@aten_row(*_overloads("is_same_size _has_same_storage_numel"))
+def _same_size(op: Any, args: Args, kwargs: Kwargs) -> bool:
+    return args[0].shape == args[1].shape
+
+
+@aten_row(*_overloads("equal"))
+def _equal(op: Any, args: Args, kwargs: Kwargs) -> bool:
+    check_alike(op, args[0], args[1:])
+    return op(*map(inner, args))
+
+
+@aten_row(*_overloads("_is_any_true _is_all_true"))
+def _any(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    return op(args[0]._packed)
+
+
+@aten_row(*_overloads("_unpack_dual"))
+def _unpack_dual(op: Any, args: Args, kwargs: Kwargs) -> Any:
+    return op(*args, **kwargs)
+
+
+@aten_row(*_overloads("linalg_vector_norm"))
+def _vector_norm(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    return norm(args[0], *args[1:2], **kwargs)
+
+
+def norm(t: Tensor, ord: float = 2.0, **kwargs: Any) -> Tensor:
+    """Norm of all elements, of ord > 0: Symmetric counts those off its diagonal twice."""
+    if not isinstance(t, PackedTensor):
+        return torch.linalg.vector_norm(t, ord, **kwargs)
+    if not ord > 0:
+        raise NotImplementedError(f"[vector_norm] ord={ord} counts zeros; convert with .to_dense()")
+    packed = t._packed
+    if t.kind != layout.SYMMETRIC or ord == float("inf"):
+        return torch.linalg.vector_norm(packed, ord, **kwargs)
+    weight = torch.full(packed.shape[-1:], 2 ** (1 / ord), dtype=packed.real.dtype, device=packed.device)
+    weight[diagonal_index(t._n, packed.device)] = 1
+    return torch.linalg.vector_norm(packed * weight, ord, **kwargs)

@@ -1,0 +1,73 @@
+"""Attributes and in-place functions that torch's own code serves, through the aten table."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri.dispatch import Function, row
+from packedtri.ops.dense import densify, functions
+from packedtri.tensor import PackedTensor
+
+
+def passed(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Let torch run ``function`` on the type itself."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return function(*args, **kwargs)
+
+
+_GETTERS = """
+    _backward_hooks _base _grad _grad_fn _version device dtype grad grad_dtype grad_fn is_cpu is_cuda
+    is_ipu is_leaf is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse
+    is_sparse_csr is_vulkan is_xla is_xpu itemsize layout name names ndim output_nr requires_grad
+    retains_grad shape volatile _post_accumulate_grad_hooks
+"""
+_METHODS = """
+    __deepcopy__ __dir__ __format__ __hash__ __reduce_ex__ __setstate__ _is_view backward dim
+    dense_dim element_size get_device has_names is_complex is_conj is_contiguous is_floating_point
+    is_inference is_neg is_same_size is_signed is_nonzero ndimension nelement numel register_hook
+    register_post_accumulate_grad_hook requires_grad_ retain_grad size stride storage_offset
+    _reduce_ex_internal _is_zerotensor __cuda_array_interface__ is_distributed is_coalesced
+"""
+_FUNCTIONS = """
+    is_complex is_conj is_floating_point is_inference is_neg is_same_size is_signed is_storage numel
+    is_tensor result_type can_cast _has_compatible_shallow_copy_type
+"""
+# They act on the stored elements and keep the type, which is what optimizers need of them.
+_IN_PLACE = """
+    abs_ add_ addcdiv_ addcmul_ clamp_ clamp_max_ clamp_min_ clip_ copy_ div_ divide_ fill_ lerp_
+    mul_ multiply_ neg_ negative_ normal_ sign_ sqrt_ sub_ subtract_ true_divide_ uniform_ zero_
+    __iadd__ __imul__ __isub__ __itruediv__ __idiv__
+"""
+_LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
+
+
+def _pass(to_pass: list[Function]) -> None:
+    for function in to_pass:
+        row(function, how="passed")(partial(passed, function))
+
+
+def _attribute(name: str, accessor: str) -> list[Function]:
+    descriptor = getattr(Tensor, name, None)
+    return [getattr(descriptor, accessor)] if hasattr(descriptor, accessor) else []
+
+
+def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """In place on a packed type torch runs it; a dense one takes packed arguments as dense."""
+    handler = passed if isinstance(self, PackedTensor) else densify
+    return handler(function, self, *args, **kwargs)
+
+
+for _name in _GETTERS.split():
+    _pass(_attribute(_name, "__get__"))
+for _name in ("grad", "requires_grad", "names", "_backward_hooks", "_post_accumulate_grad_hooks"):
+    _pass(_attribute(_name, "__set__") + _attribute(_name, "__delete__"))
+_pass(functions(_METHODS, Tensor))
+_pass(functions(_FUNCTIONS, torch))
+_pass([f for name in dir(torch) if name.startswith(_LISTS) and callable(f := getattr(torch, name))])
+for _function in functions(_IN_PLACE, Tensor):
+    row(_function, how="passed")(partial(_in_place, _function))
+_pass([torch.nn.init.normal_, torch.nn.init.uniform_, torch.nn.init.constant_])

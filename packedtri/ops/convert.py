@@ -1,0 +1,91 @@
+"""Packing and unpacking: shape rules and derivatives of the two ops, and ``from_dense``.
+
+For each kind ``pack`` is the transpose of ``unpack`` as a linear map (for SYMMETRIC it adds the two
+halves), so each is the other's derivative. All coefficients are real, so nothing is conjugated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes, layout
+from packedtri._autograd import library, register_multilinear
+from packedtri.dispatch import describe
+from packedtri.tensor import PackedTensor, check_dtype
+
+P = TypeVar("P", bound=PackedTensor)
+
+_pack = torch.ops.packedtri.pack.default
+_unpack = torch.ops.packedtri.unpack.default
+
+
+@torch.library.register_fake("packedtri::pack", lib=library)
+def _(dense: Tensor, kind: int) -> Tensor:
+    return dense.new_empty((*dense.shape[:-2], layout.numel(dense.shape[-1])))
+
+
+@torch.library.register_fake("packedtri::unpack", lib=library)
+def _(packed: Tensor, n: int, kind: int) -> Tensor:
+    return packed.new_empty((*packed.shape[:-1], n, n))
+
+
+@torch.library.register_vmap("packedtri::pack", lib=library)
+def _(info: Any, in_dims: Sequence[int | None], dense: Tensor, kind: int) -> tuple[Tensor, int]:
+    return _pack(dense.movedim(in_dims[0], 0), kind), 0
+
+
+@torch.library.register_vmap("packedtri::unpack", lib=library)
+def _(
+    info: Any, in_dims: Sequence[int | None], packed: Tensor, n: int, kind: int
+) -> tuple[Tensor, int]:
+    return _unpack(packed.movedim(in_dims[0], 0), n, kind), 0
+
+
+def _pack_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
+    return _unpack(grad, shape[-1], args[1])
+
+
+def _unpack_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
+    return _pack(grad, args[2])
+
+
+register_multilinear(_pack, _pack_adjoint)
+register_multilinear(_unpack, _unpack_adjoint)
+
+
+def from_dense(cls: type[P], x: Tensor, check: bool) -> P:
+    """See :meth:`PackedTensor.from_dense`."""
+    name = f"{cls.__name__}.from_dense"
+    if not isinstance(x, Tensor) or isinstance(x, PackedTensor):
+        raise TypeError(f"[{name}] expected a dense tensor (*batch, n, n); got {describe(x)}")
+    check_dtype(name, x)
+    if x.dim() < 2 or x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"[{name}] expected square matrices (*batch, n, n); got {tuple(x.shape)}")
+    if check:
+        _check_other_half(cls, name, x.detach())
+    # Symmetric reads one half as well: packing with its own kind would add the two.
+    kind = layout.UPPER if cls.kind == layout.UPPER else layout.LOWER
+    return _nodes.from_packed(cls, _pack(x, kind), x.shape[-1])
+
+
+def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor) -> None:
+    """Raise at the first element that the type would lose or change."""
+    if cls.kind == layout.SYMMETRIC:
+        n, eps = x.shape[-1], torch.finfo(x.dtype).eps
+        scale = x.abs().amax((-2, -1), keepdim=True) if n else 0
+        wrong = ~(((x - x.mT).abs() <= n * eps * scale) | (x == x.mT) | (x.isnan() & x.mT.isnan()))
+    else:
+        wrong = (x.triu(1) if cls.kind == layout.LOWER else x.tril(-1)) != 0
+    if not wrong.any():
+        return
+    at = tuple(wrong.nonzero()[0].tolist())
+    twin = (*at[:-2], at[-1], at[-2])
+    expected = f"{x[twin].item()} as at {twin}" if cls.kind == layout.SYMMETRIC else "0"
+    raise ValueError(
+        f"[{name}] element {at} is {x[at].item()}, but a {cls.__name__} has {expected}. "
+        "Pass check=False to ignore that half"
+    )

@@ -1,0 +1,56 @@
+"""Copies and conversions of dtype and device, which keep the type, and tensors like a given one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes
+from packedtri.dispatch import Function, row
+from packedtri.ops.dense import densify, functions
+from packedtri.tensor import DTYPES, PackedTensor
+
+def _convert(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Apply a function that copies, or not, to the stored elements."""
+    args = tuple(a._packed if isinstance(a, PackedTensor) else a for a in args)
+    # Memory formats order the dimensions of a dense tensor; a packed one has no choice there.
+    kwargs.pop("memory_format", None)
+    before = _nodes.to_packed(input)
+    after = function(before, *args, **kwargs)
+    if after is before:
+        return input
+    if after.dtype not in DTYPES:
+        return densify(function, input, *args, **kwargs)
+    return _nodes.from_packed(type(input), after, input.n)
+
+
+
+def _type(input: PackedTensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return _convert(Tensor.type, input, dtype, **kwargs) if dtype else input._packed.type()
+
+
+def _like(function: Function, input: PackedTensor, **kwargs: Any) -> Tensor:
+    """A new tensor of the type, zero or uninitialised."""
+    kwargs.pop("memory_format", None)
+    packed = function(input._packed, **kwargs)
+    if packed.dtype not in DTYPES:
+        return densify(function, input, **kwargs)
+    return _nodes.from_packed(type(input), packed, input.n)
+
+
+def _new(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
+    """A plain new tensor of the dtype and device of ``input``."""
+    return function(input._packed, *args, **kwargs)
+
+
+_COPIES = "clone contiguous to cpu cuda type_as pin_memory half bfloat16 float double cfloat cdouble"
+for _function in functions(_COPIES):
+    row(_function, PackedTensor)(partial(_convert, _function))
+row(Tensor.type, PackedTensor)(_type)
+for _function in functions("zeros_like empty_like"):
+    row(_function, PackedTensor)(partial(_like, _function))
+for _function in functions("new_zeros new_ones new_empty new_full new_tensor new"):
+    row(_function, PackedTensor)(partial(_new, _function))

@@ -1,0 +1,71 @@
+"""Memory and other libraries: a packed type has no n x n storage that it could hand out.
+
+What can be served from the packed storage is; the rest raises, where torch would crash or answer for
+a storage that does not exist.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from packedtri.dispatch import Function, describe, function_name, row
+from packedtri.ops.dense import functions
+from packedtri.tensor import PackedTensor
+
+
+def _refuse(function: Function, advice: str, input: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    raise NotImplementedError(
+        f"[{function_name(function)}] is not defined for {describe(input)}: it stores only a triangle. "
+        + advice
+    )
+
+
+def _add_refusals(to_refuse: list[Function], advice: str) -> None:
+    for function in to_refuse:
+        row(function, how="refused")(partial(_refuse, function, advice))
+
+
+_add_refusals(
+    functions("data_ptr storage numpy __dlpack__ view view_as as_strided set_ unfold ravel_", Tensor)
+    + [torch.as_strided],
+    "Use .to_dense(), or .packed for the stored elements",
+)
+_add_refusals(
+    functions("resize_ resize_as_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_", Tensor),
+    "The shape of a packed type is fixed; use the version that returns a new tensor",
+)
+_add_refusals(
+    functions("__setitem__ index_put_ index_fill_ masked_fill_ fill_diagonal_ scatter_", Tensor),
+    "Write to .packed under torch.no_grad(), or convert with .to_dense() and from_dense",
+)
+
+
+def _on_packed(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Any:
+    return function(input._packed, *args, **kwargs)
+
+
+for _function in functions("is_shared is_pinned __dlpack_device__", Tensor):
+    row(_function)(partial(_on_packed, _function))
+row(Tensor.nbytes.__get__)(partial(_on_packed, Tensor.nbytes.__get__))
+
+
+@row(Tensor.share_memory_)
+def _share_memory_(input: PackedTensor) -> PackedTensor:
+    input._packed.share_memory_()
+    return input
+
+
+@row(Tensor.data.__set__)
+def _set_data(input: PackedTensor, value: Tensor) -> None:
+    alike = type(value) is type(input) and value._packed.shape == input._packed.shape
+    if not alike or value.dtype != input.dtype or value.device != input.device:
+        raise TypeError(
+            f"[data] expected {describe(input)} of {input.dtype} on {input.device}; got "
+            f"{describe(value)} of {value.dtype} on {value.device}. Convert with "
+            f"{type(input).__name__}.from_dense"
+        )
+    input._packed = value._packed.detach()

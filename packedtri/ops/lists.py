@@ -1,0 +1,82 @@
+"""Ops on lists of tensors, and collectives: what optimizers, clipping and scaling call.
+
+They run on the tensors inside, together with the plain tensors of the same lists.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri.dispatch import aten_row
+from packedtri.ops.aten import Args, Kwargs, bump_version, check_alike, inner, norm
+from packedtri.tensor import PackedTensor
+
+_FOREACH = """
+    abs add addcdiv addcmul clamp_max clamp_min copy div lerp maximum minimum mul neg sign sqrt sub
+    zero reciprocal pow rsqrt
+"""
+
+
+def _overloads(prefixes: tuple[str, ...]) -> list[Any]:
+    found = []
+    for full_name in torch._C._dispatch_get_all_op_names():
+        namespace, _, name = full_name.partition("::")
+        name, _, overload = name.partition(".")
+        if namespace == "aten" and name.startswith(prefixes) and overload != "out":
+            found.append(getattr(getattr(torch.ops.aten, name), overload or "default"))
+    return [op for op in found if not op._overloadname.endswith("out")]
+
+
+def _is_list_op(op: Any) -> bool:
+    name = op._opname.removeprefix("_foreach_").removesuffix("_")
+    return name in _FOREACH.split()
+
+
+def _written(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
+    """The packed tensors that the op writes, by its schema."""
+    tensors: list[Tensor] = []
+    for i, argument in enumerate(op._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[i] if i < len(args) else kwargs.get(argument.name)
+            tensors += value if isinstance(value, (list, tuple)) else [value]
+    return [t for t in tensors if isinstance(t, PackedTensor)]
+
+
+def _run(op: Any, args: Args, kwargs: Kwargs) -> Any:
+    result = op(*map(inner, args), **{k: inner(v) for k, v in kwargs.items()})
+    for t in _written(op, args, kwargs):
+        bump_version(t._packed)
+    return result
+
+
+@aten_row(*filter(_is_list_op, _overloads(("_foreach_",))))
+def _foreach(op: Any, args: Args, kwargs: Kwargs) -> Any:
+    # Lists of the same length correspond element by element.
+    first = args[0]
+    for i, t in enumerate(first):
+        others = [a[i] for a in args[1:] if isinstance(a, (list, tuple)) and len(a) == len(first)]
+        if isinstance(t, PackedTensor):
+            check_alike(op, t, tuple(others))
+        elif any(isinstance(o, PackedTensor) for o in others):
+            raise NotImplementedError(f"[{op}] cannot combine plain and packed tensors; got both")
+    result = _run(op, args, kwargs)
+    if result is None:
+        return None
+    return [
+        t._wrap(r, t._n) if isinstance(t, PackedTensor) else r
+        for t, r in zip(first, result, strict=True)
+    ]
+
+
+@aten_row(torch.ops.aten._foreach_norm.Scalar)
+def _foreach_norm(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
+    ord = args[1] if len(args) > 1 else kwargs.get("ord", 2)
+    return [norm(t, ord, dtype=kwargs.get("dtype")) for t in args[0]]
+
+
+@aten_row(*_overloads(("_fused_", "_amp_foreach_")))
+def _fused(op: Any, args: Args, kwargs: Kwargs) -> Any:
+    return _run(op, args, kwargs)

@@ -1,0 +1,177 @@
+"""The rows of ``@``, ``torch.matmul``, ``mm``, ``bmm`` and ``mv``.
+
+Lower times Lower stays Lower. Upper times Upper stays Upper and swaps its operands: with U = L^T,
+U1 U2 = (L2 L1)^T. All other products are dense; those with a Symmetric operand unpack it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes
+from packedtri._autograd import without_overhead
+from packedtri.dispatch import Function, describe, row
+from packedtri.layout import DENSE, LOWER
+from packedtri.ops.dense import densify
+from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+
+_mm = without_overhead(torch.ops.packedtri.mm.default)
+_to_packed = _nodes.to_packed
+_from_packed = _nodes.from_packed
+
+# (name for messages, left operand, right operand) -> result
+Product = Callable[[str, Any, Any], Tensor]
+
+
+def _lower_lower(name: str, a: LowerTriangular, b: LowerTriangular) -> LowerTriangular:
+    n = _check_packed_pair(name, a, b)
+    return _from_packed(LowerTriangular, _mm(_to_packed(a), _to_packed(b), n, 0, 0, 0), n)
+
+
+def _upper_upper(name: str, a: UpperTriangular, b: UpperTriangular) -> UpperTriangular:
+    n = _check_packed_pair(name, a, b)
+    return _from_packed(UpperTriangular, _mm(_to_packed(b), _to_packed(a), n, 0, 0, 0), n)
+
+
+def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
+    n = _check_packed_pair(name, a, b)
+    return _mm(_to_packed(a), _to_packed(b), n, a.kind, b.kind, DENSE)
+
+
+def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
+    n, rank = a.n, x.dim()
+    if rank == 0 or x.shape[-1 if rank == 1 else -2] != n:
+        raise _shape_error(name, "(..., n, n) @ (..., n, m)", a, x)
+    _check_elements(name, a, x, a._packed, x)
+    _check_batches(name, a, x, a._packed.shape[:-1], x.shape[:-2])
+    p = _to_packed(a)
+    if rank == 1:
+        return _mm(p, x.unsqueeze(-1), n, a.kind, DENSE, DENSE).squeeze(-1)
+    return _mm(p, x, n, a.kind, DENSE, DENSE)
+
+
+def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
+    n, rank = b.n, x.dim()
+    if rank == 0 or x.shape[-1] != n:
+        raise _shape_error(name, "(..., m, n) @ (..., n, n)", x, b)
+    _check_elements(name, x, b, x, b._packed)
+    _check_batches(name, x, b, x.shape[:-2], b._packed.shape[:-1])
+    p = _to_packed(b)
+    if rank == 1:
+        return _mm(x.unsqueeze(0), p, n, DENSE, b.kind, DENSE).squeeze(-2)
+    return _mm(x, p, n, DENSE, b.kind, DENSE)
+
+
+def _check_packed_pair(name: str, a: PackedTensor, b: PackedTensor) -> int:
+    n = a.n
+    if n != b.n:
+        raise _shape_error(name, "(..., n, n) @ (..., n, n)", a, b)
+    p, q = a._packed, b._packed
+    _check_elements(name, a, b, p, q)
+    if p.dim() > 1 and q.dim() > 1:
+        _check_batches(name, a, b, p.shape[:-1], q.shape[:-1])
+    return n
+
+
+def _check_elements(name: str, a: Tensor, b: Tensor, p: Tensor, q: Tensor) -> None:
+    """Raise where the elements ``p`` and ``q`` of two operands do not go together."""
+    if p.dtype is not q.dtype and not torch.is_autocast_enabled(p.device.type):
+        raise ValueError(
+            f"[{name}] expected both operands to have the same dtype; "
+            f"got {describe(a)} of {p.dtype} and {describe(b)} of {q.dtype}"
+        )
+    if p.device != q.device:
+        raise ValueError(
+            f"[{name}] expected both operands on the same device; "
+            f"got {describe(a)} on {p.device} and {describe(b)} on {q.device}"
+        )
+
+
+def _check_batches(name: str, a: Tensor, b: Tensor, p: torch.Size, q: torch.Size) -> None:
+    if p == q or not p or not q:
+        return
+    for x, y in zip(reversed(p), reversed(q), strict=False):
+        if x != y and x != 1 and y != 1:
+            raise _shape_error(name, "batch dimensions that broadcast", a, b)
+
+
+def _shape_error(name: str, expected: str, a: Tensor, b: Tensor) -> ValueError:
+    return ValueError(f"[{name}] expected {expected}; got {describe(a)} @ {describe(b)}")
+
+
+def _check_ranks(name: str, a: Tensor, b: Tensor, rank_a: int, rank_b: int) -> None:
+    if (_rank(a), _rank(b)) != (rank_a, rank_b):
+        raise ValueError(
+            f"[{name}] expected operands of {rank_a} and {rank_b} dimensions; "
+            f"got {describe(a)} and {describe(b)}. torch.matmul takes any"
+        )
+
+
+def _rank(x: Tensor) -> int:
+    return x._packed.dim() + 1 if isinstance(x, PackedTensor) else x.dim()
+
+
+def _no_out(name: str, out: Tensor | None) -> None:
+    if out is not None:
+        raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
+
+
+def _add_rows(compute: Product, a: type, b: type, result: type, how: Any = "native") -> None:
+    """The rows of one pair of types, for every name that torch has for a product."""
+
+    def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+        if out is not None:
+            _no_out("matmul", out)
+        return compute("matmul", input, other)
+
+    def rmatmul(input: Tensor, other: Tensor) -> Tensor:
+        return compute("matmul", other, input)
+
+    def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+        _no_out("mm", out)
+        _check_ranks("mm", input, mat2, 2, 2)
+        return compute("mm", input, mat2)
+
+    def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+        _no_out("bmm", out)
+        _check_ranks("bmm", input, mat2, 3, 3)
+        if len(input) != len(mat2):
+            raise _shape_error("bmm", "batches of the same length", input, mat2)
+        return compute("bmm", input, mat2)
+
+    def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
+        _no_out("mv", out)
+        _check_ranks("mv", input, vec, 2, 1)
+        return compute("mv", input, vec)
+
+    products = (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.linalg.matmul)
+    row(products, a, b, how=how, result=result)(matmul)
+    row(Tensor.__rmatmul__, b, a, how=how, result=result)(rmatmul)
+    row((torch.mm, Tensor.mm), a, b, how=how, result=result)(mm)
+    row((torch.bmm, Tensor.bmm), a, b, how=how, result=result)(bmm)
+    if b is Tensor:
+        row((torch.mv, Tensor.mv), a, b, how=how, result=result)(mv)
+
+
+def _densified(name: str, a: Tensor, b: Tensor) -> Tensor:
+    p, q = (x._packed if isinstance(x, PackedTensor) else x for x in (a, b))
+    _check_elements(name, a, b, p, q)
+    function: Function = torch.matmul
+    return densify(function, a, b)
+
+
+_add_rows(_lower_lower, LowerTriangular, LowerTriangular, LowerTriangular)
+_add_rows(_upper_upper, UpperTriangular, UpperTriangular, UpperTriangular)
+_add_rows(_mixed, LowerTriangular, UpperTriangular, Tensor)
+_add_rows(_mixed, UpperTriangular, LowerTriangular, Tensor)
+for _type in (LowerTriangular, UpperTriangular):
+    _add_rows(_packed_dense, _type, Tensor, Tensor)
+    _add_rows(_dense_packed, Tensor, _type, Tensor)
+for _pair in product((PackedTensor, Tensor), repeat=2):
+    for _types in ((Symmetric, _pair[0]), (_pair[1], Symmetric)):
+        _add_rows(_densified, *_types, Tensor, "dense")

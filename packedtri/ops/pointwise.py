@@ -1,0 +1,135 @@
+"""Elementwise functions that keep a type, computed on the stored elements.
+
+Each type is a linear space: sums, differences and multiples keep it. Functions that map 0 to 0 keep
+triangular types, and any elementwise function keeps Symmetric. Structural zeros take no part: 0 stays
+0 when a triangle is multiplied by infinity.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from numbers import Number
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes, layout
+from packedtri.dispatch import Function, function_name, row
+from packedtri.ops.dense import densify, functions
+from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+
+_TRIANGULAR = (LowerTriangular, UpperTriangular)
+_ZERO_TO_ZERO = """
+    abs absolute arcsin arcsinh arctan arctanh asin asinh atan atanh ceil deg2rad erf erfinv expm1
+    fix floor frac log1p nan_to_num neg negative positive rad2deg relu round sgn sign sin sinh sqrt
+    square tan tanh trunc __abs__ __neg__ __pos__
+"""
+_OTHERS = """
+    acos acosh arccos arccosh cos cosh digamma erfc exp exp2 lgamma log log10 log2 logit reciprocal
+    rsqrt sigmoid sinc
+"""
+_ADDITION = "add sub subtract rsub __add__ __radd__ __sub__ __rsub__"
+_MULTIPLICATION = "mul multiply __mul__ __rmul__"
+_DIVISION = "div divide true_divide __truediv__ __div__"
+_POWER = "pow __pow__"
+
+
+def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> PackedTensor:
+    """Apply ``function`` to the stored elements."""
+    if kwargs.get("out") is not None:
+        raise NotImplementedError(
+            f"[{function_name(function)}] out= is not supported with packed types"
+        )
+    packed = function(_nodes.to_packed(input), *args, **kwargs)
+    return _nodes.from_packed(type(input), packed, input.n)
+
+
+def _pair(function: Function, input: PackedTensor, other: PackedTensor, **kwargs: Any) -> Tensor:
+    """Apply ``function`` to the stored elements of two matrices of the same type."""
+    if input.n != other.n:
+        return densify(function, input, other, **kwargs)
+    return _keep(function, input, _nodes.to_packed(other), **kwargs)
+
+
+def _scaled(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
+    """Multiply or divide by a tensor; one of no dimensions is a number."""
+    if other.dim() == 0:
+        return _keep(function, input, other, **kwargs)
+    return densify(function, input, other, **kwargs)
+
+
+def _hadamard(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
+    """Multiply a triangle elementwise by a dense tensor, of which only a triangle matters."""
+    n = input.n
+    if other.dim() == 0:
+        return _keep(function, input, other, **kwargs)
+    if other.dtype != input._packed.dtype or any(s not in (1, n) for s in other.shape[-2:]):
+        return densify(function, input, other, **kwargs)
+    half = torch.ops.packedtri.pack(other.expand(*other.shape[:-2], n, n), input.kind)
+    return _keep(function, input, half, **kwargs)
+
+
+def _power(function: Function, input: PackedTensor, exponent: Any, **kwargs: Any) -> Tensor:
+    if input.kind == layout.SYMMETRIC or (isinstance(exponent, (int, float)) and exponent > 0):
+        return _keep(function, input, exponent, **kwargs)
+    return densify(function, input, exponent, **kwargs)
+
+
+def _swapped(compute: Function) -> Function:
+    """The same for a function whose second argument is the packed one, as in ``x * L``."""
+
+    def handler(function: Function, input: Any, other: PackedTensor, **kwargs: Any) -> Tensor:
+        return compute(function, other, input, **kwargs)
+
+    return handler
+
+
+def _add(names: str, compute: Function, *types: type, result: type) -> None:
+    """A row for each function of these names; ``compute`` gets the function and its arguments."""
+    for function in functions(names):
+
+        def handler(input: Any, other: Any, _f: Function = function, **kwargs: Any) -> Any:
+            return compute(_f, input, other, **kwargs)
+
+        row(function, *types, result=result)(handler)
+
+
+def _add_unary(names: str, types: tuple[type, ...]) -> None:
+    for function in [*functions(names), *functions(names, torch.special, torch.nn.functional)]:
+        for cls in types:
+
+            def handler(input: Any, *args: Any, _f: Function = function, **kwargs: Any) -> Any:
+                return _keep(_f, input, *args, **kwargs)
+
+            row(function, cls, result=cls)(handler)
+
+
+_add_unary(_ZERO_TO_ZERO, (*_TRIANGULAR, Symmetric))
+_add_unary(_OTHERS, (Symmetric,))
+for _function in (Tensor.real.__get__, Tensor.imag.__get__, torch.real, torch.imag):
+    row(_function, PackedTensor)(partial(_keep, _function))
+
+for _cls in (*_TRIANGULAR, Symmetric):
+    _add(_ADDITION, _pair, _cls, _cls, result=_cls)
+    _add(_MULTIPLICATION, _pair, _cls, _cls, result=_cls)
+    _add(_MULTIPLICATION + _DIVISION, _keep, _cls, Number, result=_cls)
+    _add(_DIVISION, _scaled, _cls, Tensor, result=None)
+    _add(_POWER, _power, _cls, Number, result=None)
+for _cls in _TRIANGULAR:
+    _add(_MULTIPLICATION, _hadamard, _cls, Tensor, result=_cls)
+    _add(_MULTIPLICATION, _swapped(_hadamard), Tensor, _cls, result=_cls)
+_add(_MULTIPLICATION, _scaled, Symmetric, Tensor, result=None)
+_add(_MULTIPLICATION, _swapped(_scaled), Tensor, Symmetric, result=None)
+# A constant is a symmetric matrix.
+_add(_ADDITION + _DIVISION, _keep, Symmetric, Number, result=Symmetric)
+
+
+def _compare(function: Function, input: Tensor, other: Tensor, **kwargs: Any) -> Any:
+    if input.n != other.n:
+        return densify(function, input, other, **kwargs)
+    return function(input._packed, other._packed, **kwargs)
+
+
+for _cls in (*_TRIANGULAR, Symmetric):
+    _add("equal allclose", _compare, _cls, _cls, result=bool)

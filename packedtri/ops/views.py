@@ -1,0 +1,77 @@
+"""Functions that return the same elements under another type: transposes, conjugates, detach.
+
+They are views as torch has them. Torch's own code makes the view, so that versions are shared and
+in-place changes through it differentiate, and the aten table gives the new type over the same inner
+tensor object.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes
+from packedtri.dispatch import Function, row
+from packedtri.ops.attributes import passed
+from packedtri.ops.dense import densify, functions
+from packedtri.tensor import PackedTensor
+
+
+def _transpose(input: PackedTensor, dim0: int, dim1: int) -> Tensor:
+    rank = input._packed.dim() + 1
+    dims = {dim0 % rank, dim1 % rank}
+    if dims == {rank - 2, rank - 1}:
+        return _matrix_transpose(input)
+    # Other dimensions lead to shapes that no packed type has. A pair of batch dimensions would
+    # not, but is rare.
+    return densify(Tensor.transpose, input, dim0, dim1)
+
+
+def _matrix_transpose(input: PackedTensor) -> PackedTensor:
+    if _nodes.carries_autograd(input._packed):
+        return type(input).transposed._wrap(input._packed, input.n)
+    return passed(Tensor.transpose, input, -2, -1)
+
+
+def _conj(input: PackedTensor) -> PackedTensor:
+    if not input._packed.is_complex():
+        return input
+    if _nodes.carries_autograd(input._packed):
+        return input._wrap(input._packed.conj(), input.n)
+    return passed(Tensor.conj, input)
+
+
+def _adjoint(input: PackedTensor) -> PackedTensor:
+    return _conj(_matrix_transpose(input))
+
+
+def _detach(input: PackedTensor) -> PackedTensor:
+    if _nodes.carries_autograd(input._packed):
+        return input._wrap(input._packed.detach(), input.n)
+    return passed(Tensor.detach, input)
+
+
+def _square_only(function: Function, input: PackedTensor) -> Tensor:
+    """Functions that torch defines for two dimensions only."""
+    if input._packed.dim() != 1:
+        return densify(function, input)
+    return _matrix_transpose(input)
+
+
+row(functions("transpose swapaxes swapdims"))(_transpose)
+row([Tensor.mT.__get__])(_matrix_transpose)
+row([*functions("adjoint"), Tensor.mH.__get__])(_adjoint)
+row(functions("conj resolve_conj resolve_neg"))(_conj)
+row(functions("detach"))(_detach)
+row(functions("detach_"), how="passed")(partial(passed, Tensor.detach_))
+row(Tensor.data.__get__)(_detach)
+for _function in (*functions("t"), Tensor.T.__get__):
+    row(_function)(partial(_square_only, _function))
+
+
+@row(Tensor.H.__get__)
+def _h(input: PackedTensor) -> Any:
+    return densify(Tensor.H.__get__, input) if input._packed.dim() != 1 else _adjoint(input)

@@ -1,0 +1,275 @@
+"""The packed types: torch tensors that store one triangle of a square matrix.
+
+All three keep the same n(n+1)/2 elements in row-major packed lower order and differ in how they
+read them: LowerTriangular as the lower triangle, UpperTriangular as its transpose, Symmetric with
+the triangle mirrored. To its user a packed type is a ``torch.Tensor`` of shape (*batch, n, n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes, dispatch, layout
+from packedtri._factories import Factories
+
+P = TypeVar("P", bound="PackedTensor")
+
+_make_wrapper = Tensor._make_wrapper_subclass
+
+DTYPES = (
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+)
+
+
+class PackedTensor(Factories, Tensor):
+    """Base of the packed types. Not to be instantiated itself.
+
+    Args:
+        packed: shape (*batch, n(n+1)/2), of a floating or complex dtype. Element (i, j), i >= j,
+            of the triangle lies at i(i+1)/2 + j. The type wraps it without a copy, and gradients
+            flow back to it.
+
+    Raises:
+        TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.
+        ValueError: when the last dimension of ``packed`` is no triangular number.
+
+    Example:
+        >>> import torch
+        >>> from packedtri import LowerTriangular
+        >>> LowerTriangular(torch.tensor([1.0, 2.0, 3.0])).to_dense()
+        tensor([[1., 0.],
+                [2., 3.]])
+    """
+
+    kind: ClassVar[int]
+    #: The type of the transpose.
+    transposed: ClassVar[type[PackedTensor]]
+    _packed: Tensor
+    _n: int
+
+    def __new__(cls: type[P], packed: Tensor) -> P:
+        if cls is PackedTensor:
+            raise TypeError("PackedTensor is the base class; use one of the types derived from it")
+        return _nodes.from_packed(cls, packed, _check_packed(cls, packed))
+
+    @classmethod
+    def _wrap(cls: type[P], packed: Tensor, n: int) -> P:
+        """The type over ``packed``, unchecked and outside autograd."""
+        shape = (n, n) if packed.dim() == 1 else (*packed.shape[:-1], n, n)
+        t = _make_wrapper(cls, shape, dtype=packed.dtype, device=packed.device)
+        t._packed = packed
+        t._n = n
+        return t
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kind" in cls.__dict__:
+            dispatch.add_type(cls)
+
+    @classmethod
+    def from_dense(cls: type[P], x: Tensor, check: bool = False) -> P:
+        """Pack one triangle of dense matrices, differentiably.
+
+        Args:
+            x: shape (*batch, n, n). UpperTriangular takes the upper triangle, the other types the
+                lower one.
+            check: also look at the other half. It must be zero for triangular types. For Symmetric
+                it must mirror the lower half up to n * eps * max|x|, rounding that sums of n terms
+                may leave.
+
+        Returns:
+            shape (*batch, n, n).
+
+        Raises:
+            TypeError: when ``x`` is no dense tensor of a floating or complex dtype.
+            ValueError: when its matrices are not square, or the other half contradicts the type.
+
+        Example:
+            >>> from packedtri import Symmetric
+            >>> Symmetric.from_dense(torch.tensor([[1.0, 2.0], [2.0, 3.0]])).packed
+            tensor([1., 2., 3.])
+        """
+        from packedtri.ops import convert
+
+        return convert.from_dense(cls, x, check)
+
+    @property
+    def packed(self) -> Tensor:
+        """The stored elements, shape (*batch, n(n+1)/2), as a differentiable view of the storage."""
+        return _nodes.to_packed(self)
+
+    @property
+    def n(self) -> int:
+        """Order of the matrices."""
+        # Under torch.compile the shape may be symbolic where the attribute would be a constant.
+        return self.shape[-1] if torch.compiler.is_compiling() else self._n
+
+    def to_dense(self, dtype: torch.dtype | None = None, **_: Any) -> Tensor:  # type: ignore[override]
+        """The matrices as a dense tensor, differentiably.
+
+        Args:
+            dtype: convert the elements to it.
+
+        Returns:
+            shape (*batch, n, n), a plain tensor.
+
+        Example:
+            >>> from packedtri import UpperTriangular
+            >>> UpperTriangular(torch.tensor([1.0, 2.0, 3.0])).to_dense()
+            tensor([[1., 2.],
+                    [0., 3.]])
+        """
+        packed = _nodes.to_packed(self)
+        if dtype is not None:
+            packed = packed.to(dtype)
+        return torch.ops.packedtri.unpack(packed, self.n, self.kind)
+
+    # The slots skip __torch_function__, which costs about as much as a small product.
+    def __matmul__(self, other: Any) -> Any:
+        row = dispatch.find(Tensor.matmul, (type(self), dispatch.canonical_type(other)))
+        return NotImplemented if row is None else row.handler(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        row = dispatch.find(Tensor.matmul, (dispatch.canonical_type(other), type(self)))
+        return NotImplemented if row is None else row.handler(other, self)
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["_packed"], None
+
+    @classmethod
+    def __tensor_unflatten__(
+        cls: type[P], inner: Mapping[str, Tensor], _: None, outer_size: Any, outer_stride: Any
+    ) -> P:
+        return cls._wrap(inner["_packed"], outer_size[-1])
+
+    def _stable_hash_for_caching(self) -> str:
+        # The packed shape belongs to it: without, torch.compile finds graphs of other shapes.
+        inner = self._packed
+        fields = (inner.dtype, inner.device, self.requires_grad, tuple(inner.shape))
+        return f"{type(self).__qualname__}{fields}"
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return dispatch.call(func, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(
+        cls,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return dispatch.call_aten(func, args, kwargs or {})
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        from packedtri.ops import printing
+
+        return printing.text(self)
+
+
+class LowerTriangular(PackedTensor):
+    """Lower triangular matrices, shape (*batch, n, n), zero above the diagonal.
+
+    Args:
+        packed: shape (*batch, n(n+1)/2), the rows of the triangle one after another.
+
+    Raises:
+        TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.
+        ValueError: when the last dimension of ``packed`` is no triangular number.
+
+    Example:
+        >>> L = LowerTriangular(torch.tensor([1.0, 2.0, 3.0]))
+        >>> L @ L
+        LowerTriangular([[1., .],
+                         [8., 9.]])
+    """
+
+    kind = layout.LOWER
+
+
+class UpperTriangular(PackedTensor):
+    """Upper triangular matrices, shape (*batch, n, n), zero below the diagonal.
+
+    Args:
+        packed: shape (*batch, n(n+1)/2), the rows of the transpose one after another, which are
+            the columns of the matrix.
+
+    Raises:
+        TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.
+        ValueError: when the last dimension of ``packed`` is no triangular number.
+
+    Example:
+        >>> UpperTriangular(torch.tensor([1.0, 2.0, 3.0]))
+        UpperTriangular([[1., 2.],
+                         [., 3.]])
+    """
+
+    kind = layout.UPPER
+
+
+class Symmetric(PackedTensor):
+    """Symmetric matrices, shape (*batch, n, n). Complex ones equal their transpose, not its conjugate.
+
+    Args:
+        packed: shape (*batch, n(n+1)/2), the rows of the lower triangle one after another.
+
+    Raises:
+        TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.
+        ValueError: when the last dimension of ``packed`` is no triangular number.
+
+    Example:
+        >>> Symmetric(torch.tensor([1.0, 2.0, 3.0]))
+        Symmetric([[1., 2.],
+                   [2., 3.]])
+    """
+
+    kind = layout.SYMMETRIC
+
+
+LowerTriangular.transposed = UpperTriangular
+UpperTriangular.transposed = LowerTriangular
+Symmetric.transposed = Symmetric
+
+
+def _check_packed(cls: type, packed: Any) -> int:
+    """Order of the triangle that ``packed`` holds, after checking that it can hold one."""
+    if not isinstance(packed, Tensor) or isinstance(packed, PackedTensor):
+        raise TypeError(
+            f"[{cls.__name__}] expected a packed tensor (*batch, n(n+1)/2); "
+            f"got {dispatch.describe(packed)}"
+        )
+    check_dtype(cls.__name__, packed)
+    if packed.dim() == 0:
+        raise ValueError(f"[{cls.__name__}] expected a packed tensor (*batch, n(n+1)/2); got a scalar")
+    try:
+        return layout.order(packed.shape[-1])
+    except ValueError as error:
+        raise ValueError(
+            f"[{cls.__name__}] {error}; got a tensor {tuple(packed.shape)}. "
+            f"For dense matrices use {cls.__name__}.from_dense"
+        ) from None
+
+
+def check_dtype(name: str, x: Tensor) -> None:
+    """Raise where no kernel handles the elements of ``x``."""
+    if x.dtype not in DTYPES:
+        names = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
+        raise TypeError(f"[{name}] expected one of {names}; got {x.dtype}")
+    if x.layout != torch.strided:
+        raise TypeError(f"[{name}] expected a strided tensor; got layout {x.layout}")

@@ -1,0 +1,136 @@
+"""What the tests of the raw ops share: sizes, operands with their dense twins, grouped cases."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri.layout import DENSE, LOWER, UPPER, numel
+from packedtri.testing import (
+    densify,
+    poisoned,
+    random,
+    take_part,
+    wide_dtype,
+)
+
+SMALL = os.environ.get("PACKEDTRI_TEST_SMALL", "0") not in ("", "0")
+
+NAMES = {LOWER: "lower", UPPER: "upper", 2: "symmetric", DENSE: "dense"}
+PAIRS = tuple(itertools.product((LOWER, UPPER, DENSE), repeat=2))
+PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
+
+# Sizes about the tile edges of any kernel, and none that all tiles divide.
+SIZES = (0, 1, 2, 3, 5, 33, 64) if SMALL else (
+    0, 1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 300
+)  # fmt: skip
+
+
+def mm(a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, c_kind: int) -> Tensor:
+    """The op, with a poisoned result: an element that the kernel does not write stays NaN."""
+    with poisoned():
+        return torch.ops.packedtri.mm(a, b, n, a_kind, b_kind, c_kind)
+
+
+def pack(dense: Tensor, kind: int) -> Tensor:
+    with poisoned():
+        return torch.ops.packedtri.pack(dense, kind)
+
+
+def unpack(packed: Tensor, n: int, kind: int) -> Tensor:
+    with poisoned():
+        return torch.ops.packedtri.unpack(packed, n, kind)
+
+
+@dataclass
+class Operand:
+    """An operand as the op takes it, beside the dense matrix that it stands for."""
+
+    stored: Tensor
+    kind: int
+    n: int
+    dense: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dense = densify(self.stored, self.n, self.kind)
+
+
+Draw = Callable[..., Tensor]
+
+
+def draw_operand(
+    kind: int,
+    n: int,
+    dtype: torch.dtype,
+    rng: torch.Generator,
+    *,
+    batch: tuple[int, ...] = (),
+    rows: int | None = None,
+    cols: int | None = None,
+    draw: Draw = random,
+) -> Operand:
+    """A random operand; rows and cols apply to dense ones and are n unless told."""
+    if kind == DENSE:
+        shape = (*batch, n if rows is None else rows, n if cols is None else cols)
+    else:
+        shape = (*batch, numel(n))
+    return Operand(draw(shape, dtype, rng.device, rng), kind, n)
+
+
+def part_of(c_kind: int) -> str:
+    """The part of the product that a result of this kind keeps."""
+    return "lower" if c_kind == LOWER else "full"
+
+
+def assert_exact(c: Tensor, a: Operand, b: Operand, c_kind: int) -> None:
+    """For operands of small integers: equal to the rounded reference, bit for bit."""
+    product = a.dense.to(wide_dtype(c.dtype)) @ b.dense.to(wide_dtype(c.dtype))
+    expected = take_part(product, part_of(c_kind)).to(c.dtype)
+    assert c.dtype == a.dense.dtype, f"the result is {c.dtype}"
+    assert_same(densify(c, a.n, c_kind), expected)
+
+
+def assert_same(got: Tensor, expected: Tensor) -> None:
+    """Equal shapes and elements; a NaN equals nothing."""
+    assert got.shape == expected.shape, f"shape {tuple(got.shape)}, not {tuple(expected.shape)}"
+    wrong = (got != expected).nonzero().tolist()
+    if wrong:
+        first = tuple(wrong[0])
+        raise AssertionError(
+            f"{len(wrong)} of {got.numel()} elements differ, first at {first}: "
+            f"{got[first].item()} for {expected[first].item()}"
+        )
+
+
+class Failures:
+    """Runs many small cases in one test and reports every one that failed, by name."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.messages: list[str] = []
+
+    @contextlib.contextmanager
+    def case(self, name: str) -> Iterator[None]:
+        self.count += 1
+        try:
+            yield
+        except (AssertionError, RuntimeError) as error:
+            # torch appends a C++ stack to what its checks say.
+            self.messages.append(f"{name}: {str(error).split(chr(10))[0]}")
+
+    def report(self) -> None:
+        assert self.count > 0, "the test ran no case"
+        shown = "\n".join(self.messages[:20])
+        assert not self.messages, f"{len(self.messages)} of {self.count} cases failed:\n{shown}"
+
+
+def each(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """The cases of a loop over every combination."""
+    return itertools.product(*axes)

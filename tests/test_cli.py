@@ -1,0 +1,216 @@
+"""The command line: its commands run, write what they say, and explain bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("typer")
+
+from typer.testing import CliRunner
+
+from packedtri import LowerTriangular
+from packedtri._cli import bench, covariance, timing, work
+from packedtri._cli.app import app
+
+CPU = torch.device("cpu")
+ROW_KEYS = {
+    "op", "dtype", "precision", "n", "m", "batch", "ms", "dense_ms", "ratio", "error",
+    "dense_error", "kernel",
+}  # fmt: skip
+META_KEYS = {"device", "driver", "cuda", "torch", "python", "commit", "date", "threads"}
+
+
+@pytest.fixture(autouse=True)
+def short_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times here are not looked at."""
+    monkeypatch.setattr(timing, "_CPU_SAMPLE_MS", 0.1)
+    monkeypatch.setattr(timing, "_CPU_BUDGET_S", 0.0)
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refusal(*arguments: object) -> str:
+    """What a command says that refuses its arguments, in one line without the frame."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 2, result.output
+    return " ".join(result.output.replace("│", " ").split())
+
+
+def spd(n: int) -> torch.Tensor:
+    x = torch.randn(n, 2 * n, dtype=torch.float64)
+    return x @ x.mT / n + torch.eye(n)
+
+
+# ------------------------------------------------------------------------------------------ info
+
+
+def test_info_names_versions_libraries_and_kernels() -> None:
+    output = run("info")
+    assert torch.__version__ in output
+    assert "_packedtri_cpu.so" in output
+    assert "CPU kernels" in output
+
+
+def test_module_runs_as_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "packedtri", "info"], capture_output=True, text=True, check=True
+    )
+    assert "packedtri" in done.stdout
+
+
+def test_missing_extra_is_explained() -> None:
+    program = """
+        import sys
+        sys.modules["typer"] = None
+        from packedtri.__main__ import main
+        main()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "pip install 'packedtri[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# ------------------------------------------------------------------------------------------ demo
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".pt"])
+def test_demo_on_a_matrix_of_the_user(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"mine{suffix}"
+    matrix = spd(40)
+    np.save(path, matrix.numpy()) if suffix == ".npy" else torch.save(matrix, path)
+    output = run("demo", "--matrix", path, "--device", "cpu", "--output", tmp_path / "out")
+    assert "n = 40" in output
+    assert "L @ L" in output
+    assert (tmp_path / "out" / "demo.png").stat().st_size > 10_000
+
+
+def test_demo_errors_are_small() -> None:
+    from packedtri._cli import demo
+
+    factor = LowerTriangular.from_dense(torch.linalg.cholesky(spd(70)))
+    rows = list(demo.run(factor))
+    assert len(rows) == len(demo.jobs(factor))
+    assert max(row["error"] for row in rows) < 1e-14
+    assert all(row["mebibytes"] < row["dense_mebibytes"] for row in rows)
+
+
+def test_digits_kernel_is_a_covariance() -> None:
+    kernel = covariance.checked(covariance.digits(), "digits")
+    assert kernel.shape == (1797, 1797)
+    kernel.diagonal().add_(1e-4)
+    factor = covariance.factor(kernel, "digits")
+    assert work.relative(factor @ factor.mT, kernel) < 1e-12
+
+
+def broken(name: str) -> torch.Tensor:
+    matrix = spd(5)
+    if name == "not square":
+        return matrix[:4]
+    if name == "asymmetric":
+        matrix[3, 1] += 1
+    if name == "indefinite":
+        matrix -= 10 * torch.eye(5)
+    if name == "nan":
+        matrix[2, 2] = float("nan")
+    return matrix.to(torch.complex128) if name == "complex" else matrix
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("not square", "expected a square matrix (n, n); got shape (4, 5)"),
+        ("asymmetric", "is not symmetric: element (1, 3)"),
+        ("indefinite", "is not positive definite"),
+        ("nan", "inf or nan"),
+        ("complex", "expected real numbers"),
+    ],
+)
+def test_bad_matrices_are_explained(name: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.pt"
+    torch.save(broken(name), path)
+    assert message in refusal("demo", "--matrix", path)
+
+
+def test_unreadable_files_are_explained(tmp_path: Path) -> None:
+    assert "there is no such file" in refusal("demo", "--matrix", tmp_path / "none.npy")
+    (tmp_path / "a.txt").write_text("1 2 3")
+    assert "expected one of .npy, .pt, .pth" in refusal("demo", "--matrix", tmp_path / "a.txt")
+    (tmp_path / "a.npy").write_text("no array")
+    assert "cannot be read" in refusal("demo", "--matrix", tmp_path / "a.npy")
+    torch.save({"matrix": spd(3)}, tmp_path / "a.pt")
+    assert "expected one tensor; got dict" in refusal("demo", "--matrix", tmp_path / "a.pt")
+
+
+def test_bad_devices_are_explained() -> None:
+    assert "is no device" in refusal("demo", "--device", "gpu")
+    if not torch.cuda.is_available():
+        assert "torch finds no GPU here" in refusal("demo", "--device", "cuda")
+
+
+# ----------------------------------------------------------------------------------------- bench
+
+
+def test_bench_writes_results_in_the_schema(tmp_path: Path) -> None:
+    run("bench", "--device", "cpu", "--n", 24, "--batched-n", 5, "--batch", 3, "--output", tmp_path)
+    content = json.loads((tmp_path / "bench.json").read_text())
+    assert content["meta"].keys() >= META_KEYS
+    rows = content["rows"]
+    assert {(r["op"], r["n"], r["batch"]) for r in rows} == {
+        (op, n, batch) for op in bench.CASES for n, batch in ((24, 1), (5, 3))
+    }
+    for row in rows:
+        assert row.keys() >= ROW_KEYS
+        assert row["ratio"] == pytest.approx(row["dense_ms"] / row["ms"])
+        assert row["timing"] == "wall clock"
+        assert max(row["error"], row["dense_error"]) < 1e-6
+    assert (tmp_path / "bench.png").stat().st_size > 10_000
+
+
+def test_bench_refuses_unknown_operations() -> None:
+    assert "'L@Q' is none of L@L" in refusal("bench", "--op", "L@Q")
+
+
+@pytest.mark.parametrize("op", list(bench.CASES))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex64])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_works_compute_the_same_on_both_sides(op: str, dtype: torch.dtype, batch: int) -> None:
+    problem = bench.Problem(op, 17, 1 if op == "L@x" else 5, batch, dtype, CPU)
+    job = bench.CASES[op].setup(problem)
+    tolerance = 4 * torch.finfo(dtype).eps
+    assert job.error(job.dense()) < tolerance
+    assert job.error(job.packed()) < tolerance
+
+
+def test_errors_see_a_wrong_result() -> None:
+    problem = bench.Problem("L@L", 17, 17, 1, torch.float64, CPU)
+    job = bench.CASES["L@L"].setup(problem)
+    result = job.packed()
+    result.packed[30] += 1.0
+    assert job.error(result) > 1e-2
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("op", list(bench.CASES))
+@pytest.mark.parametrize(("n", "method"), [(48, "cuda graph"), (9000, "cuda stream")])
+def test_gpu_timing(op: str, n: int, method: str) -> None:
+    problem = bench.Problem(op, n, 1 if op == "L@x" else n, 1, torch.float32, torch.device("cuda"))
+    row = bench.measure(problem)
+    assert row["ms"] > 0
+    assert row["error"] < 1e-5
+    if op == "L@L":
+        assert row["timing"] == method

@@ -1,0 +1,187 @@
+"""Derivatives and transforms of the raw ops, for every combination of kinds."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad as fwad
+
+from packedtri.testing import DENSE, LOWER, SYMMETRIC, UPPER, densify, packed_length
+
+OPS = torch.ops.packedtri
+OPERANDS = (LOWER, UPPER, DENSE)
+PRODUCTS = list(itertools.product(OPERANDS, OPERANDS, (LOWER, DENSE)))
+NAMES = {LOWER: "lower", UPPER: "upper", SYMMETRIC: "symmetric", DENSE: "dense"}
+IDS = ["-".join(NAMES[k] for k in kinds) for kinds in PRODUCTS]
+WIDE = (torch.float64, torch.complex128)
+
+
+def operand(kind: int, n: int, dtype: torch.dtype, batch: tuple[int, ...] = (), **options) -> Tensor:
+    shape = (n, n) if kind == DENSE else (packed_length(n),)
+    return torch.randn((*batch, *shape), dtype=dtype, requires_grad=True, **options)
+
+
+def check_derivatives(f, *inputs: Tensor) -> None:
+    assert gradcheck(f, inputs, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(f, inputs, check_batched_grad=True)
+
+
+@pytest.mark.parametrize("wide", WIDE)
+@pytest.mark.parametrize("kinds", PRODUCTS, ids=IDS)
+def test_mm_derivatives(kinds, wide, device):
+    a_kind, b_kind, c_kind = kinds
+    a, b = (operand(k, 3, wide, device=device) for k in (a_kind, b_kind))
+    check_derivatives(lambda a, b: OPS.mm(a, b, 3, a_kind, b_kind, c_kind), a, b)
+
+
+@pytest.mark.parametrize(
+    "batches", [((2,), ()), ((), (2,)), ((2, 1), (3,)), ((2,), (2,)), ((1, 2), (2,))]
+)
+@pytest.mark.parametrize("kinds", PRODUCTS, ids=IDS)
+def test_mm_derivatives_broadcast_over_batches(kinds, batches, device):
+    a_kind, b_kind, c_kind = kinds
+    a, b = (
+        operand(k, 2, torch.float64, batch, device=device)
+        for k, batch in zip((a_kind, b_kind), batches, strict=True)
+    )
+
+    def f(a: Tensor, b: Tensor) -> Tensor:
+        return OPS.mm(a, b, 2, a_kind, b_kind, c_kind)
+
+    assert gradcheck(f, (a, b), check_forward_ad=True)
+    assert gradgradcheck(f, (a, b))
+
+
+@pytest.mark.parametrize("wide", WIDE)
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_mm_derivatives_of_rectangular_operands(rows, wide, device):
+    t = operand(LOWER, 3, wide, device=device)
+    x = torch.randn(3, rows, dtype=wide, device=device, requires_grad=True)
+    for kind in (LOWER, UPPER):
+        check_derivatives(lambda t, x, kind=kind: OPS.mm(t, x, 3, kind, DENSE, DENSE), t, x)
+        check_derivatives(lambda t, x, kind=kind: OPS.mm(x.mT, t, 3, DENSE, kind, DENSE), t, x)
+
+
+@pytest.mark.parametrize("wide", WIDE)
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_conversion_derivatives(kind, batch, wide, device):
+    x = operand(DENSE, 3, wide, batch, device=device)
+    p = operand(kind, 3, wide, batch, device=device)
+    check_derivatives(lambda x: OPS.pack(x, kind), x)
+    check_derivatives(lambda p: OPS.unpack(p, 3, kind), p)
+
+
+@pytest.mark.parametrize("kinds", PRODUCTS, ids=IDS)
+def test_opcheck_mm(kinds, device):
+    a_kind, b_kind, c_kind = kinds
+    a, b = (operand(k, 4, torch.float32, (2,), device=device) for k in (a_kind, b_kind))
+    torch.library.opcheck(OPS.mm.default, (a, b, 4, a_kind, b_kind, c_kind))
+
+
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
+def test_opcheck_conversions(kind, device):
+    torch.library.opcheck(OPS.pack.default, (operand(DENSE, 4, torch.float32, device=device), kind))
+    p = operand(kind, 4, torch.float32, (2,), device=device)
+    torch.library.opcheck(OPS.unpack.default, (p, 4, kind))
+
+
+@pytest.mark.parametrize("in_dims", [(0, 0), (1, None), (None, 0), (0, 1), (-1, 0)])
+@pytest.mark.parametrize("kinds", PRODUCTS, ids=IDS)
+def test_mm_under_vmap(kinds, in_dims, device):
+    a_kind, b_kind, c_kind = kinds
+    n, size = 3, 4
+    inputs = []
+    for kind, dim, batch in zip((a_kind, b_kind), in_dims, [(2,), ()], strict=True):
+        x = operand(kind, n, torch.float64, batch, device=device).detach()
+        copies = torch.stack([x + i for i in range(size)])
+        inputs.append(x if dim is None else copies.movedim(0, dim))
+
+    def f(a: Tensor, b: Tensor) -> Tensor:
+        return OPS.mm(a, b, n, a_kind, b_kind, c_kind)
+
+    expected = torch.stack(
+        [
+            f(*(x if d is None else x.select(d, i) for x, d in zip(inputs, in_dims, strict=True)))
+            for i in range(size)
+        ]
+    )
+    torch.testing.assert_close(torch.vmap(f, in_dims)(*inputs), expected)
+
+
+@pytest.mark.parametrize("kinds", PRODUCTS, ids=IDS)
+def test_torch_func_transforms_of_mm(kinds, device):
+    a_kind, b_kind, c_kind = kinds
+    n = 3
+    a, b = (operand(k, n, torch.float64, device=device).detach() for k in (a_kind, b_kind))
+
+    def ours(a: Tensor, b: Tensor) -> Tensor:
+        return OPS.mm(a, b, n, a_kind, b_kind, c_kind).square().sum()
+
+    def dense(a: Tensor, b: Tensor) -> Tensor:
+        c = densify(a, n, a_kind) @ densify(b, n, b_kind)
+        return (c.tril() if c_kind == LOWER else c).square().sum()
+
+    close = torch.testing.assert_close
+    for argnums in (0, 1):
+        close(torch.func.grad(ours, argnums)(a, b), torch.func.grad(dense, argnums)(a, b))
+        close(torch.func.hessian(ours, argnums)(a, b), torch.func.hessian(dense, argnums)(a, b))
+        close(torch.func.jacrev(ours, argnums)(a, b), torch.func.jacfwd(dense, argnums)(a, b))
+    stacked = torch.stack([a, a + 1])
+    per_sample = torch.func.vmap(torch.func.grad(ours), (0, None))(stacked, b)
+    close(per_sample, torch.stack([torch.func.grad(dense)(x, b) for x in stacked]))
+
+
+def test_forward_mode_over_reverse_mode(device):
+    p = operand(LOWER, 3, torch.float64, device=device)
+    with fwad.dual_level():
+        dual = fwad.make_dual(p, torch.ones_like(p))
+        out = OPS.mm(dual, dual, 3, LOWER, LOWER, LOWER).square().sum()
+        (g,) = torch.autograd.grad(out, p, create_graph=True)
+        tangent = fwad.unpack_dual(g).tangent
+    f = lambda p: OPS.mm(p, p, 3, LOWER, LOWER, LOWER).square().sum()  # noqa: E731
+    expected = torch.func.hessian(f)(p.detach()) @ torch.ones_like(p)
+    torch.testing.assert_close(tangent, expected)
+
+
+def test_only_what_a_gradient_needs_is_saved(device):
+    a, b = (operand(LOWER, 4, torch.float64, device=device) for _ in range(2))
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        OPS.mm(a, b.detach(), 4, LOWER, LOWER, LOWER)
+    assert [t.data_ptr() for t in saved] == [b.data_ptr()]
+
+
+@pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
+def test_autocast_casts_as_torch_does(low, device):
+    a = operand(LOWER, 5, torch.float32, device=device)
+    x = operand(DENSE, 5, torch.float32, device=device)
+    with torch.autocast(device, dtype=low):
+        ours = OPS.mm(a, x, 5, LOWER, DENSE, DENSE)
+        theirs = torch.mm(densify(a, 5, LOWER), x)
+        assert OPS.mm(a.double(), x.double(), 5, LOWER, DENSE, DENSE).dtype == torch.float64
+    assert ours.dtype == theirs.dtype == low
+    ours.sum().backward()
+    assert a.grad is not None and a.grad.dtype == torch.float32
+    torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
+
+
+def test_compiled_autograd_tells_products_apart(device):
+    """Two products that differ in kinds alone must not share a compiled backward."""
+    a, b = (operand(LOWER, 3, torch.float64, device=device) for _ in range(2))
+
+    def grads() -> list[Tensor]:
+        found = []
+        for kinds in ((LOWER, LOWER, LOWER), (LOWER, UPPER, DENSE), (UPPER, UPPER, DENSE)):
+            out = OPS.mm(a, b, 3, *kinds).square().sum()
+            found += torch.autograd.grad(out, (a, b))
+        return found
+
+    expected = grads()
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        compiled = grads()
+    torch.testing.assert_close(compiled, expected)
