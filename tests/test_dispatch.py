@@ -240,7 +240,7 @@ def test_gradient_of_rows_is_the_projected_dense_gradient(row):
             for a, b in zip(ours, twins, strict=True):
                 if isinstance(a, PackedTensor):
                     if a.grad is None:
-                        assert not b.grad.any()
+                        assert b.grad is None or not b.grad.any()
                         continue
                     assert type(a.grad) is type(a)
                     reference = project(type(a), b.grad)

@@ -6,6 +6,7 @@ Without this a dense gradient for a packed tensor would reach leaves as it is, u
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,3 +60,16 @@ def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any)
 @row(Tensor.backward, how="passed")
 def _tensor_backward(self: Tensor, gradient: Tensor | None = None, *args: Any, **kwargs: Any) -> None:
     passed(Tensor.backward, self, _project(self, gradient), *args, **kwargs)
+
+
+@row(torch._VF._make_dual, how="passed")
+def _make_dual(tensor: Tensor, tangent: Tensor, level: int) -> Tensor:
+    if type(tangent) is not type(tensor):
+        raise TypeError(
+            f"[make_dual] the tangent of {describe(tensor)} must be of its type; "
+            f"got {describe(tangent)}"
+        )
+    return passed(torch._VF._make_dual, tensor, tangent, level=level)
+
+
+row(torch._VF._unpack_dual, how="passed")(partial(passed, torch._VF._unpack_dual))
