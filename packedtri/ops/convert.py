@@ -76,8 +76,10 @@ def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor) -> None:
     """Raise at the first element that the type would lose or change."""
     if cls.kind == layout.SYMMETRIC:
         n, eps = x.shape[-1], torch.finfo(x.dtype).eps
-        scale = x.abs().amax((-2, -1), keepdim=True) if n else 0
-        wrong = ~(((x - x.mT).abs() <= n * eps * scale) | (x == x.mT) | (x.isnan() & x.mT.isnan()))
+        finite = x.abs().nan_to_num(0, posinf=0)
+        scale = finite.amax((-2, -1), keepdim=True) if n else finite
+        close = (x - x.mT).abs() <= n * eps * scale
+        wrong = ~(close | (x == x.mT) | (x.isnan() & x.mT.isnan()))
     else:
         wrong = (x.triu(1) if cls.kind == layout.LOWER else x.tril(-1)) != 0
     if not wrong.any():

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri.dispatch import Function, function_name, row
+from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
@@ -31,8 +32,9 @@ _OTHERS = """
 """
 _ADDITION = "add sub subtract rsub __add__ __radd__ __sub__ __rsub__"
 _MULTIPLICATION = "mul multiply __mul__ __rmul__"
-_DIVISION = "div divide true_divide __truediv__ __div__"
+_DIVISION = " div divide true_divide __truediv__ __div__"
 _POWER = "pow __pow__"
+_EXTREMES = "maximum minimum fmax fmin"
 
 
 def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> PackedTensor:
@@ -49,6 +51,8 @@ def _pair(function: Function, input: PackedTensor, other: PackedTensor, **kwargs
     """Apply ``function`` to the stored elements of two matrices of the same type."""
     if input.n != other.n:
         return densify(function, input, other, **kwargs)
+    if isinstance(kwargs.get("out"), PackedTensor):
+        return passed(function, input, other, **kwargs)
     return _keep(function, input, _nodes.to_packed(other), **kwargs)
 
 
@@ -113,6 +117,7 @@ for _function in (Tensor.real.__get__, Tensor.imag.__get__, torch.real, torch.im
 for _cls in (*_TRIANGULAR, Symmetric):
     _add(_ADDITION, _pair, _cls, _cls, result=_cls)
     _add(_MULTIPLICATION, _pair, _cls, _cls, result=_cls)
+    _add(_EXTREMES, _pair, _cls, _cls, result=_cls)
     _add(_MULTIPLICATION + _DIVISION, _keep, _cls, Number, result=_cls)
     _add(_DIVISION, _scaled, _cls, Tensor, result=None)
     _add(_POWER, _power, _cls, Number, result=None)
@@ -123,6 +128,20 @@ _add(_MULTIPLICATION, _scaled, Symmetric, Tensor, result=None)
 _add(_MULTIPLICATION, _swapped(_scaled), Tensor, Symmetric, result=None)
 # A constant is a symmetric matrix.
 _add(_ADDITION + _DIVISION, _keep, Symmetric, Number, result=Symmetric)
+
+
+def _triple(
+    function: Function, input: PackedTensor, tensor1: PackedTensor, tensor2: Any, **kwargs: Any
+) -> Tensor:
+    if type(tensor2) is not type(input) or not input.n == tensor1.n == tensor2.n:
+        return densify(function, input, tensor1, tensor2, **kwargs)
+    others = map(_nodes.to_packed, (tensor1, tensor2))
+    return _keep(function, input, *others, **kwargs)
+
+
+for _cls in (*_TRIANGULAR, Symmetric):
+    for _function in functions("addcmul"):
+        row(_function, _cls, _cls, result=None)(partial(_triple, _function))
 
 
 def _compare(function: Function, input: Tensor, other: Tensor, **kwargs: Any) -> Any:
