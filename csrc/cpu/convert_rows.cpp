@@ -48,7 +48,7 @@ struct Block {
 
 // Calls whole(i, j, rows) for the blocks of rows [begin, end) that lie left of the diagonal, at
 // most `order` rows high, and at_diagonal(i, j) for each element in what is left. Blocks follow
-// each other in squares that fit the first cache.
+// each other in squares that fit the first cache; begin is a multiple of 32.
 template <int order, class Whole, class AtDiagonal>
 void for_each_block(int64_t begin, int64_t end, const Whole& whole, const AtDiagonal& at_diagonal) {
     constexpr int64_t square = 64;
@@ -56,11 +56,10 @@ void for_each_block(int64_t begin, int64_t end, const Whole& whole, const AtDiag
         const int64_t i1 = std::min(i0 + square, end);
         for (int64_t j0 = 0; j0 < i1; j0 += square)
             for (int64_t i = i0; i < i1; i += order)
-                for (int64_t j = j0; j + order <= std::min(i + 1, j0 + square); j += order)
+                for (int64_t j = j0; j + order <= std::min(i, j0 + square); j += order)
                     whole(i, j, static_cast<int>(std::min<int64_t>(order, i1 - i)));
         for (int64_t i = i0; i < i1; ++i) {
-            const int64_t band = i - (i - i0) % order;
-            for (int64_t j = (band + 1) / order * order; j <= i; ++j) at_diagonal(i, j);
+            for (int64_t j = i / order * order; j <= i; ++j) at_diagonal(i, j);
         }
     }
 }
