@@ -27,7 +27,7 @@ test: build lint docs  ## Build, lint, type-check, build the docs and run all te
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 build: $(RUN_READY)  ## Compile the libraries into packedtri/ of this source tree.
-	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build -G Ninja -Wno-dev \
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build -G Ninja \
 	  -DCMAKE_BUILD_TYPE=Release -DPACKEDTRI_CUDA=$(PACKEDTRI_CUDA) \
 	  -DPython_EXECUTABLE="$(abspath $(BIN))/python"
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build build
@@ -38,7 +38,7 @@ wheel: $(RUN_READY)  ## Build the wheel, for every Python >= 3.10, into dist/.
 	  --wheel-dir dist .
 
 lint: $(DEV_READY)  ## Run the hooks: ruff, mypy, clang-format.
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pre-commit run --all-files --show-diff-on-failure
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pre-commit run --all-files
 
 format: $(DEV_READY)  ## Rewrite the sources in the project's format.
 	$(BIN)/ruff check --fix .

@@ -21,7 +21,9 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
+    "operations",
     "performance",
+    "plain_docstrings",
 ]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
@@ -37,7 +39,7 @@ napoleon_numpy_docstring = False
 # torch and Python have documentation of their own, which a build without a network cannot look up.
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|collections|typing|pathlib|numpy)(\..*)?"),
-    (r"py:class", r"Tensor|device|dtype|P|Any|bool|int|float|str|None"),
+    (r"py:class", r"(packedtri\.\w+\.)?(Tensor|device|dtype|F|P)"),
     (r"py:.*", r"(ValueError|TypeError|NotImplementedError|RuntimeError|IndexError)"),
 ]
 

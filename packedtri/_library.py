@@ -46,9 +46,9 @@ def _explain_missing_cuda(op: str) -> None:
 
     def kernel(*args: object) -> torch.Tensor:
         raise RuntimeError(
-            f"[packedtri::{op}] got a CUDA tensor, but {reason}. Reinstall packedtri where nvcc is on "
-            "the path: its build then compiles them (cmake -DPACKEDTRI_CUDA=ON insists on it). Or "
-            "move the tensor with .cpu()"
+            f"[packedtri::{op}] got a CUDA tensor, but {reason}. Reinstall packedtri where nvcc is "
+            "on the path: its build then compiles them (PACKEDTRI_CUDA=ON insists on it). Or move "
+            "the tensor with .cpu()"
         )
 
     _missing.impl(op, kernel, "CUDA")

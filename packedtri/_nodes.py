@@ -5,8 +5,9 @@ lead from one to the other and back, so that everything between them is ordinary
 tensors.
 
 The gradient of a type is the Frobenius projection on its structure, so that it compares with the
-gradient of a dense twin. In packed coordinates an off-diagonal element of a Symmetric stands for two
-elements and its derivative is twice as large; these nodes carry that factor, and nothing else does.
+gradient of a dense twin. In packed coordinates an off-diagonal element of a Symmetric stands for
+two elements and its derivative is twice as large; these nodes carry that factor, and nothing else
+does.
 
 Under torch.func the tensor inside is a wrapper of functorch's that carries the derivatives itself.
 Then both functions leave it as it is.

@@ -1,16 +1,21 @@
 """Fixtures of all tests: devices, dtypes, seeds and threads.
 
-A test that names `device` runs on the CPU and, marked `cuda`, on a GPU; one that names `dtype` runs
-for all six element types. `rng` is a generator on the test's device whose seed is fresh in every run
-and printed in its header; `--seed` repeats a run. With PACKEDTRI_TEST_SMALL=1 the tests keep to
-small sizes, for runs under a checker that slows the device down.
+A test that names `device` runs on the CPU and, marked `cuda`, on a GPU; one that names `dtype`
+runs for all six element types. `rng` is a generator on the test's device whose seed is fresh in
+every run and printed in its header; `--seed` repeats a run. With PACKEDTRI_TEST_SMALL=1 the tests
+keep to small sizes, for runs under a checker that slows the device down.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import zlib
 from collections.abc import Iterator
+
+# Threads that spin while they wait make a test of many small operations ten times slower on a
+# machine with other work. The OpenMP runtime reads this when torch loads it.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch

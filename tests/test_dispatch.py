@@ -30,7 +30,17 @@ NOT_COMPARED = {
     "__index__", "item", "__contains__", "__iter__", "__array__", "new_tensor",
 }  # fmt: skip
 # Results that are determined only up to signs or order of vectors.
-NOT_UNIQUE = {"qr", "svd", "eig", "eigh", "householder_product", "argsort", "ldl_factor", "lu", "lu_factor"}
+NOT_UNIQUE = {
+    "qr",
+    "svd",
+    "eig",
+    "eigh",
+    "householder_product",
+    "argsort",
+    "ldl_factor",
+    "lu",
+    "lu_factor",
+}
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -49,19 +59,49 @@ def dense(value: Any) -> Any:
     if isinstance(value, PackedTensor):
         return densify(value._packed.detach(), value.n, value.kind)
     if isinstance(value, (tuple, list)):
-        return type(value)(map(dense, value)) if type(value) in (tuple, list) else tuple(map(dense, value))
+        return (
+            type(value)(map(dense, value))
+            if type(value) in (tuple, list)
+            else tuple(map(dense, value))
+        )
     return value
 
 
 def extra_arguments() -> Iterator[tuple[Any, ...]]:
     """What a function may need after its first argument."""
     vector, matrix = torch.rand(N).double(), torch.rand(N, N).double()
-    yield from ((), (matrix,), (vector,), (2,), (0,), (0.5,), (0, 1), (-1, -2), (0, torch.arange(2)))
+    yield from (
+        (),
+        (matrix,),
+        (vector,),
+        (2,),
+        (0,),
+        (0.5,),
+        (0, 1),
+        (-1, -2),
+        (0, torch.arange(2)),
+    )
     yield from (((N, N),), ((N * N,),), ((0, 1),), (0, 1, 2), (matrix, matrix), (vector, vector))
-    yield from ((torch.float64,), (matrix > 0.5,), (0, torch.zeros(N, N).long()), (torch.arange(3),))
-    yield from ((matrix > 0.5, 1.0), (0, torch.arange(N), matrix), (0, torch.arange(N), 1.0), ([1, 1],))
+    yield from (
+        (torch.float64,),
+        (matrix > 0.5,),
+        (0, torch.zeros(N, N).long()),
+        (torch.arange(3),),
+    )
+    yield from (
+        (matrix > 0.5, 1.0),
+        (0, torch.arange(N), matrix),
+        (0, torch.arange(N), 1.0),
+        ([1, 1],),
+    )
     yield from ((0, torch.zeros(N, N).long(), matrix), (1, 0, 2), (1, (2, 2)), (0.5, 0), (2, 0, 1))
-    yield from ((matrix[None], matrix[None]), ((1, 1),), (0, (2, 2)), ((N,), matrix), (matrix.bool(), matrix))
+    yield from (
+        (matrix[None], matrix[None]),
+        ((1, 1),),
+        (0, (2, 2)),
+        ((N,), matrix),
+        (matrix.bool(), matrix),
+    )
 
 
 def attempts(row: dispatch.Row, cls: type) -> Iterator[tuple[Any, ...]]:
@@ -78,8 +118,11 @@ def attempts(row: dispatch.Row, cls: type) -> Iterator[tuple[Any, ...]]:
     t = first[0]
     if not isinstance(t, PackedTensor):
         t = next(x for x in first if isinstance(x, PackedTensor))
-    batched = tuple(type(x)(x.packed[None]) if isinstance(x, PackedTensor) else x[None]
-                    for x in first if isinstance(x, Tensor))
+    batched = tuple(
+        type(x)(x.packed[None]) if isinstance(x, PackedTensor) else x[None]
+        for x in first
+        if isinstance(x, Tensor)
+    )
     z = type(t)(torch.randn(t.packed.shape, dtype=torch.complex128))
     lu = torch.linalg.lu_factor(torch.rand(N, N).double())
     special = {
@@ -116,7 +159,7 @@ def attempts(row: dispatch.Row, cls: type) -> Iterator[tuple[Any, ...]]:
             yield (sequence, *extra)
     for upper in (True, False):
         yield Keywords((t, torch.rand(N, 2).double()), {"upper": upper})
-    for function in (dict(dtype=torch.float64), dict(repeats=2), dict(size=(N, N))):
+    for function in ({"dtype": torch.float64}, {"repeats": 2}, {"size": (N, N)}):
         yield Keywords((t,), function)
 
 
@@ -186,9 +229,10 @@ def test_value_and_type_of_every_row(row):
             ours = row.function(*args, **getattr(args, "kwargs", {}))
             if name_of(row.function) not in NOT_UNIQUE:
                 assert_same(ours, expected)
-            exact_types = len(args) >= len(row.types) > 0 and tuple(
-                map(dispatch.canonical_type, args[: len(row.types)])
-            ) == row.types
+            exact_types = (
+                len(args) >= len(row.types) > 0
+                and tuple(map(dispatch.canonical_type, args[: len(row.types)])) == row.types
+            )
             if row.result is not None and exact_types and len(args) == len(row.types):
                 assert dispatch.canonical_type(ours) is row.result or type(ours) is row.result
     assert tried, "no argument list of this test suits the function"

@@ -68,11 +68,13 @@ def test_sizes_of_factories(cls):
 def test_shapes_in_products(cls):
     a, name = cls.randn(4, 8), cls.__name__
     with raises(
-        ValueError, f"[matmul] expected (..., n, n) @ (..., n, m); got {name} (4, 8, 8) @ Tensor (4, 9, 3)"
+        ValueError,
+        f"[matmul] expected (..., n, n) @ (..., n, m); got {name} (4, 8, 8) @ Tensor (4, 9, 3)",
     ):
         a @ torch.zeros(4, 9, 3)
     with raises(
-        ValueError, f"[matmul] expected (..., m, n) @ (..., n, n); got Tensor (3, 9) @ {name} (4, 8, 8)"
+        ValueError,
+        f"[matmul] expected (..., m, n) @ (..., n, n); got Tensor (3, 9) @ {name} (4, 8, 8)",
     ):
         torch.zeros(3, 9) @ a
     with raises(ValueError, "[matmul]", f"{name} (4, 8, 8) @ {name} (9, 9)"):
@@ -156,7 +158,9 @@ def test_what_needs_dense_storage(cls):
         lambda: a.set_(torch.zeros(3)),
         lambda: torch.nn.utils.parameters_to_vector([a]),
     ):
-        with pytest.raises((NotImplementedError, RuntimeError, BufferError), match="packed|triangle"):
+        with pytest.raises(
+            (NotImplementedError, RuntimeError, BufferError), match="packed|triangle"
+        ):
             use()
     with raises(NotImplementedError, "__setitem__", cls.__name__):
         a[0, 0] = 1.0

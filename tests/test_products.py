@@ -14,7 +14,15 @@ from packedtri.testing import assert_product_close, densify, random, random_inte
 TRIANGULAR = (LowerTriangular, UpperTriangular)
 TYPES = (*TRIANGULAR, Symmetric)
 SIZES = (0, 1, 2, 3, 7, 31, 33, 64, 65)
-BATCHES = [((), ()), ((1,), (3,)), ((3,), ()), ((), (3,)), ((2, 1), (3,)), ((2, 3), (2, 3)), ((0,), (1,))]
+BATCHES = [
+    ((), ()),
+    ((1,), (3,)),
+    ((3,), ()),
+    ((), (3,)),
+    ((2, 1), (3,)),
+    ((2, 3), (2, 3)),
+    ((0,), (1,)),
+]
 
 
 def make(cls, n, dtype, batch=(), device="cpu", rng=None) -> PackedTensor:
@@ -33,14 +41,18 @@ def result_type(a: type, b: type) -> type:
     return a if a is b and a in TRIANGULAR else Tensor
 
 
-@pytest.mark.parametrize("types", itertools.product(TYPES, TYPES), ids=lambda p: "-".join(t.__name__ for t in p))
+@pytest.mark.parametrize(
+    "types", itertools.product(TYPES, TYPES), ids=lambda p: "-".join(t.__name__ for t in p)
+)
 def test_packed_times_packed(types, dtype, device, rng):
     for n in SIZES:
         for batches in BATCHES if n in (3, 7) else [((), ())]:
             a, b = (make(t, n, dtype, s, device, rng) for t, s in zip(types, batches, strict=True))
             c = a @ b
             assert type(c) is result_type(*types)
-            assert_product_close(dense(c), dense(a), dense(b), part=part_of(c), case=f"n={n} {batches}")
+            assert_product_close(
+                dense(c), dense(a), dense(b), part=part_of(c), case=f"n={n} {batches}"
+            )
 
 
 @pytest.mark.parametrize("cls", TYPES)

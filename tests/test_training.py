@@ -14,7 +14,10 @@ N = 5
 
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {"lr": 0.05}),
-    "sgd-momentum": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1, "nesterov": True}),
+    "sgd-momentum": (
+        torch.optim.SGD,
+        {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1, "nesterov": True},
+    ),
     "adam": (torch.optim.Adam, {"lr": 0.05}),
     "adam-amsgrad": (torch.optim.Adam, {"lr": 0.05, "amsgrad": True, "weight_decay": 0.1}),
     "adamw": (torch.optim.AdamW, {"lr": 0.05, "weight_decay": 0.1}),
@@ -81,7 +84,7 @@ def test_optimizers_match_a_dense_reference(cls, name, mode, device):
             optimizer.zero_grad()
             loss(w, x, y - b).backward()
             optimizer.step()
-    # Where the gradient is zero Adam's dense state is zero too, so that nothing leaves the structure.
+    # Where the gradient is zero so is Adam's dense state, so that nothing leaves the structure.
     assert_twins(packed, dense, cls)
     torch.testing.assert_close(bias[0], bias[1])
     state = [v for v in optimizers[0].state[packed].values() if isinstance(v, PackedTensor)]

@@ -77,7 +77,13 @@ def test_check_allows_rounding_and_nan_in_both_halves(dtype, device):
 @each_type
 def test_transpose_is_a_view_over_the_same_tensor(cls, dtype, device):
     t = make(cls, 5, dtype, (2,), device)
-    for u in (t.mT, t.transpose(-1, -2), torch.transpose(t, 1, 2), t.swapaxes(2, 1), t.adjoint().conj()):
+    for u in (
+        t.mT,
+        t.transpose(-1, -2),
+        torch.transpose(t, 1, 2),
+        t.swapaxes(2, 1),
+        t.adjoint().conj(),
+    ):
         assert type(u) is cls.transposed
         assert torch.equal(u.to_dense(), dense(t).mT)
         assert u._packed.untyped_storage().data_ptr() == t._packed.untyped_storage().data_ptr()
@@ -112,7 +118,10 @@ def test_transposes_of_batch_dimensions_are_right(cls, device):
 @each_type
 def test_factories(cls, dtype, device):
     for n in (0, 1, 4):
-        zeros, eye = cls.zeros(n, dtype=dtype, device=device), cls.eye(n, dtype=dtype, device=device)
+        zeros, eye = (
+            cls.zeros(n, dtype=dtype, device=device),
+            cls.eye(n, dtype=dtype, device=device),
+        )
         assert torch.equal(zeros.to_dense(), torch.zeros(n, n, dtype=dtype, device=device))
         assert torch.equal(eye.to_dense(), torch.eye(n, dtype=dtype, device=device))
     t = cls.randn(2, 3, dtype=dtype, device=device, requires_grad=True)
@@ -132,7 +141,11 @@ def test_copies_and_conversions_keep_the_type(cls, dtype, device):
     assert c.packed.data_ptr() != t.packed.data_ptr()
     assert t.contiguous() is t and t.to(dtype) is t and t.to(device) is t
     assert t.detach()._packed is t._packed and type(t.detach()) is cls
-    for other in (torch.float64, torch.complex128, torch.float32 if not dtype.is_complex else dtype):
+    for other in (
+        torch.float64,
+        torch.complex128,
+        torch.float32 if not dtype.is_complex else dtype,
+    ):
         if dtype.is_complex and not other.is_complex:
             continue
         u = t.to(other)
@@ -202,13 +215,17 @@ def test_text_shows_the_triangle(cls):
 
 
 def test_text_says_what_torch_says():
-    t = LowerTriangular(torch.tensor([1.0], dtype=torch.float64), )
+    t = LowerTriangular(
+        torch.tensor([1.0], dtype=torch.float64),
+    )
     assert repr(t) == "LowerTriangular([[1.]], dtype=torch.float64)"
     t = LowerTriangular(torch.tensor([1.0])).requires_grad_()
     assert repr(t) == "LowerTriangular([[1.]], requires_grad=True)"
     assert repr(t.mT) == "UpperTriangular([[1.]], grad_fn=<TransposeBackward0>)"
     assert "grad_fn=<FromPackedBackward" in repr(t @ t)
-    assert repr(torch.nn.Parameter(t.detach())).startswith("Parameter containing:\nLowerTriangular(")
+    assert repr(torch.nn.Parameter(t.detach())).startswith(
+        "Parameter containing:\nLowerTriangular("
+    )
     assert repr(Symmetric.zeros(0)) == "Symmetric([], size=(0, 0))"
     assert repr(Symmetric.zeros(2, device="meta")) == "Symmetric(..., size=(2, 2), device='meta')"
     complex_text = repr(LowerTriangular(torch.tensor([1 + 2j, 0, 3 - 1j])))

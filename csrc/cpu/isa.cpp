@@ -53,7 +53,8 @@ const Kernels& choose() {
         usable += (usable.empty() ? "" : ", ") + std::string(c.table->name);
     }
     throw std::runtime_error("[packedtri] PACKEDTRI_CPU_ISA=" + std::string(wanted) +
-                             " names no instruction set of this machine; expected one of " + usable);
+                             " names no instruction set of this machine; expected one of " +
+                             usable);
 }
 
 }  // namespace
@@ -63,6 +64,13 @@ const Kernels& kernels() {
     return chosen;
 }
 
-const char* isa() { return kernels().name; }
+const char* isa() {
+    try {
+        return kernels().name;
+    } catch (const std::runtime_error& error) {
+        static const std::string message = error.what();
+        return message.c_str();
+    }
+}
 
 }  // namespace packedtri::cpu

@@ -18,7 +18,8 @@ void mm(const Product& p, const Threads& threads);
 void pack(const Conversion& c, const Threads& threads);
 void unpack(const Conversion& c, const Threads& threads);
 
-// The instruction set that the kernels run on, chosen at first use, for `packedtri info`.
+// The instruction set that the kernels run on, chosen at first use, for `packedtri info`; where
+// PACKEDTRI_CPU_ISA names one that cannot be had, the message that every kernel throws.
 const char* isa();
 
 }  // namespace packedtri::cpu

@@ -10,6 +10,8 @@
 
 #include "../index.h"
 #include "elements.h"
+#include "transpose.h"
+#include "vectors.h"
 
 namespace packedtri::cpu::PACKEDTRI_ISA {
 
@@ -42,36 +44,62 @@ struct Rectangle {
     int64_t l0, l1, p0, p1;
 };
 
-// dst[(l - l0) * ld + (p - p0)] = element p of line l, zero where nothing is stored, and zero up to
-// position `width` of every line of dst.
+// dst[p] = src[p] for p < stored, else zero, for one vector of dst.
 template <class E>
-inline void copy_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld,
-                       int64_t width) {
-    for (int64_t l = r.l0; l < r.l1; ++l, dst += ld) {
-        const E* src = x.line(l) + r.p0;
-        const int64_t stored = x.stored(l, r.p0, r.p1);
-        if (stored == width && width == ld) {
-            for (int64_t p = 0; p < ld; ++p) dst[p] = to_compute(src[p]);
-            continue;
+inline void copy_vector(const E* src, int64_t stored, Compute<E>* dst) {
+    using R = Real<E>;
+    constexpr int lanes = Vector<R>::lanes;
+    if constexpr (sizeof(E) < sizeof(R)) {
+        E first[lanes] = {};
+        if (stored < lanes) {
+            for (int l = 0; l < stored; ++l) first[l] = src[l];
+            src = first;
         }
-        for (int64_t p = 0; p < stored; ++p) dst[p] = to_compute(src[p]);
-        for (int64_t p = stored; p < width; ++p) dst[p] = Compute<E>{};
+        for (int l = 0; l < lanes; ++l) dst[l] = to_compute(src[l]);
+    } else {
+        const R* from = reinterpret_cast<const R*>(src);
+        const int64_t count = stored * Element<E>::reals;
+        using V = typename Vector<R>::type;
+        const V v = count >= lanes ? load(from) : count > 0 ? load_first(from, count) : V{};
+        std::memcpy(dst, &v, sizeof v);
     }
 }
 
-// dst[(p - p0) * ld + (l - l0)] = element p of line l; zeros as above.
-template <class E>
-inline void transpose_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld,
-                            int64_t width) {
-    for (int64_t l = r.l0; l < r.l1; ++l) {
+// dst[(l - l0) * ld + (p - p0)] = element p of line l, zero where nothing is stored. Lines of dst
+// are written in whole vectors, with zeros past p1; `width`, where it is not zero, promises that
+// p1 - p0 <= width, so that the loop over vectors can be unrolled and always covers the width.
+template <int width = 0, class E>
+inline void copy_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
+    constexpr int lanes = vector_bytes / static_cast<int>(sizeof(Compute<E>));
+    const int64_t count = width > 0 ? width : r.p1 - r.p0;
+    for (int64_t l = r.l0; l < r.l1; ++l, dst += ld) {
         const E* src = x.line(l) + r.p0;
         const int64_t stored = x.stored(l, r.p0, r.p1);
-        Compute<E>* column = dst + (l - r.l0);
-        for (int64_t p = 0; p < stored; ++p) column[p * ld] = to_compute(src[p]);
-        for (int64_t p = stored; p < r.p1 - r.p0; ++p) column[p * ld] = Compute<E>{};
+        for (int64_t p = 0; p < count; p += lanes) copy_vector(src + p, stored - p, dst + p);
     }
-    for (int64_t p = 0; p < r.p1 - r.p0; ++p)
-        for (int64_t l = r.l1 - r.l0; l < width; ++l) dst[p * ld + l] = Compute<E>{};
+}
+
+// dst[(p - p0) * ld + (l - l0)] = element p of line l; zeros as above. Goes through blocks of
+// `order` lines and positions; ld is a multiple of the order.
+template <class E>
+inline void transpose_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
+    constexpr int order = block_order<Compute<E>>;
+    alignas(64) Compute<E> block[order * order];
+    alignas(64) Compute<E> last[order * order];
+    for (int64_t l = r.l0; l < r.l0 + ld; l += order, dst += order)
+        for (int64_t p = r.p0; p < r.p1; p += order) {
+            const int64_t l1 = std::min(l + order, r.l1), p1 = std::min(p + order, r.p1);
+            copy_lines<order>(x, {l, l1, p, p1}, block, order);
+            for (int64_t rest = std::max(l1, l); rest < l + order; ++rest)
+                std::fill_n(block + (rest - l) * order, order, Compute<E>{});
+            if (p1 - p == order) {
+                transpose_block(block, order, dst + (p - r.p0) * ld, ld);
+                continue;
+            }
+            transpose_block(block, order, last, order);
+            for (int64_t q = p; q < p1; ++q)
+                std::copy_n(last + (q - p) * order, order, dst + (q - r.p0) * ld);
+        }
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

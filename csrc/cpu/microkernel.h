@@ -7,29 +7,9 @@
 #pragma once
 
 #include "elements.h"
+#include "vectors.h"
 
 namespace packedtri::cpu::PACKEDTRI_ISA {
-
-#if defined(__AVX512F__)
-constexpr int vector_bytes = 64;
-constexpr int block_rows = 12;
-#elif defined(__AVX2__)
-constexpr int vector_bytes = 32;
-constexpr int block_rows = 6;
-#elif defined(__aarch64__)
-constexpr int vector_bytes = 16;
-constexpr int block_rows = 12;
-#else
-constexpr int vector_bytes = 16;
-constexpr int block_rows = 6;
-#endif
-
-template <class R>
-struct Vector {
-    typedef R type __attribute__((vector_size(vector_bytes), may_alias));
-    typedef R unaligned __attribute__((vector_size(vector_bytes), may_alias, aligned(alignof(R))));
-    static constexpr int lanes = vector_bytes / sizeof(R);
-};
 
 // Shape of the micro-kernel for elements E. A block of C has `rows` rows and `cols` columns, and
 // one packing covers at most `depth` values of k. Panels of A are either row-major, each row
@@ -38,7 +18,8 @@ struct Vector {
 template <class E>
 struct Micro {
     static constexpr int reals = Element<E>::reals;
-    static constexpr int rows = block_rows;
+    // With two vectors of columns the sums take three quarters of the registers.
+    static constexpr int rows = vector_count * 3 / 8;
     static constexpr int cols = (reals == 2 ? 1 : 2) * Vector<Real<E>>::lanes / reals;
     static constexpr int depth = 256;
     // Not a multiple of a large power of two, so that the rows fall into different cache sets.
@@ -57,9 +38,9 @@ struct PanelA {
     static constexpr int k_step = row_major ? 1 : Micro<E>::rows;
 };
 
-// sums[r][c] = sum over p < k of a[r][p] * b[p][c], in reals, for the first row_count rows and
-// the first vector_count vectors of columns.
-template <class E, bool row_major, int row_count, int vector_count>
+// sums[r][c] = sum over p < k of a[r][p] * b[p][c], in reals, for the first `row_count` rows and
+// the first `vectors` vectors of columns.
+template <class E, bool row_major, int row_count, int vectors>
 __attribute__((noinline)) void block_product(const Real<E>* a, const Real<E>* b, int64_t k,
                                              Real<E>* sums) {
     using R = Real<E>;
@@ -67,16 +48,16 @@ __attribute__((noinline)) void block_product(const Real<E>* a, const Real<E>* b,
     using M = Micro<E>;
     using A = PanelA<E, row_major>;
     constexpr int real_rows = row_count * M::reals;
-    V acc[real_rows][vector_count] = {};
+    V acc[real_rows][vectors] = {};
     for (int64_t p = 0; p < k; ++p) {
-        V bv[vector_count];
+        V bv[vectors];
 #pragma GCC unroll 2
-        for (int v = 0; v < vector_count; ++v) bv[v] = reinterpret_cast<const V*>(b)[v];
+        for (int v = 0; v < vectors; ++v) bv[v] = reinterpret_cast<const V*>(b)[v];
 #pragma GCC unroll 24
         for (int r = 0; r < real_rows; ++r) {
             const R x = a[r / M::reals * A::row_step * M::reals + r % M::reals];
 #pragma GCC unroll 2
-            for (int v = 0; v < vector_count; ++v) acc[r][v] += x * bv[v];
+            for (int v = 0; v < vectors; ++v) acc[r][v] += x * bv[v];
         }
         a += A::k_step * M::reals;
         b += M::sum_cols;
@@ -84,7 +65,7 @@ __attribute__((noinline)) void block_product(const Real<E>* a, const Real<E>* b,
 #pragma GCC unroll 24
     for (int r = 0; r < real_rows; ++r)
 #pragma GCC unroll 2
-        for (int v = 0; v < vector_count; ++v)
+        for (int v = 0; v < vectors; ++v)
             reinterpret_cast<V*>(sums + r * M::sum_cols)[v] = acc[r][v];
 }
 

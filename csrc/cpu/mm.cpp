@@ -101,8 +101,9 @@ int64_t strip(const MatrixVector& p, int64_t s, int64_t count) {
 
 void vectors(const Product& p, const Threads& threads) {
     const Kernels& kernel = kernels();
-    constexpr int64_t strip_elements = 1 << 15;
-    const int64_t strips = ceil_div(row_start(p.k), strip_elements);
+    constexpr int64_t strip_elements = 1 << 15, strip_columns = 256;
+    int64_t strips = ceil_div(row_start(p.k), strip_elements);
+    if (matrix_vector(p, 0).transposed) strips = std::min(strips, ceil_div(p.k, strip_columns));
     for_each_task(threads, p.batch * strips, [&](int64_t t) {
         const MatrixVector mv = matrix_vector(p, t / strips);
         kernel.mv(mv, strip(mv, t % strips, strips), strip(mv, t % strips + 1, strips));

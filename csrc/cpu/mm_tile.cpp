@@ -23,7 +23,7 @@ class TileProduct {
     using M = Micro<E>;
     static constexpr bool rounds = sizeof(E) < sizeof(T);
 
-public:
+  public:
     TileProduct(const Product& p, int64_t batch, const Tile& t)
         : p_(p), t_(t), a_(lines_of<E>(p.a, batch)), b_(lines_of<E>(p.b, batch)),
           c_(static_cast<E*>(p.c.data) + batch * p.c.batch_stride) {
@@ -51,7 +51,7 @@ public:
         if constexpr (rounds) round();
     }
 
-private:
+  private:
     KRange range(const Tile& t) const {
         return k_range(p_.a.kind, p_.b.kind, t.i0, t.i1, t.j0, t.j1, p_.k);
     }
@@ -76,12 +76,11 @@ private:
         const KRange ks = clip(range({i, i1, t_.j0, t_.j1}), ks_);
         if (ks.length() == 0) return;
         T* dst = a_panel(i) + (ks.begin - ks_.begin) * PanelA<E, row_major>::k_step;
+        // Rows of the panel past i1 are left as they are: their sums are not looked at.
         if constexpr (row_major) {
-            copy_lines(a_, {i, i1, ks.begin, ks.end}, dst, M::row_stride, ks.length());
-            for (int64_t r = i1 - i; r < M::rows; ++r)
-                std::fill_n(dst + r * M::row_stride, ks.length(), T{});
+            copy_lines(a_, {i, i1, ks.begin, ks.end}, dst, M::row_stride);
         } else {
-            copy_lines(a_, {ks.begin, ks.end, i, i1}, dst, M::rows, M::rows);
+            copy_lines<M::rows>(a_, {ks.begin, ks.end, i, i1}, dst, M::rows);
         }
     }
 
@@ -90,9 +89,9 @@ private:
         if (ks.length() == 0) return;
         T* dst = b_panel(j) + (ks.begin - ks_.begin) * M::cols;
         if (b_.are_rows) {
-            copy_lines(b_, {ks.begin, ks.end, j, j1}, dst, M::cols, M::cols);
+            copy_lines<M::cols>(b_, {ks.begin, ks.end, j, j1}, dst, M::cols);
         } else {
-            transpose_lines(b_, {j, j1, ks.begin, ks.end}, dst, M::cols, M::cols);
+            transpose_lines(b_, {j, j1, ks.begin, ks.end}, dst, M::cols);
         }
     }
 
@@ -108,25 +107,29 @@ private:
             const T* b = b_panel(t.j0) + (ks.begin - ks_.begin) * M::cols;
             block_product<E, row_major>(a, b, ks.length(), t.i1 - t.i0, t.j1 - t.j0, sums);
             if constexpr (M::reals == 2) combine(sums, t.i1 - t.i0);
-            if (crosses_diagonal(t, ks) && has_nan(sums, t.i1 - t.i0))
+            if (crosses_diagonal(t, ks) && has_nan(sums, t))
                 exact_product<row_major>(a, b, t, ks, reinterpret_cast<T*>(sums));
         } else if (overwrite) {
             std::fill_n(sums, M::sums, R{});
         } else {
             return;
         }
-        store(t, reinterpret_cast<const T*>(sums), overwrite);
+        store(t, sums, overwrite);
     }
 
     bool crosses_diagonal(const Tile& t, KRange ks) const {
         const Kind a = p_.a.kind, b = p_.b.kind;
-        return (a == Kind::Lower && ks.end - 1 > t.i0) || (a == Kind::Upper && ks.begin < t.i1 - 1) ||
+        return (a == Kind::Lower && ks.end - 1 > t.i0) ||
+               (a == Kind::Upper && ks.begin < t.i1 - 1) ||
                (b == Kind::Lower && ks.begin < t.j1 - 1) || (b == Kind::Upper && ks.end - 1 > t.j0);
     }
 
-    static bool has_nan(const R* sums, int64_t rows) {
+    static bool has_nan(const R* sums, const Tile& t) {
+        constexpr int lanes = Vector<R>::lanes;
         int found = 0;
-        for (int64_t s = 0; s < rows * M::sum_cols; ++s) found |= sums[s] != sums[s];
+        for (int64_t i = t.i0; i < t.i1; ++i, sums += M::sum_cols)
+            for (int64_t c = 0; c < (t.j1 - t.j0) * M::reals; c += lanes)
+                for (int l = 0; l < lanes; ++l) found |= sums[c + l] != sums[c + l];
         return found;
     }
 
@@ -165,15 +168,23 @@ private:
         }
     }
 
-    void store(const Tile& t, const T* sums, bool overwrite) const {
-        for (int64_t i = t.i0; i < t.i1; ++i, sums += M::cols) {
-            const int64_t count = stored(i, t.j0, t.j1);
-            T* c = sums_row(i) + t.j0;
-            if (overwrite) {
-                for (int64_t j = 0; j < count; ++j) c[j] = sums[j];
-            } else {
-                for (int64_t j = 0; j < count; ++j) c[j] += sums[j];
-            }
+    void store(const Tile& t, const R* sums, bool overwrite) const {
+        for (int64_t i = t.i0; i < t.i1; ++i, sums += M::sum_cols) {
+            R* c = reinterpret_cast<R*>(sums_row(i) + t.j0);
+            const int64_t count = stored(i, t.j0, t.j1) * M::reals;
+            for (int j = 0; j < M::sum_cols; j += Vector<R>::lanes)
+                store_vector(c + j, sums + j, count - j, overwrite);
+        }
+    }
+
+    static void store_vector(R* c, const R* sums, int64_t count, bool overwrite) {
+        auto v = load(sums);
+        if (count >= Vector<R>::lanes) {
+            if (!overwrite) v += load(c);
+            std::memcpy(c, &v, sizeof v);
+        } else if (count > 0) {
+            if (!overwrite) v += load_first(c, count);
+            store_first(c, v, count);
         }
     }
 

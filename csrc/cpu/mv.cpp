@@ -2,21 +2,29 @@
 // the order of storage, and structural zeros are never met.
 #include "isa.h"
 #include "lines.h"
-#include "microkernel.h"
+#include "vectors.h"
 #include "workspace.h"
 
 namespace packedtri::cpu::PACKEDTRI_ISA {
 namespace {
 
-// The sum of row[p] * x[p], in `lanes` independent partial sums that a vector can hold.
-template <class E>
-Compute<E> dot(const E* row, const Compute<E>* x, int64_t count) {
-    using T = Compute<E>;
-    constexpr int lanes = 4 * vector_bytes / static_cast<int>(sizeof(T));
-    T sums[lanes] = {};
-    int64_t p = 0;
+// sums[l] += row[p + l] * x[p + l] for as many whole steps of `lanes` as there are from p on.
+template <int lanes, class E>
+int64_t add_products(const E* row, const Compute<E>* x, int64_t p, int64_t count,
+                     Compute<E>* sums) {
     for (; p + lanes <= count; p += lanes)
         for (int l = 0; l < lanes; ++l) sums[l] += to_compute(row[p + l]) * x[p + l];
+    return p;
+}
+
+// The sum of row[p] * x[p]: four vectors of partial sums hide the latency of an addition.
+template <class E>
+Compute<E> dot(const E* row, const Compute<E>* x, int64_t count) {
+    constexpr int vector = vector_bytes / static_cast<int>(sizeof(Compute<E>));
+    constexpr int lanes = 4 * vector;
+    Compute<E> sums[lanes] = {};
+    int64_t p = add_products<lanes>(row, x, 0, count, sums);
+    p = add_products<vector>(row, x, p, count, sums);
     for (int l = 0; p < count; ++p, ++l) sums[l] += to_compute(row[p]) * x[p];
     for (int half = lanes / 2; half > 0; half /= 2)
         for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
@@ -35,7 +43,7 @@ void rows(const MatrixVector& p, const Lines<E>& lines, const Compute<E>* x, int
     for (int64_t i = begin; i < end; ++i) store<E>(p, i, dot(lines.line(i), x, i + 1));
 }
 
-// y[p] += the sum over four successive lines of line[p] * x; one line that is shorter ends at p1.
+// y[j] += the sum over lines l ... l + 3 of x[line] * line[begin + j].
 template <class E>
 void add_lines(const Lines<E>& lines, const Compute<E>* x, int64_t l, int64_t begin, int64_t count,
                Compute<E>* y) {

@@ -29,7 +29,8 @@ class AsyncLoader {
         k_ = K_MAJOR ? lane % LANES_K : warp;
         if (K_MAJOR) {
 #pragma unroll
-            for (int p = 0; p < R_PASSES; ++p) row_[p] = panel.data + panel.row_offset(r0 + r(p)) + k_;
+            for (int p = 0; p < R_PASSES; ++p)
+                row_[p] = panel.data + panel.row_offset(r0 + r(p)) + k_;
         }
     }
 

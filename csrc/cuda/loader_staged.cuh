@@ -89,7 +89,8 @@ class StagedLoader {
     }
 
     __device__ uint4* at(T* tile, int pass) const {
-        return reinterpret_cast<uint4*>(tile + (row_ + pass * ROWS_PER_PASS) * Layout::pitch + col_);
+        return reinterpret_cast<uint4*>(tile + (row_ + pass * ROWS_PER_PASS) * Layout::pitch +
+                                        col_);
     }
 
     // The chunk's elements moved to the front, zeros behind them.

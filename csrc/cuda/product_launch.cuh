@@ -22,7 +22,8 @@ OrientedPanel<T> orient(const Operand& x, bool is_a) {
     const int rows = static_cast<int>(x.rows), cols = static_cast<int>(x.cols);
     // In memory rows: a packed triangle read as it is, or transposed; a dense matrix by rows, or by
     // columns.
-    const bool by_rows = x.kind == Kind::Dense ? x.col_stride == 1 || cols <= 1 : x.kind == Kind::Lower;
+    const bool by_rows =
+        x.kind == Kind::Dense ? x.col_stride == 1 || cols <= 1 : x.kind == Kind::Lower;
     const Panel<T> panel{data, by_rows ? x.row_stride : x.col_stride, by_rows ? rows : cols,
                          by_rows ? cols : rows, x.kind != Kind::Dense};
     return {panel, by_rows == is_a};
@@ -58,16 +59,31 @@ void launch_tile(const Product& p, const Config& config, cudaStream_t stream) {
     const Schedule schedule{static_cast<int>(ceil_div(m, Mma::BM)),
                             static_cast<int>(ceil_div(n, Mma::BN)), config.group,
                             p.c.kind == Kind::Lower, longest_first(p.a.kind, p.b.kind)};
-    const ProductArgs<T> args{a.panel, b.panel, p.a.batch_stride, p.b.batch_stride,
-                              static_cast<T*>(p.c.data), p.c.row_stride, p.c.batch_stride,
-                              p.c.kind == Kind::Lower, p.a.kind, p.b.kind, m, n,
-                              static_cast<int>(p.k), static_cast<int>(p.batch), config.split,
+    const ProductArgs<T> args{a.panel,
+                              b.panel,
+                              p.a.batch_stride,
+                              p.b.batch_stride,
+                              static_cast<T*>(p.c.data),
+                              p.c.row_stride,
+                              p.c.batch_stride,
+                              p.c.kind == Kind::Lower,
+                              p.a.kind,
+                              p.b.kind,
+                              m,
+                              n,
+                              static_cast<int>(p.k),
+                              static_cast<int>(p.batch),
+                              config.split,
                               schedule};
     const auto with = [&](auto a_k_major, auto b_k_major) {
         launch<ProductTraits<T, Mma, STAGES, BLOCKS_PER_SM, a_k_major, b_k_major>>(args, stream);
     };
-    if (a.k_major) b.k_major ? with(std::true_type{}, std::true_type{}) : with(std::true_type{}, std::false_type{});
-    else b.k_major ? with(std::false_type{}, std::true_type{}) : with(std::false_type{}, std::false_type{});
+    if (a.k_major)
+        b.k_major ? with(std::true_type{}, std::true_type{})
+                  : with(std::true_type{}, std::false_type{});
+    else
+        b.k_major ? with(std::false_type{}, std::true_type{})
+                  : with(std::false_type{}, std::false_type{});
 }
 
 }  // namespace packedtri::cuda

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -24,7 +25,8 @@ app = typer.Typer(
     add_completion=False,
     help="Triangular and symmetric matrices that store and compute on one triangle.",
 )
-console = Console()
+# Tables that go to a file or a pipe are not cut to the width of a screen.
+console = Console(width=None if sys.stdout.isatty() else 110)
 
 
 class DType(str, Enum):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,6 +20,7 @@ from packedtri._cli.timing import measuring_stream, sets_needed, time_works
 from packedtri._cli.work import Work
 
 Row = dict[str, Any]
+Triangle = TypeVar("Triangle", bound=PackedTensor)
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Problem:
     dtype: torch.dtype
     device: torch.device
 
-    def triangle(self, kind: type[PackedTensor]) -> PackedTensor:
+    def triangle(self, kind: type[Triangle]) -> Triangle:
         """A random matrix of a packed type, scaled so that products keep its size."""
         return kind(self.random(self.n * (self.n + 1) // 2))
 
@@ -61,7 +62,8 @@ def _triangle_product(kind: type[PackedTensor]) -> Callable[[Problem], Work]:
 
 
 def _backward(p: Problem) -> Work:
-    return work.backward(*(p.triangle(LowerTriangular) for _ in range(3)))
+    a, b, cotangent = (p.triangle(LowerTriangular) for _ in range(3))
+    return work.backward(a, b, cotangent)
 
 
 def _pack(p: Problem) -> Work:
@@ -184,6 +186,7 @@ def measure(problem: Problem) -> Row:
         "timing": timing.method,
         "samples": timing.samples,
         "operand_sets": timing.sets,
+        "waited": timing.waited,
         "tflops": case.flops(problem) / timing.ms / 1e9,
         "dense_equivalent_tflops": case.dense_flops(problem) / timing.ms / 1e9,
         "gbps": first.packed_bytes / timing.ms / 1e6,

@@ -6,36 +6,41 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from rich import box
 from rich.table import Table
 
 from packedtri import LowerTriangular
 from packedtri._cli import work
-from packedtri._cli.report import bytes_text, milliseconds, ratio_text
+from packedtri._cli.report import milliseconds, ratio_text
 from packedtri._cli.timing import measuring_stream, time_works
 from packedtri._cli.work import Work
 
 Row = dict[str, Any]
 
-# Samples drawn from the Gaussian with the given covariance, and vectors to take quadratic forms of.
+# Vectors that are multiplied at once.
 _DRAWS = 256
 
 
 def jobs(factor: LowerTriangular) -> list[tuple[str, Callable[[], Work]]]:
-    """What to run on the factor, by name; each is set up only when its turn comes."""
+    """What to run on the factor, by name; each is set up only when its turn comes.
+
+    L @ Z draws from the Gaussian with the covariance, L.mT @ Z is half of its quadratic forms, and
+    L @ L.mT rebuilds it.
+    """
     n = factor.shape[-1]
+    cotangent = LowerTriangular(torch.randn_like(factor.packed))
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, dtype=factor.dtype, device=factor.device)
 
-    cotangent = LowerTriangular(torch.randn_like(factor.packed))
     return [
         ("L @ L", lambda: work.product(factor, factor)),
-        ("gradient of L @ L", lambda: work.backward(factor, factor, cotangent)),
-        ("draws: L @ Z", lambda: work.product(factor, normal(n, _DRAWS))),
-        ("quadratic forms: L.mT @ Z", lambda: work.product(factor.mT, normal(n, _DRAWS))),
+        ("its gradient", lambda: work.backward(factor, factor, cotangent)),
+        ("L @ Z", lambda: work.product(factor, normal(n, _DRAWS))),
+        ("L.mT @ Z", lambda: work.product(factor.mT, normal(n, _DRAWS))),
         ("Z @ L", lambda: work.product(normal(_DRAWS, n), factor)),
-        ("covariance: L @ L.mT", lambda: work.product(factor, factor.mT)),
-        ("one draw: L @ z", lambda: work.product(factor, normal(n))),
+        ("L @ L.mT", lambda: work.product(factor, factor.mT)),
+        ("L @ z", lambda: work.product(factor, normal(n))),
     ]
 
 
@@ -51,8 +56,8 @@ def run(factor: LowerTriangular) -> Iterator[Row]:
             "ms": timing.ms,
             "dense_ms": timing.dense_ms,
             "ratio": timing.dense_ms / timing.ms,
-            "megabytes": job.packed_bytes / 1e6,
-            "dense_megabytes": job.dense_bytes / 1e6,
+            "mebibytes": job.packed_bytes / 2**20,
+            "dense_mebibytes": job.dense_bytes / 2**20,
             "error": error,
             "dense_error": dense_error,
         }
@@ -60,18 +65,23 @@ def run(factor: LowerTriangular) -> Iterator[Row]:
 
 def table(rows: list[Row], title: str) -> Table:
     """The rows, for the terminal."""
-    result = Table(title=title, caption="errors: relative, against float64")
-    result.add_column("operation")
-    for name in ("packed", "dense", "ratio", "memory packed", "dense", "error packed", "dense"):
-        result.add_column(name, justify="right")
+    result = Table(
+        title=title,
+        caption=f"Z: {_DRAWS} vectors, z: one. Memory: operands and result. Errors: relative, "
+        "against float64.",
+        box=box.SIMPLE_HEAD,
+    )
+    result.add_column("", no_wrap=True)
+    for name in ("packed", "dense", "ratio", "MiB", "dense", "error", "dense"):
+        result.add_column(name, justify="right", no_wrap=True)
     for r in rows:
         result.add_row(
             r["op"],
             milliseconds(r["ms"]),
             milliseconds(r["dense_ms"]),
             ratio_text(r["ratio"]),
-            bytes_text(r["megabytes"] * 1e6),
-            bytes_text(r["dense_megabytes"] * 1e6),
+            f"{r['mebibytes']:.1f}",
+            f"{r['dense_mebibytes']:.1f}",
             f"{r['error']:.1e}",
             f"{r['dense_error']:.1e}",
         )

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import torch
 
-from packedtri import _library
-from packedtri._version import __version__
+from packedtri import __version__, _library
 
 
 def _output_of(*command: str, cwd: Path | None = None) -> str | None:

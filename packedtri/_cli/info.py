@@ -7,9 +7,8 @@ import platform
 import torch
 from rich.table import Table
 
-from packedtri import _library
+from packedtri import __version__, _library
 from packedtri._cli import environment
-from packedtri._version import __version__
 
 
 def _cuda_library() -> str:

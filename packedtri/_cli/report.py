@@ -11,6 +11,7 @@ import matplotlib
 matplotlib.use("Agg")  # Plots are files: a screen need not be there.
 
 from matplotlib import pyplot as plt
+from rich import box
 from rich.table import Table
 
 Row = dict[str, Any]
@@ -41,17 +42,16 @@ def ratio_text(ratio: float) -> str:
 
 def bench_table(rows: Iterable[Row], title: str) -> Table:
     """The rows of a benchmark, for the terminal."""
-    table = Table(title=title)
-    table.add_column("op")
-    table.add_column("dtype")
-    for name in ("n", "m", "batch", "packed", "dense", "ratio", "TFLOP/s", "error", "dense error"):
-        table.add_column(name, justify="right")
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table.add_column("op", no_wrap=True)
+    table.add_column("dtype", no_wrap=True)
+    for name in ("n", "batch", "packed", "dense", "ratio", "TFLOP/s", "error", "dense"):
+        table.add_column(name, justify="right", no_wrap=True)
     for r in rows:
         table.add_row(
             r["op"],
             r["dtype"],
             str(r["n"]),
-            str(r["m"]),
             str(r["batch"]),
             milliseconds(r["ms"]),
             milliseconds(r["dense_ms"]),
@@ -86,7 +86,7 @@ def demo_plot(rows: Sequence[Row], title: str, path: Path) -> None:
     """Time, memory and error of every operation of the demo, packed beside dense."""
     panels = (
         ("time (ms)", "ms", "dense_ms"),
-        ("memory (MB)", "megabytes", "dense_megabytes"),
+        ("memory (MiB)", "mebibytes", "dense_mebibytes"),
         ("relative error", "error", "dense_error"),
     )
     figure, all_axes = plt.subplots(1, 3, figsize=(13, 4.5), layout="constrained", sharey=True)
@@ -106,8 +106,8 @@ def demo_plot(rows: Sequence[Row], title: str, path: Path) -> None:
             color=DENSE_COLOUR,
             label="dense",
         )
-        axes.set_xscale("log")
         axes.set_xlabel(label)
+    all_axes[0].set_xscale("log")
     all_axes[0].set_yticks(list(places), [r["op"] for r in rows])
     all_axes[0].invert_yaxis()
     all_axes[0].legend()

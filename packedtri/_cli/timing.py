@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -18,17 +19,22 @@ from packedtri._cli.work import Work
 # Shorter calls than this are timed as replays of a CUDA graph, so that the GPU is measured and not
 # the host that launches on it.
 _GRAPH_BELOW_MS = 0.5
+_LEAST_SAMPLES = 7
 _GPU_SAMPLE_MS = 2.0
 _GPU_SAMPLES = 21
 _GPU_BUDGET_MS = 4000.0
 _CPU_SAMPLE_MS = 10.0
-_CPU_SAMPLES = 7
-# A disturbed machine gets this many tries at undisturbed samples.
-_CPU_TRIES = 15
+# A sample in which threads waited for a larger part of its time than this is a disturbed one; this
+# long a disturbed machine gets to bring forth others.
+_CPU_WAITED = 0.02
+_CPU_BUDGET_S = 5.0
 # No more operand sets than this are rotated, however small they are.
 _MOST_SETS = 32
 
+#: The same call on different operands.
 Side = Sequence[Callable[[], Any]]
+#: What runs between two events, and how many calls that is.
+Pass = tuple[Callable[[], Any], int]
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class Timing:
     samples: int
     #: Operand sets taken in turn; 1 means that the cache may have been warm.
     sets: int
+    #: On a CPU: the part of its time that threads of the most disturbed sample waited.
+    waited: float = 0.0
 
 
 @contextmanager
@@ -84,68 +92,69 @@ def time_works(works: Sequence[Work], device: torch.device) -> Timing:
 def time_cpu(packed: Side, dense: Side) -> Timing:
     """Wall-clock time of both sides in turn.
 
-    Other programs may share the machine: samples in which a thread of ours was pushed aside count
-    only where there are too few others.
+    Other programs may share the machine: samples in which threads of ours waited for a processor
+    count only where there are too few others.
     """
     sides = (packed, dense)
-    calls = [_calls_filling(_CPU_SAMPLE_MS, _cpu_pass(side, 1)[0]) for side in sides]
-    samples: list[list[tuple[int, float]]] = [[], []]
-    for _ in range(_CPU_TRIES):
-        for side, count, taken in zip(sides, calls, samples, strict=True):
-            elapsed, disturbed = _cpu_pass(side, count)
-            taken.append((disturbed, elapsed))
-        if min(sum(not d for d, _ in taken) for taken in samples) >= _CPU_SAMPLES:
+    guess = [min(_cpu_pass(side, 1)[1] for _ in range(3)) for side in sides]
+    rounds = [_calls_filling(_CPU_SAMPLE_MS, ms * len(packed)) for ms in guess]
+    deadline = time.perf_counter() + _CPU_BUDGET_S
+    samples: list[list[tuple[float, float]]] = [[], []]
+    while True:
+        for side, count, taken in zip(sides, rounds, samples, strict=True):
+            taken.append(_cpu_pass(side, count))
+        undisturbed = min(sum(w < _CPU_WAITED for w, _ in taken) for taken in samples)
+        late = len(samples[0]) >= _LEAST_SAMPLES and time.perf_counter() > deadline
+        if undisturbed >= _LEAST_SAMPLES or late:
             break
-    best = [[ms for _, ms in sorted(taken)[:_CPU_SAMPLES]] for taken in samples]
-    return Timing(median(best[0]), median(best[1]), "wall clock", len(best[0]), len(packed))
+    best = [sorted(taken)[:_LEAST_SAMPLES] for taken in samples]
+    ms, dense_ms = (median(ms for _, ms in taken) for taken in best)
+    waited = max(taken[-1][0] for taken in best)
+    return Timing(ms, dense_ms, "wall clock", _LEAST_SAMPLES, len(packed), waited)
 
 
-def _cpu_pass(side: Side, count: int) -> tuple[float, int]:
-    """Milliseconds a call over `count` rounds of a side, and how often we were preempted."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    start = time.perf_counter()
-    for _ in range(count):
-        for call in side:
-            call()
-    elapsed = (time.perf_counter() - start) * 1e3 / (count * len(side))
-    return elapsed, resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - before
+def _cpu_pass(side: Side, rounds: int) -> tuple[float, float]:
+    """The part of the time that threads waited for a processor, and milliseconds a call."""
+    waited, start = _waited_s(), time.perf_counter()
+    _run(side, rounds)
+    elapsed = time.perf_counter() - start
+    return (_waited_s() - waited) / elapsed, elapsed * 1e3 / (rounds * len(side))
+
+
+def _waited_s() -> float:
+    """Seconds that the threads of this process were ready to run but did not; 0 if not known."""
+    files = Path("/proc/self/task").glob("*/schedstat")
+    return sum(int(file.read_text().split()[1]) for file in files) / 1e9
 
 
 def time_cuda(packed: Side, dense: Side) -> Timing:
     """GPU time of both sides in turn, between CUDA events, inside :func:`measuring_stream`."""
-    for side in (packed, dense):
-        for _ in range(3):
-            _run(side, 1)
-    guess = [_cuda_pass(lambda side=side: _run(side, 1), len(side)) for side in (packed, dense)]
-    if min(guess) < _GRAPH_BELOW_MS:
-        method = "cuda graph"
-        replays = [
-            _capture(side, _calls_filling(_GPU_SAMPLE_MS, ms * len(side)))
-            for side, ms in zip((packed, dense), guess, strict=True)
-        ]
-        passes = [(graph.replay, calls) for graph, calls in replays]
-    else:
-        method = "cuda stream"
-        passes = [(lambda side=side: _run(side, 1), len(side)) for side in (packed, dense)]
-    affordable = int(_GPU_BUDGET_MS / max(sum(guess) * len(packed), 1e-3))
-    count = max(_CPU_SAMPLES, min(_GPU_SAMPLES, affordable))
-    samples: list[list[float]] = [[], []]
-    for replay, calls in passes:
-        _cuda_pass(replay, calls)
-    for _ in range(count):
-        for (replay, calls), taken in zip(passes, samples, strict=True):
-            taken.append(_cuda_pass(replay, calls))
-    return Timing(median(samples[0]), median(samples[1]), method, count, len(packed))
+    sides = (packed, dense)
+    passes: list[Pass] = [(partial(_run, side), len(side)) for side in sides]
+    for run, _ in passes * 3:
+        run()
+    guess = [_cuda_pass(p) for p in passes]
+    method = "cuda graph" if min(guess) < _GRAPH_BELOW_MS else "cuda stream"
+    if method == "cuda graph":
+        rounds = [_calls_filling(_GPU_SAMPLE_MS, ms * len(packed)) for ms in guess]
+        passes = [_capture(side, r) for side, r in zip(sides, rounds, strict=True)]
+        guess = [_cuda_pass(p) for p in passes]
+    round_ms = sum(ms * calls for ms, (_, calls) in zip(guess, passes, strict=True))
+    count = max(_LEAST_SAMPLES, min(_GPU_SAMPLES, int(_GPU_BUDGET_MS / round_ms)))
+    samples = [[_cuda_pass(p) for p in passes] for _ in range(count)]
+    ms, dense_ms = (median(taken) for taken in zip(*samples, strict=True))
+    return Timing(ms, dense_ms, method, count, len(packed))
 
 
-def _run(side: Side, rounds: int) -> None:
+def _run(side: Side, rounds: int = 1) -> None:
     for _ in range(rounds):
         for call in side:
             call()
 
 
-def _cuda_pass(run: Callable[[], Any], calls: int) -> float:
-    """Milliseconds a call of a function that makes that many calls."""
+def _cuda_pass(timed: Pass) -> float:
+    """Milliseconds a call."""
+    run, calls = timed
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     run()
@@ -154,12 +163,12 @@ def _cuda_pass(run: Callable[[], Any], calls: int) -> float:
     return start.elapsed_time(end) / calls
 
 
-def _capture(side: Side, rounds: int) -> tuple[torch.cuda.CUDAGraph, int]:
-    """A graph of so many rounds of a side, and the calls it makes."""
+def _capture(side: Side, rounds: int) -> Pass:
+    """The replay of a CUDA graph of so many rounds of a side."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
         _run(side, rounds)
-    return graph, rounds * len(side)
+    return graph.replay, rounds * len(side)
 
 
 def _calls_filling(ms: float, one_call_ms: float) -> int:

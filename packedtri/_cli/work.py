@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from packedtri import PackedTensor
+from packedtri import LowerTriangular, PackedTensor
+from packedtri.testing import wide_dtype
 
 Output = Any
 
@@ -49,7 +50,7 @@ def to_dense(t: torch.Tensor) -> torch.Tensor:
 
 def exact_rows(a: torch.Tensor, b: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Rows of ``a @ b`` in float64 (complex128), for dense a (..., n, k) and b (..., k, m)."""
-    wide = torch.complex128 if a.is_complex() else torch.float64
+    wide = wide_dtype(a.dtype)
     left = a[..., rows, :].to(wide)
     total = torch.zeros((), dtype=wide, device=a.device)
     for k in range(0, b.shape[-2], _ERROR_BLOCK):
@@ -98,14 +99,17 @@ def product(a: torch.Tensor, b: torch.Tensor) -> Work:
     )
 
 
-def backward(a: PackedTensor, b: PackedTensor, cotangent: PackedTensor) -> Work:
-    """Both gradients of ``a @ b`` for lower triangles; the forward pass is not part of the work."""
-    packed = [t.detach().requires_grad_() for t in (a, b)]
-    dense = [t.to_dense().detach().requires_grad_() for t in (a, b)]
-    packed_result, dense_result = packed[0] @ packed[1], dense[0] @ dense[1]
-    dense_cotangent = cotangent.to_dense()
+def backward(a: LowerTriangular, b: LowerTriangular, cotangent: LowerTriangular) -> Work:
+    """Both gradients of ``a @ b``; the forward pass is not part of the work.
 
-    def gradient(
+    On the packed side the leaves are the vectors of stored elements, as a module would keep them.
+    """
+    packed = [t.packed.detach().requires_grad_() for t in (a, b)]
+    packed_result = (LowerTriangular(packed[0]) @ LowerTriangular(packed[1])).packed
+    dense = [t.to_dense().detach().requires_grad_() for t in (a, b)]
+    dense_result, dense_cotangent = dense[0] @ dense[1], cotangent.to_dense()
+
+    def gradients(
         result: torch.Tensor, leaves: Sequence[torch.Tensor], seed: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         return torch.autograd.grad(result, leaves, seed, retain_graph=True)
@@ -118,11 +122,12 @@ def backward(a: PackedTensor, b: PackedTensor, cotangent: PackedTensor) -> Work:
         )
 
     def error(output: tuple[torch.Tensor, ...]) -> float:
-        return max(check(g) for check, g in zip(errors, output, strict=True))
+        matrices = [LowerTriangular(g) if g.shape == packed[0].shape else g for g in output]
+        return max(check(g) for check, g in zip(errors, matrices, strict=True))
 
     return Work(
-        packed=lambda: gradient(packed_result, packed, cotangent),
-        dense=lambda: gradient(dense_result, dense, dense_cotangent),
+        packed=lambda: gradients(packed_result, packed, cotangent.packed),
+        dense=lambda: gradients(dense_result, dense, dense_cotangent),
         error=error,
         packed_bytes=nbytes(*packed, cotangent, *packed),
         dense_bytes=nbytes(*dense, dense_cotangent, *dense),

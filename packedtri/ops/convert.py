@@ -34,14 +34,12 @@ def _(packed: Tensor, n: int, kind: int) -> Tensor:
 
 
 @torch.library.register_vmap("packedtri::pack", lib=library)
-def _(info: Any, in_dims: Sequence[int | None], dense: Tensor, kind: int) -> tuple[Tensor, int]:
+def _(info: Any, in_dims: Sequence[Any], dense: Tensor, kind: int) -> tuple[Tensor, int]:
     return _pack(dense.movedim(in_dims[0], 0), kind), 0
 
 
 @torch.library.register_vmap("packedtri::unpack", lib=library)
-def _(
-    info: Any, in_dims: Sequence[int | None], packed: Tensor, n: int, kind: int
-) -> tuple[Tensor, int]:
+def _(info: Any, in_dims: Sequence[Any], packed: Tensor, n: int, kind: int) -> tuple[Tensor, int]:
     return _unpack(packed.movedim(in_dims[0], 0), n, kind), 0
 
 

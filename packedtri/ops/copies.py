@@ -13,6 +13,7 @@ from packedtri.dispatch import Function, row
 from packedtri.ops.dense import densify, functions
 from packedtri.tensor import DTYPES, PackedTensor
 
+
 def _convert(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
     """Apply a function that copies, or not, to the stored elements."""
     args = tuple(a._packed if isinstance(a, PackedTensor) else a for a in args)
@@ -25,7 +26,6 @@ def _convert(function: Function, input: PackedTensor, *args: Any, **kwargs: Any)
     if after.dtype not in DTYPES:
         return densify(function, input, *args, **kwargs)
     return _nodes.from_packed(type(input), after, input.n)
-
 
 
 def _type(input: PackedTensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -54,7 +54,9 @@ def _new(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> 
     return function(input._packed, *args, **kwargs)
 
 
-_COPIES = "clone contiguous to cpu cuda type_as pin_memory half bfloat16 float double cfloat cdouble"
+_COPIES = (
+    "clone contiguous to cpu cuda type_as pin_memory half bfloat16 float double cfloat cdouble"
+)
 for _function in functions(_COPIES):
     row(_function, PackedTensor)(partial(_convert, _function))
 row(Tensor.type, PackedTensor)(_type)

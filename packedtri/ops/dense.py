@@ -49,15 +49,15 @@ def add_dense_rows(to_densify: list[Function]) -> None:
 
 # torch and torch.Tensor know these by the same names.
 _ELEMENTWISE = """
-    abs absolute acos acosh add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh
-    atan atan2 atanh ceil clamp clamp_max clamp_min clip copysign cos cosh deg2rad
-    digamma div divide eq erf erfc erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin
-    fmod frac ge greater greater_equal gt hypot imag isclose isfinite isinf isnan isneginf isposinf
+    abs absolute acos acosh add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin
+    asinh atan atan2 atanh ceil clamp clamp_max clamp_min clip copysign cos cosh deg2rad digamma
+    div divide eq erf erfc erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin fmod
+    frac ge greater greater_equal gt hypot imag isclose isfinite isinf isnan isneginf isposinf
     isreal le lerp less less_equal lgamma log log10 log1p log2 logaddexp logical_and logical_not
-    logical_or logical_xor logit lt maximum minimum mul multiply nan_to_num ne neg negative nextafter
-    not_equal polygamma positive pow rad2deg real reciprocal relu remainder round rsqrt rsub sgn
-    sigmoid sign signbit sin sinc sinh softmax log_softmax sqrt square sub subtract tan tanh
-    true_divide trunc where xlogy addcdiv addcmul masked_fill bernoulli dropout
+    logical_or logical_xor logit lt maximum minimum mul multiply nan_to_num ne neg negative
+    nextafter not_equal polygamma positive pow rad2deg real reciprocal relu remainder round rsqrt
+    rsub sgn sigmoid sign signbit sin sinc sinh softmax log_softmax sqrt square sub subtract tan
+    tanh true_divide trunc where xlogy addcdiv addcmul masked_fill bernoulli dropout
 """
 _REDUCTIONS = """
     all allclose amax amin aminmax any argmax argmin argsort count_nonzero cummax cummin cumprod

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import _nodes
 from packedtri.dispatch import describe, row
 from packedtri.ops.attributes import passed
 from packedtri.tensor import PackedTensor
@@ -58,7 +57,9 @@ def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any)
 
 
 @row(Tensor.backward, how="passed")
-def _tensor_backward(self: Tensor, gradient: Tensor | None = None, *args: Any, **kwargs: Any) -> None:
+def _tensor_backward(
+    self: Tensor, gradient: Tensor | None = None, *args: Any, **kwargs: Any
+) -> None:
     passed(Tensor.backward, self, _project(self, gradient), *args, **kwargs)
 
 

@@ -1,8 +1,8 @@
 """Elementwise functions that keep a type, computed on the stored elements.
 
-Each type is a linear space: sums, differences and multiples keep it. Functions that map 0 to 0 keep
-triangular types, and any elementwise function keeps Symmetric. Structural zeros take no part: 0 stays
-0 when a triangle is multiplied by infinity.
+Each type is a linear space: sums, differences and multiples keep it. Functions that map 0 to 0
+keep triangular types, and any elementwise function keeps Symmetric. Structural zeros take no part:
+0 stays 0 when a triangle is multiplied by infinity.
 """
 
 from __future__ import annotations

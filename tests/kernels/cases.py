@@ -12,12 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from packedtri.layout import DENSE, LOWER, UPPER, numel
 from packedtri.testing import (
-    DENSE,
-    LOWER,
-    UPPER,
     densify,
-    packed_length,
     poisoned,
     random,
     take_part,
@@ -83,7 +80,7 @@ def draw_operand(
     if kind == DENSE:
         shape = (*batch, n if rows is None else rows, n if cols is None else cols)
     else:
-        shape = (*batch, packed_length(n))
+        shape = (*batch, numel(n))
     return Operand(draw(shape, dtype, rng.device, rng), kind, n)
 
 

@@ -1,0 +1,57 @@
+"""Compiles and runs the unit checks of this directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from packedtri.testing import DTYPES, poisoned
+
+HERE = Path(__file__).parent
+SOURCES = HERE.parent.parent / "csrc"
+COMPILER = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+
+
+def compile_cpp(source: str, target: Path, *options: str) -> Path:
+    # Libraries among the options must follow the source that needs them.
+    command = [str(COMPILER), "-std=c++17", "-Wall", "-Wextra", f"-I{SOURCES}", str(HERE / source)]
+    result = subprocess.run([*command, "-o", str(target), *options], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return target
+
+
+@pytest.mark.parametrize("name", ["test_index", "test_krange", "test_schedule"])
+def test_unit(name: str, tmp_path: Path) -> None:
+    # Overflow in an index formula is undefined behaviour, which this makes an error.
+    sanitize = ("-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
+    program = compile_cpp(f"{name}.cpp", tmp_path / name, *sanitize)
+    result = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.endswith(": ok\n")
+
+
+def test_poison_reaches_the_bindings(tmp_path: Path) -> None:
+    """Tensors allocated through the stable ABI are poisoned too, so unwritten results show."""
+    torch_dir = Path(torch.__file__).parent
+    library = compile_cpp(
+        "unwritten.cpp",
+        tmp_path / "unwritten.so",
+        "-O0", "-shared", "-fPIC", "-w",
+        f"-isystem{torch_dir / 'include'}",
+        "-DTORCH_TARGET_VERSION=0x020a000000000000",
+        f"-L{torch_dir / 'lib'}", "-ltorch_cpu",
+    )  # fmt: skip
+    torch.ops.load_library(str(library))
+    for dtype in DTYPES:
+        like = torch.ones(3, dtype=dtype)
+        with poisoned():
+            assert torch.ops.packedtri_test.unwritten(like, 1000).isnan().all(), dtype
+    plain = [torch.ops.packedtri_test.unwritten(torch.ones(3), 1000) for _ in range(20)]
+    assert not all(x.isnan().all() for x in plain), "the poison stayed after its context"

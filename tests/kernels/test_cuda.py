@@ -1,0 +1,243 @@
+"""What holds on a GPU only: memory, streams, graphs, devices, and offsets beyond 2^31."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from cases import PAIRS, SMALL, Failures, assert_exact, assert_same, draw_operand, each, mm, part_of
+from torch import Tensor
+
+from packedtri import _library
+from packedtri.layout import DENSE, LOWER, UPPER, numel
+from packedtri.testing import (
+    DTYPES,
+    assert_product_close,
+    assert_product_probe,
+    densify,
+    packed_rows,
+    packed_times,
+    random,
+    random_integers,
+)
+
+pytestmark = pytest.mark.cuda
+
+ops = torch.ops.packedtri
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+MIB = 2**20
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("n", [2048, 4097])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_large(n: int, dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    failures = Failures()
+    for (a_kind, b_kind), c_kind in each(PAIRS, (LOWER, DENSE)):
+        a = draw_operand(a_kind, n, dtype, rng)
+        b = draw_operand(b_kind, n, dtype, rng)
+        c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind)
+        with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}"):
+            assert_product_close(densify(c, n, c_kind), a.dense, b.dense, part=part_of(c_kind))
+            if c_kind == DENSE or (a_kind, b_kind) == (LOWER, LOWER):
+                kinds = (a_kind, b_kind, c_kind)
+                assert_product_probe(c, a.stored, b.stored, n, kinds, rng)
+    failures.report()
+
+
+# ------------------------------------------------------------------------------------------ memory
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_peak_memory(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """L @ L never holds more than its operands and its result, and a constant."""
+    n = 64 if SMALL else 3001
+    a, b = (random((numel(n),), dtype, device, rng) for _ in range(2))
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    c = ops.mm(a, b, n, LOWER, LOWER, LOWER)
+    added = torch.cuda.max_memory_allocated() - before
+    assert added <= c.nbytes + 2 * MIB, f"{added} bytes for a result of {c.nbytes}"
+
+
+# ---------------------------------------------------------------------- streams, graphs, devices
+
+
+def calls(
+    n: int, dtype: torch.dtype, rng: torch.Generator
+) -> Iterator[tuple[str, tuple, Callable]]:
+    """(name, tensors, op on tensors) for a representative of every op."""
+    for a_kind, b_kind in PAIRS:
+        a = draw_operand(a_kind, n, dtype, rng, draw=random_integers).stored
+        b = draw_operand(b_kind, n, dtype, rng, draw=random_integers).stored
+        for c_kind in (LOWER, DENSE):
+            yield (
+                f"mm {a_kind}, {b_kind}, {c_kind}",
+                (a, b),
+                lambda x, y, k=(a_kind, b_kind, c_kind): ops.mm(x, y, n, *k),
+            )
+    column = random_integers((n, 1), dtype, rng.device, rng)
+    packed = random_integers((numel(n),), dtype, rng.device, rng)
+    for kind in (LOWER, UPPER):
+        yield (
+            f"vector {kind}",
+            (packed, column),
+            lambda x, y, k=kind: ops.mm(x, y, n, k, DENSE, DENSE),
+        )
+    square = random_integers((n, n), dtype, rng.device, rng)
+    for kind in range(3):
+        yield f"pack {kind}", (square,), lambda x, k=kind: ops.pack(x, k)
+        yield f"unpack {kind}", (packed,), lambda x, k=kind: ops.unpack(x, n, k)
+
+
+def fresh(tensors: tuple[Tensor, ...], rng: torch.Generator) -> list[Tensor]:
+    return [random_integers(tuple(t.shape), t.dtype, t.device, rng) for t in tensors]
+
+
+@pytest.mark.parametrize("n", [5, 130, 520])
+def test_graph(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """A captured call replays on new data; one that waited for the device could not be captured."""
+    failures = Failures()
+    for name, tensors, call in calls(n, dtype, rng):
+        with failures.case(name):
+            call(*tensors)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                c = call(*tensors)
+            for _ in range(2):
+                new = fresh(tensors, rng)
+                for old, x in zip(tensors, new, strict=True):
+                    old.copy_(x)
+                c.fill_(float("nan"))
+                graph.replay()
+                assert_same(c, call(*new))
+    failures.report()
+
+
+@pytest.mark.parametrize("n", [5, 130])
+def test_stream(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """The op runs on the current stream: after what is queued there, and without waiting for it."""
+    stream = torch.cuda.Stream()
+    failures = Failures()
+    for name, tensors, call in calls(n, dtype, rng):
+        new = fresh(tensors, rng)
+        expected = call(*new)
+        torch.cuda.synchronize()
+        with failures.case(name), torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)
+            slept = stream.record_event()
+            for old, x in zip(tensors, new, strict=True):
+                old.copy_(x, non_blocking=True)
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                c = call(*tensors)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            waited = slept.query()
+            stream.synchronize()
+            assert not waited, "the call waited for the stream"
+            assert_same(c, expected)
+    failures.report()
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+def test_other_device(device: str, dtype: torch.dtype) -> None:
+    """Tensors elsewhere than on the current device, which stays current."""
+    rng = torch.Generator("cuda:1").manual_seed(torch.initial_seed() % 2**63)
+    for name, tensors, call in calls(130, dtype, rng):
+        c = call(*tensors)
+        assert c.device == torch.device("cuda:1"), name
+        assert torch.cuda.current_device() == 0, name
+        assert_same(c.to("cuda:0"), call(*(t.to("cuda:0") for t in tensors)))
+
+
+# --------------------------------------------------------------------------- every kernel template
+
+
+@pytest.fixture
+def force() -> Iterator[Callable[[int, int, int], None]]:
+    """Sets the tile, the split of the sum and the grouping of tiles; -1 leaves a choice free."""
+    function = ctypes.CDLL(str(_library.cuda_library)).packedtri_cuda_force
+    yield function
+    function(-1, -1, -1)
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("split", [1, 2, 8])
+@pytest.mark.parametrize("tile", [0, 1])
+def test_forced(
+    tile: int,
+    split: int,
+    device: str,
+    dtype: torch.dtype,
+    rng: torch.Generator,
+    force: Callable[[int, int, int], None],
+) -> None:
+    """Configurations that the size of a product would not choose are right too."""
+    failures = Failures()
+    for n, group in ((1, 1), (33, 8), (130, 1), (260, 3)):
+        for (a_kind, b_kind), c_kind in each(PAIRS, (LOWER, DENSE)):
+            a = draw_operand(a_kind, n, dtype, rng, draw=random_integers)
+            b = draw_operand(b_kind, n, dtype, rng, draw=random_integers)
+            force(tile, split, group)
+            with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, group {group}"):
+                assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
+# -------------------------------------------------------------------------------- beyond 2^31
+
+BIG = 66_000
+needs_memory = pytest.mark.skipif(
+    SMALL or not torch.cuda.is_available() or torch.cuda.mem_get_info()[0] < 40 * 2**30,
+    reason="needs 40 GiB of free GPU memory",
+)
+
+
+def big_rows() -> list[int]:
+    """The first and last rows, those about the offset 2^31 (row 65,535), and some between."""
+    return [0, 1, 40_001, 46_340, 46_341, 65_534, 65_535, 65_536, BIG - 2, BIG - 1]
+
+
+@needs_memory
+def test_big_product(device: str, rng: torch.Generator) -> None:
+    """Rows of L @ L whose packed offsets pass 2^31, against float64."""
+    a, b = (random((numel(BIG),), torch.bfloat16, device, rng) for _ in range(2))
+    c = mm(a, b, BIG, LOWER, LOWER, LOWER)
+    rows = big_rows()
+    expected = packed_times(b, BIG, UPPER, packed_rows(a, BIG, LOWER, rows).mT).mT
+    got = packed_rows(c, BIG, LOWER, rows)
+    # One rounding to bfloat16, and the error of a float32 sum of up to 66,000 terms about 1.
+    excess = (got - expected).abs() - expected.abs() * 2**-8 - 0.1
+    good = (excess <= 0).all(dim=1).tolist()
+    assert all(good), f"wrong rows: {[r for r, ok in zip(rows, good, strict=True) if not ok]}"
+
+
+@needs_memory
+@pytest.mark.parametrize("kind", [LOWER, UPPER])
+def test_big_thin(kind: int, device: str, rng: torch.Generator) -> None:
+    """A big triangle times one and several columns, and rows times it."""
+    t = random((numel(BIG),), torch.bfloat16, device, rng)
+    for thin, left in itertools.product((1, 5), (False, True)):
+        x = random((thin, BIG) if left else (BIG, thin), torch.bfloat16, device, rng)
+        operands = (x, t, BIG, DENSE, kind, DENSE) if left else (t, x, BIG, kind, DENSE, DENSE)
+        c = mm(*operands)
+        got = (c.mT if left else c).double()
+        expected = packed_times(t, BIG, 1 - kind if left else kind, x.mT if left else x)
+        excess = (got - expected).abs() - expected.abs() * 2**-8 - 0.1
+        assert (excess <= 0).all(), f"{thin} {'rows' if left else 'columns'}: {excess.max()}"
+
+
+@needs_memory
+@pytest.mark.parametrize("kind", [LOWER, UPPER])
+def test_big_conversions(kind: int, device: str, rng: torch.Generator) -> None:
+    packed = random((numel(BIG),), torch.bfloat16, device, rng)
+    dense = ops.unpack(packed, BIG, kind)
+    rows = big_rows()
+    assert_same(dense[rows].double(), packed_rows(packed, BIG, kind, rows))
+    assert torch.equal(ops.pack(dense, kind), packed)

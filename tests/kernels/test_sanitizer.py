@@ -1,0 +1,78 @@
+"""A small set that runs every kernel on ragged sizes: what compute-sanitizer and CI start with.
+
+    PACKEDTRI_TEST_SMALL=1 compute-sanitizer python -m pytest -m sanitizer
+
+Memory is fresh from the allocator in every case, so that a read of one element too many leaves the
+allocation it belongs to as often as possible.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import PAIR_IDS, PAIRS, Failures, assert_exact, assert_same, draw_operand, each
+
+from packedtri.layout import DENSE, LOWER, UPPER, numel
+from packedtri.testing import densify, random, random_integers
+
+pytestmark = pytest.mark.sanitizer
+
+ops = torch.ops.packedtri
+SIZES = (1, 33, 130, 260)
+
+
+@pytest.mark.parametrize(("a_kind", "b_kind"), PAIRS, ids=PAIR_IDS)
+def test_products(
+    a_kind: int, b_kind: int, device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    """Not poisoned: initcheck must see an unwritten result for itself."""
+    failures = Failures()
+    for n, by_columns, c_kind in each(SIZES, (False, True), (LOWER, DENSE)):
+        if by_columns and DENSE not in (a_kind, b_kind):
+            continue
+        a = draw_operand(a_kind, n, dtype, rng, draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, draw=random_integers)
+        for x in (a, b):
+            if by_columns and x.kind == DENSE:
+                x.stored = x.stored.mT.contiguous().mT
+        with failures.case(f"n={n}, c_kind={c_kind}, by columns: {by_columns}"):
+            assert_exact(ops.mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
+@pytest.mark.parametrize("kind", [LOWER, UPPER])
+def test_thin(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    failures = Failures()
+    for n, thin in each(SIZES, (1, 3)):
+        t = draw_operand(kind, n, dtype, rng, draw=random_integers)
+        x = draw_operand(DENSE, n, dtype, rng, cols=thin, draw=random_integers)
+        with failures.case(f"n={n}, {thin} columns"):
+            assert_exact(ops.mm(t.stored, x.stored, n, kind, DENSE, DENSE), t, x, DENSE)
+        x = draw_operand(DENSE, n, dtype, rng, rows=thin, draw=random_integers)
+        with failures.case(f"n={n}, {thin} rows"):
+            assert_exact(ops.mm(x.stored, t.stored, n, DENSE, kind, DENSE), x, t, DENSE)
+    failures.report()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_nonfinite(value: float, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """Kernels may take another path where an element is not finite."""
+    for n, (a_kind, b_kind) in each((33, 130), PAIRS):
+        a = draw_operand(a_kind, n, dtype, rng)
+        b = draw_operand(b_kind, n, dtype, rng)
+        a.stored.view(-1)[-1] = value
+        c = ops.mm(a.stored, b.stored, n, a_kind, b_kind, DENSE)
+        assert not c[-1, -1].isfinite(), f"n={n}, kinds {a_kind}, {b_kind}"
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_conversions(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    for n, by_columns in each(SIZES, (False, True)):
+        packed = random((2, numel(n)), dtype, device, rng)
+        dense = ops.unpack(packed, n, kind)
+        assert_same(dense, densify(packed, n, kind))
+        if by_columns:
+            dense = dense.mT.contiguous().mT
+        expected = packed if kind != 2 else densify(packed, n, 0) + densify(packed, n, 0).tril(-1)
+        got = ops.pack(dense, kind)
+        assert_same(got if kind != 2 else densify(got, n, 0), expected)
