@@ -31,8 +31,8 @@ def packed_vector(n: int, dtype=torch.float64, batch=(), device="cpu") -> Tensor
 
 
 def weighted_sum(x: Tensor) -> Tensor:
-    weights = torch.arange(1.0, x.numel() + 1, dtype=torch.float64, device=x.device).reshape(x.shape)
-    return (x * weights.cos()).sum().real
+    weights = torch.arange(1.0, x.numel() + 1, dtype=torch.float64, device=x.device)
+    return (x * weights.cos().reshape(x.shape)).sum().real
 
 
 @wide
@@ -118,7 +118,9 @@ def test_products(types, wide, device):
 
 @each_type
 def test_gradients_of_leaf_types_through_products(cls, device):
-    a, b = (cls.randn(2, 4, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
+    a, b = (
+        cls.randn(2, 4, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2)
+    )
     x = torch.randn(4, 3, dtype=torch.float64, device=device, requires_grad=True)
     twins = [t.detach().to_dense().requires_grad_() for t in (a, b)]
     y = x.detach().requires_grad_()
