@@ -129,8 +129,9 @@ void check_packed(const Tensor& t, int64_t n, const char* op) {
     STD_TORCH_CHECK(t.dim() >= 1, "[packedtri::", op,
                     "] expected a packed tensor (..., n(n+1)/2), got a scalar");
     STD_TORCH_CHECK(n >= 0 && n < (int64_t{1} << 31) && t.size(t.dim() - 1) == row_start(n),
-                    "[packedtri::", op, "] a triangle of order ", n, " has n(n+1)/2 = ",
-                    row_start(n), " elements; got a packed tensor ", to_string(sizes_of(t)));
+                    "[packedtri::", op, "] a triangle of order ", n,
+                    " has n(n+1)/2 = ", row_start(n), " elements; got a packed tensor ",
+                    to_string(sizes_of(t)));
 }
 
 Sizes batch_of(const Tensor& t, size_t inner_dims) {
@@ -153,7 +154,12 @@ std::array<int64_t, 2> extent(const Tensor& t, Kind kind, int64_t n, const char*
 size_t inner_dims_of(Kind kind) { return kind == Kind::Dense ? 2 : 1; }
 
 Operand operand(const Walkable& w, Kind kind, const std::array<int64_t, 2>& size) {
-    return {w.tensor.const_data_ptr(), kind, size[0], size[1], w.row_stride, w.col_stride,
+    return {w.tensor.const_data_ptr(),
+            kind,
+            size[0],
+            size[1],
+            w.row_stride,
+            w.col_stride,
             w.batch_stride};
 }
 
@@ -181,7 +187,8 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
                     rows, " x ", cols);
 
     // A dense left operand times one matrix for the whole batch is a single, taller product.
-    if (ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 && batch_of(b, inner_dims_of(kb)).empty()) {
+    if (ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 &&
+        batch_of(b, inner_dims_of(kb)).empty()) {
         const Sizes tall{product_of(batch_of(a, 2)) * rows, size_a[1]};
         Sizes shape = batch_of(a, 2);
         shape.insert(shape.end(), {rows, cols});
@@ -190,7 +197,8 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
             mm(torch::stable::reshape(a, tall), b, n, a_kind, b_kind, c_kind, run), shape);
     }
 
-    const Sizes batch = broadcast(batch_of(a, inner_dims_of(ka)), batch_of(b, inner_dims_of(kb)), "mm");
+    const Sizes batch =
+        broadcast(batch_of(a, inner_dims_of(ka)), batch_of(b, inner_dims_of(kb)), "mm");
     Sizes shape = batch;
     if (kc == Kind::Lower) {
         shape.push_back(row_start(n));

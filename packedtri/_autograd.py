@@ -124,15 +124,15 @@ def _below_autograd(op: Any, keyset: Any, args: tuple[Any, ...]) -> torch.Tensor
 
 
 def _register_kernel(op: Any, node: Any, count: int) -> None:
-    """Put ``node`` on the 'Autograd' key of ``op``. The one user of torch's private names for it."""
+    """Put ``node`` on the 'Autograd' key of ``op``; only here are torch's private names for it."""
     allow_single_level = torch._C._functorch.set_single_level_autograd_function_allowed
     single_level_allowed = torch._C._functorch.get_single_level_autograd_function_allowed
     any_requires_grad = torch._C._any_requires_grad
 
     def kernel(keyset: Any, *args: Any) -> torch.Tensor:
-        if not (torch.is_grad_enabled() and any_requires_grad(*args[:count])):
-            if not forward_mode():
-                return _below_autograd(op, keyset, args)
+        backward_mode = torch.is_grad_enabled() and any_requires_grad(*args[:count])
+        if not backward_mode and not forward_mode():
+            return _below_autograd(op, keyset, args)
         # functorch forbids such functions, because users would meet them at a wrong level. On this
         # key the dispatcher has already brought us to the right one.
         before = single_level_allowed()

@@ -17,8 +17,8 @@ F = TypeVar("F", bound="Factories")
 class Factories:
     """The class methods ``zeros``, ``eye`` and ``randn`` of every packed type.
 
-    Sizes are (*batch, n), as several integers or one sequence: n alone makes one matrix. The keyword
-    arguments are those of the torch function of the same name.
+    Sizes are (*batch, n), as several integers or one sequence: n alone makes one matrix. The
+    keyword arguments are those of the torch function of the same name.
     """
 
     _wrap: Callable[..., Any]
@@ -86,7 +86,7 @@ class Factories:
             >>> from packedtri import UpperTriangular
             >>> UpperTriangular.eye(2)
             UpperTriangular([[1., 0.],
-                             [., 1.]])
+                             [ ., 1.]])
         """
 
         def identity(shape: tuple[int, ...], **options: Any) -> Tensor:
@@ -103,7 +103,9 @@ def _build(
     if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)):
         size = tuple(size[0])
     if not size or any(s < 0 for s in size):
-        raise ValueError(f"[{cls.__name__}] expected a size (*batch, n) of numbers >= 0; got {size}")
+        raise ValueError(
+            f"[{cls.__name__}] expected a size (*batch, n) of numbers >= 0; got {size}"
+        )
     *batch, n = size
     t = cls(make((*batch, layout.numel(n)), **options))
     return t.requires_grad_() if requires_grad else t

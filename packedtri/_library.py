@@ -34,3 +34,27 @@ def cpu_isa() -> str:
     function = ctypes.CDLL(str(cpu_library)).packedtri_cpu_isa
     function.restype = ctypes.c_char_p
     return function().decode()
+
+
+def _explain_missing_cuda(op: str) -> None:
+    """A CUDA kernel for ``op`` that says why there is none."""
+    reason = (
+        "torch has no CUDA here"
+        if torch.version.cuda is None
+        else "the CUDA kernels of packedtri were not built"
+    )
+
+    def kernel(*args: object) -> torch.Tensor:
+        raise RuntimeError(
+            f"[packedtri::{op}] got a CUDA tensor, but {reason}. Reinstall packedtri where nvcc is "
+            "on the path: its build then compiles them (PACKEDTRI_CUDA=ON insists on it). Or move "
+            "the tensor with .cpu()"
+        )
+
+    _missing.impl(op, kernel, "CUDA")
+
+
+if cuda_library is None:
+    _missing = torch.library.Library("packedtri", "IMPL")
+    for _op in ("mm", "pack", "unpack"):
+        _explain_missing_cuda(_op)

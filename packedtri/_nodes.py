@@ -5,8 +5,9 @@ lead from one to the other and back, so that everything between them is ordinary
 tensors.
 
 The gradient of a type is the Frobenius projection on its structure, so that it compares with the
-gradient of a dense twin. In packed coordinates an off-diagonal element of a Symmetric stands for two
-elements and its derivative is twice as large; these nodes carry that factor, and nothing else does.
+gradient of a dense twin. In packed coordinates an off-diagonal element of a Symmetric stands for
+two elements and its derivative is twice as large; these nodes carry that factor, and nothing else
+does.
 
 Under torch.func the tensor inside is a wrapper of functorch's that carries the derivatives itself.
 Then both functions leave it as it is.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 
 from packedtri import layout
@@ -49,9 +51,7 @@ def to_packed(t: PackedTensor) -> Tensor:
     """
     if forward_mode():
         return _to_packed_dual(t)
-    if torch.is_grad_enabled() and _requires_grad(t):
-        return _ToPacked.apply(t)
-    return t._packed
+    return _to_packed_plain(t)
 
 
 def from_packed(cls: type[P], packed: Tensor, n: int) -> P:
@@ -72,8 +72,19 @@ def from_packed(cls: type[P], packed: Tensor, n: int) -> P:
     if forward_mode():
         return _from_packed_dual(cls, packed, n)
     if torch.is_grad_enabled():
-        return _FromPacked.apply(packed, cls, n)
+        return _apply(_FromPacked, packed, cls, n)
     return cls._wrap(packed.detach(), n)
+
+
+def _apply(node: Any, *args: Any) -> Any:
+    """``node.apply`` on tensors that no torch.func transform has wrapped.
+
+    Such tensors are constants to every transform under way, and their node belongs outside of all.
+    """
+    if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is None:
+        return node.apply(*args)
+    with temporarily_clear_interpreter_stack():
+        return node.apply(*args)
 
 
 def project(cls: type[P], grad: Tensor, n: int) -> Tensor:
@@ -134,28 +145,20 @@ def _requires_grad(t: PackedTensor) -> bool:
     return _any_requires_grad(t)
 
 
+def _to_packed_plain(t: PackedTensor) -> Tensor:
+    if torch.is_grad_enabled() and _requires_grad(t):
+        return _apply(_ToPacked, t)
+    return t._packed
+
+
 # Dynamo refuses to trace autograd functions with a jvp of their own, so forward mode splits the
 # dual tensor here instead.
 def _to_packed_dual(t: PackedTensor) -> Tensor:
     with torch._C.DisableTorchFunctionSubclass():
         primal, tangent = forward_ad.unpack_dual(t)
     if tangent is None:
-        return _ToPacked.apply(t) if torch.is_grad_enabled() and _requires_grad(t) else t._packed
-    packed = _ToPacked.apply(primal) if _requires_grad(primal) else primal._packed
-    return forward_ad.make_dual(packed, project_tangent(t, tangent))
-
-
-def project_tangent(t: PackedTensor, tangent: Tensor) -> Tensor:
-    """Packed tangent of a type, which must have the type's structure."""
-    if type(tangent) is not type(t):
-        raise TypeError(
-            f"the tangent of a {type(t).__name__} must be one too; got {type(tangent).__name__}"
-        )
-    return _tangent_packed(tangent)
-
-
-def _tangent_packed(t: PackedTensor) -> Tensor:
-    return _ToPacked.apply(t) if torch.is_grad_enabled() and _requires_grad(t) else t._packed
+        return _to_packed_plain(t)
+    return forward_ad.make_dual(_to_packed_plain(primal), _to_packed_plain(tangent))
 
 
 def _from_packed_dual(cls: type[P], packed: Tensor, n: int) -> P:
@@ -169,5 +172,5 @@ def _from_packed_dual(cls: type[P], packed: Tensor, n: int) -> P:
 
 def _from_plain(cls: type[P], packed: Tensor, n: int) -> P:
     if packed.requires_grad and torch.is_grad_enabled():
-        return _FromPacked.apply(packed, cls, n)
+        return _apply(_FromPacked, packed, cls, n)
     return cls._wrap(packed.detach() if packed.requires_grad else packed, n)

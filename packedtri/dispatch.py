@@ -195,7 +195,7 @@ def _no_row(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 
 
 def aten_row(*ops: Any) -> Callable[[Function], Function]:
-    """Decorator: let these aten overloads reach packed types, through a handler(op, args, kwargs)."""
+    """Decorator: let aten overloads reach packed types, through a handler(op, args, kwargs)."""
 
     def add(handler: Function) -> Function:
         _aten.update(dict.fromkeys(ops, handler))

@@ -104,7 +104,7 @@ class PackedTensor(Factories, Tensor):
 
     @property
     def packed(self) -> Tensor:
-        """The stored elements, shape (*batch, n(n+1)/2), as a differentiable view of the storage."""
+        """The stored elements, shape (*batch, n(n+1)/2), a differentiable view of the storage."""
         return _nodes.to_packed(self)
 
     @property
@@ -113,7 +113,7 @@ class PackedTensor(Factories, Tensor):
         # Under torch.compile the shape may be symbolic where the attribute would be a constant.
         return self.shape[-1] if torch.compiler.is_compiling() else self._n
 
-    def to_dense(self, dtype: torch.dtype | None = None, **_: Any) -> Tensor:  # type: ignore[override]
+    def to_dense(self, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
         """The matrices as a dense tensor, differentiably.
 
         Args:
@@ -168,7 +168,7 @@ class PackedTensor(Factories, Tensor):
         return dispatch.call(func, args, kwargs or {})
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls,
         func: Callable[..., Any],
         types: tuple[type, ...],
@@ -217,14 +217,16 @@ class UpperTriangular(PackedTensor):
     Example:
         >>> UpperTriangular(torch.tensor([1.0, 2.0, 3.0]))
         UpperTriangular([[1., 2.],
-                         [., 3.]])
+                         [ ., 3.]])
     """
 
     kind = layout.UPPER
 
 
 class Symmetric(PackedTensor):
-    """Symmetric matrices, shape (*batch, n, n). Complex ones equal their transpose, not its conjugate.
+    """Symmetric matrices, shape (*batch, n, n).
+
+    Complex ones equal their transpose, not its conjugate.
 
     Args:
         packed: shape (*batch, n(n+1)/2), the rows of the lower triangle one after another.
@@ -256,7 +258,9 @@ def _check_packed(cls: type, packed: Any) -> int:
         )
     check_dtype(cls.__name__, packed)
     if packed.dim() == 0:
-        raise ValueError(f"[{cls.__name__}] expected a packed tensor (*batch, n(n+1)/2); got a scalar")
+        raise ValueError(
+            f"[{cls.__name__}] expected a packed tensor (*batch, n(n+1)/2); got a scalar"
+        )
     try:
         return layout.order(packed.shape[-1])
     except ValueError as error:

@@ -264,7 +264,7 @@ def assert_product_close(
     floor = _COMPLEX_FLOOR if c.dtype.is_complex else _FLOOR
     if not ours.within(theirs, factor, floor):
         worst = (c.to(reference.dtype) - reference).abs().nan_to_num(math.inf).argmax()
-        where = tuple(x.item() for x in torch.unravel_index(worst, c.shape))
+        where = tuple(int(x) for x in torch.unravel_index(worst, c.shape))
         raise AssertionError(
             f"{label}: error {ours} against {theirs} of torch, in units of epsilon; the largest "
             f"difference is at {where}: {c[where].item()} for {reference[where].item()}"

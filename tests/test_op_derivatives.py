@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd import forward_ad as fwad
+from torch.autograd import gradcheck, gradgradcheck
 
 from packedtri.testing import DENSE, LOWER, SYMMETRIC, UPPER, densify, packed_length
 
@@ -20,7 +20,9 @@ IDS = ["-".join(NAMES[k] for k in kinds) for kinds in PRODUCTS]
 WIDE = (torch.float64, torch.complex128)
 
 
-def operand(kind: int, n: int, dtype: torch.dtype, batch: tuple[int, ...] = (), **options) -> Tensor:
+def operand(
+    kind: int, n: int, dtype: torch.dtype, batch: tuple[int, ...] = (), **options
+) -> Tensor:
     shape = (n, n) if kind == DENSE else (packed_length(n),)
     return torch.randn((*batch, *shape), dtype=dtype, requires_grad=True, **options)
 

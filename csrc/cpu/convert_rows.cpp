@@ -93,7 +93,8 @@ void unpack_blocks(const View<E>& d, const E* packed, int64_t begin, int64_t end
         [&](int64_t i, int64_t j, int rows) {
             if (rows < order) {
                 for (int r = 0; r < rows; ++r)
-                    for (int c = 0; c < order; ++c) d.at(i + r, j + c) = packed[offset(i + r, j + c)];
+                    for (int c = 0; c < order; ++c)
+                        d.at(i + r, j + c) = packed[offset(i + r, j + c)];
                 return;
             }
             Block<E> block;
@@ -142,7 +143,8 @@ void unpack_as(const Conversion& c, int64_t batch, int64_t begin, int64_t end) {
     const E* packed = static_cast<const E*>(c.packed) + batch * c.packed_batch_stride;
     const View<E> d = view<E>(c, batch);
     if (d.col_stride == 1) {
-        for (int64_t i = begin; i < end; ++i) std::copy_n(packed + row_start(i), i + 1, &d.at(i, 0));
+        for (int64_t i = begin; i < end; ++i)
+            std::copy_n(packed + row_start(i), i + 1, &d.at(i, 0));
     } else {
         unpack_blocks(d, packed, begin, end);
     }

@@ -56,7 +56,8 @@ const Kernels& choose() {
         usable += (usable.empty() ? "" : ", ") + std::string(c.table->name);
     }
     throw std::runtime_error("[packedtri] PACKEDTRI_CPU_ISA=" + std::string(wanted) +
-                             " names no instruction set of this machine; expected one of " + usable);
+                             " names no instruction set of this machine; expected one of " +
+                             usable);
 }
 
 }  // namespace

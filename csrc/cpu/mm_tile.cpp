@@ -23,7 +23,7 @@ class TileProduct {
     using M = Micro<E>;
     static constexpr bool rounds = sizeof(E) < sizeof(T);
 
-public:
+  public:
     TileProduct(const Product& p, int64_t batch, const Tile& t)
         : p_(p), t_(t), a_(lines_of<E>(p.a, batch)), b_(lines_of<E>(p.b, batch)),
           c_(static_cast<E*>(p.c.data) + batch * p.c.batch_stride) {
@@ -51,7 +51,7 @@ public:
         if constexpr (rounds) round();
     }
 
-private:
+  private:
     KRange range(const Tile& t) const {
         return k_range(p_.a.kind, p_.b.kind, t.i0, t.i1, t.j0, t.j1, p_.k);
     }
@@ -119,7 +119,8 @@ private:
 
     bool crosses_diagonal(const Tile& t, KRange ks) const {
         const Kind a = p_.a.kind, b = p_.b.kind;
-        return (a == Kind::Lower && ks.end - 1 > t.i0) || (a == Kind::Upper && ks.begin < t.i1 - 1) ||
+        return (a == Kind::Lower && ks.end - 1 > t.i0) ||
+               (a == Kind::Upper && ks.begin < t.i1 - 1) ||
                (b == Kind::Lower && ks.begin < t.j1 - 1) || (b == Kind::Upper && ks.end - 1 > t.j0);
     }
 

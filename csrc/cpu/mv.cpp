@@ -10,7 +10,8 @@ namespace {
 
 // sums[l] += row[p + l] * x[p + l] for as many whole steps of `lanes` as there are from p on.
 template <int lanes, class E>
-int64_t add_products(const E* row, const Compute<E>* x, int64_t p, int64_t count, Compute<E>* sums) {
+int64_t add_products(const E* row, const Compute<E>* x, int64_t p, int64_t count,
+                     Compute<E>* sums) {
     for (; p + lanes <= count; p += lanes)
         for (int l = 0; l < lanes; ++l) sums[l] += to_compute(row[p + l]) * x[p + l];
     return p;

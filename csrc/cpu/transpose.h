@@ -26,9 +26,8 @@ struct Bits<8> {
 
 // The order of the blocks that are transposed at a time: a vector full of elements, or 16.
 template <class E>
-constexpr int block_order = vector_bytes / sizeof(E) > 16
-                                ? 16
-                                : vector_bytes / static_cast<int>(sizeof(E));
+constexpr int block_order =
+    vector_bytes / sizeof(E) > 16 ? 16 : vector_bytes / static_cast<int>(sizeof(E));
 
 // Exchanges the off-diagonal quarters of every 2h x 2h block on the diagonal of x. Lane numbers of
 // a shuffle run through x[r] first and then through x[r + h].

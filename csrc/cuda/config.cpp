@@ -24,8 +24,7 @@ Config choose(const Product& p, const Device& device) {
     if (large * (device.clusters ? 4 : 1) < slots) config.tile = TileSize::Small;
     const int64_t tiles = count_tiles(p, tile_side(p.dtype, config.tile));
     if (device.clusters) {
-        while (config.split < 8 && tiles * config.split < 8 * slots &&
-               p.k / config.split >= 256)
+        while (config.split < 8 && tiles * config.split < 8 * slots && p.k / config.split >= 256)
             config.split *= 2;
     }
     if (tiles >= 16 * slots) config.group = 8;

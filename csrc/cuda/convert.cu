@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(THREADS) pack_kernel(const ConvertArgs<T> args
     };
     if (args.kind != Kind::Lower) {
         for_tile<TILE>([&](int r, int c) {
-            if (at.j0 + r < args.n && at.i0 + c < args.n) mirror[r][c] = dense(at.j0 + r, at.i0 + c);
+            if (at.j0 + r < args.n && at.i0 + c < args.n)
+                mirror[r][c] = dense(at.j0 + r, at.i0 + c);
         });
         __syncthreads();
     }
@@ -94,16 +95,20 @@ __global__ void __launch_bounds__(THREADS) unpack_kernel(const ConvertArgs<T> ar
         else put(at.i0 + r, at.j0 + c, lower || (diagonal && c == r) ? tile[r][c] : T{});
     });
     if (diagonal) return;
-    for_tile<TILE>([&](int r, int c) {
-        put(at.j0 + r, at.i0 + c, upper ? tile[c][r] : T{});
-    });
+    for_tile<TILE>([&](int r, int c) { put(at.j0 + r, at.i0 + c, upper ? tile[c][r] : T{}); });
 }
 
 template <class T>
 ConvertArgs<T> arguments(const Conversion& c) {
-    ConvertArgs<T> args{static_cast<T*>(c.packed), static_cast<T*>(c.dense), c.packed_batch_stride,
-                        c.dense_batch_stride, c.row_stride, c.col_stride, c.kind,
-                        static_cast<int>(c.n), static_cast<int>(c.batch)};
+    ConvertArgs<T> args{static_cast<T*>(c.packed),
+                        static_cast<T*>(c.dense),
+                        c.packed_batch_stride,
+                        c.dense_batch_stride,
+                        c.row_stride,
+                        c.col_stride,
+                        c.kind,
+                        static_cast<int>(c.n),
+                        static_cast<int>(c.batch)};
     // The kernels read along the columns of a row; a matrix that lies by columns is the transpose
     // of one that lies by rows.
     if (args.col_stride != 1 && args.row_stride == 1) {
@@ -117,7 +122,8 @@ ConvertArgs<T> arguments(const Conversion& c) {
 template <class T>
 unsigned blocks(const ConvertArgs<T>& args) {
     const int64_t count = row_start(ceil_div(args.n, tile_of<T>)) * args.batch;
-    if (count > INT32_MAX) throw std::runtime_error("[packedtri] the batch is too large for one launch");
+    if (count > INT32_MAX)
+        throw std::runtime_error("[packedtri] the batch is too large for one launch");
     return static_cast<unsigned>(count);
 }
 

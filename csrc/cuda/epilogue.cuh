@@ -44,7 +44,8 @@ __device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma:
         Acc sum[PER_LANE];
         const Acc* row = staging + r * Staging<Mma>::pitch + lane;
 #pragma unroll
-        for (int x = 0; x < PER_LANE; ++x) sum[x] = (parts > 1 ? ptx::cluster_peer(row, 0) : row)[x * 32];
+        for (int x = 0; x < PER_LANE; ++x)
+            sum[x] = (parts > 1 ? ptx::cluster_peer(row, 0) : row)[x * 32];
         for (int p = 1; p < parts; ++p) {
             const Acc* peer = ptx::cluster_peer(row, p);
 #pragma unroll

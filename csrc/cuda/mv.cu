@@ -71,15 +71,17 @@ __global__ void __launch_bounds__(32 * SUM_WARPS) sum_rows(const MvArgs<T> args)
 }
 
 unsigned grid(int64_t blocks) {
-    if (blocks > INT32_MAX) throw std::runtime_error("[packedtri] the batch is too large for one launch");
+    if (blocks > INT32_MAX)
+        throw std::runtime_error("[packedtri] the batch is too large for one launch");
     return static_cast<unsigned>(blocks);
 }
 
 }  // namespace
 
 bool is_mv(const Product& p) {
-    return p.c.kind == Kind::Dense && ((p.a.kind != Kind::Dense && p.b.kind == Kind::Dense && p.n == 1) ||
-                                       (p.b.kind != Kind::Dense && p.a.kind == Kind::Dense && p.m == 1));
+    return p.c.kind == Kind::Dense &&
+           ((p.a.kind != Kind::Dense && p.b.kind == Kind::Dense && p.n == 1) ||
+            (p.b.kind != Kind::Dense && p.a.kind == Kind::Dense && p.m == 1));
 }
 
 void mv(const Product& p, cudaStream_t stream) {
@@ -90,14 +92,19 @@ void mv(const Product& p, cudaStream_t stream) {
     const bool rows = left == (triangle.kind == Kind::Lower);
     with_element_type(p.dtype, [&](auto element) {
         using T = decltype(element);
-        const MvArgs<T> args{static_cast<const T*>(triangle.data), static_cast<const T*>(x.data),
-                             static_cast<T*>(p.c.data), triangle.batch_stride, x.batch_stride,
-                             p.c.batch_stride, left ? x.row_stride : x.col_stride,
-                             static_cast<int>(p.k), static_cast<int>(p.batch)};
+        const MvArgs<T> args{static_cast<const T*>(triangle.data),
+                             static_cast<const T*>(x.data),
+                             static_cast<T*>(p.c.data),
+                             triangle.batch_stride,
+                             x.batch_stride,
+                             p.c.batch_stride,
+                             left ? x.row_stride : x.col_stride,
+                             static_cast<int>(p.k),
+                             static_cast<int>(p.batch)};
         if (rows)
-            dot_rows<<<grid(ceil_div(p.k, DOT_THREADS / 32) * p.batch), DOT_THREADS, 0, stream>>>(args);
-        else
-            sum_rows<<<grid(ceil_div(p.k, 32) * p.batch), 32 * SUM_WARPS, 0, stream>>>(args);
+            dot_rows<<<grid(ceil_div(p.k, DOT_THREADS / 32) * p.batch), DOT_THREADS, 0, stream>>>(
+                args);
+        else sum_rows<<<grid(ceil_div(p.k, 32) * p.batch), 32 * SUM_WARPS, 0, stream>>>(args);
     });
     check(cudaGetLastError(), "cannot launch a matrix-vector product");
 }

@@ -27,7 +27,9 @@ struct Panel {
         return R + nr <= rows && c + nc <= length(R);
     }
     // Whether it holds structural zeros: places right of the diagonal.
-    __device__ bool crosses_diagonal(int R, int c, int nc) const { return packed && c + nc > R + 1; }
+    __device__ bool crosses_diagonal(int R, int c, int nc) const {
+        return packed && c + nc > R + 1;
+    }
 };
 
 template <class T>

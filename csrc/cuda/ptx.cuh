@@ -25,7 +25,9 @@ __device__ __forceinline__ void cp_async(uint32_t to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(BYTES)
                  : "memory");
 }
-__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void cp_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
 // Waits until at most `PENDING` of this thread's groups are in flight.
 template <int PENDING>
 __device__ __forceinline__ void cp_async_wait() {

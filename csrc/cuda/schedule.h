@@ -35,8 +35,8 @@ struct Schedule {
 
     PACKEDTRI_HD constexpr Tile at(int64_t index) const {
         const int within = static_cast<int>(index % (group * group));
-        const Tile g = lower ? lower_group(index / (group * group))
-                             : dense_group(index / (group * group));
+        const Tile g =
+            lower ? lower_group(index / (group * group)) : dense_group(index / (group * group));
         const int i = g.i * group + (group - 1 - within / group), j = g.j * group + within % group;
         return {i, j, i < tiles_m && j < tiles_n && (!lower || j <= i)};
     }
@@ -57,8 +57,7 @@ struct Schedule {
         const int last = groups(tiles_m) - 1;
         if (longest == Longest::HighRows || longest == Longest::LowColumns)
             index = row_start(last + 1) - 1 - index;
-        const int r = static_cast<int>(row_of(index)),
-                  s = static_cast<int>(index - row_start(r));
+        const int r = static_cast<int>(row_of(index)), s = static_cast<int>(index - row_start(r));
         switch (longest) {
             case Longest::FarFromDiagonal: return {s + last - r, s, true};
             case Longest::LowColumns:

@@ -55,8 +55,8 @@ def check_alike(op: Any, first: PackedTensor, args: Args) -> None:
 def bump_version(packed: Tensor) -> None:
     """Tell autograd that stored elements changed.
 
-    In-place ops bump the version of the type. The tensor inside is what backward formulas saved, and
-    nothing else would bump its version: they would silently use the new values.
+    In-place ops bump the version of the type. The tensor inside is what backward formulas saved,
+    and nothing else would bump its version: they would silently use the new values.
     """
     if not packed.is_inference():
         torch.autograd.graph.increment_version(packed)
@@ -192,6 +192,8 @@ def norm(t: Tensor, ord: float = 2.0, **kwargs: Any) -> Tensor:
     packed = t._packed
     if t.kind != layout.SYMMETRIC or ord == float("inf"):
         return torch.linalg.vector_norm(packed, ord, **kwargs)
-    weight = torch.full(packed.shape[-1:], 2 ** (1 / ord), dtype=packed.real.dtype, device=packed.device)
+    weight = torch.full(
+        packed.shape[-1:], 2 ** (1 / ord), dtype=packed.real.dtype, device=packed.device
+    )
     weight[diagonal_index(t._n, packed.device)] = 1
     return torch.linalg.vector_norm(packed * weight, ord, **kwargs)

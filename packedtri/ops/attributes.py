@@ -20,17 +20,18 @@ def passed(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 _GETTERS = """
-    _backward_hooks _base _grad _grad_fn _version device dtype grad grad_dtype grad_fn is_cpu is_cuda
-    is_ipu is_leaf is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse
-    is_sparse_csr is_vulkan is_xla is_xpu itemsize layout name names ndim output_nr requires_grad
-    retains_grad shape volatile _post_accumulate_grad_hooks
+    _backward_hooks _base _grad _grad_fn _version device dtype grad grad_dtype grad_fn is_cpu
+    is_cuda is_ipu is_leaf is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized
+    is_sparse is_sparse_csr is_vulkan is_xla is_xpu itemsize layout name names ndim output_nr
+    requires_grad retains_grad shape volatile _post_accumulate_grad_hooks
 """
 _METHODS = """
-    __deepcopy__ __dir__ __format__ __hash__ __reduce_ex__ __setstate__ _is_view backward dim
-    dense_dim element_size get_device has_names is_complex is_conj is_contiguous is_floating_point
+    __deepcopy__ __dir__ __format__ __hash__ __reduce_ex__ __setstate__ _is_view dim dense_dim
+    element_size get_device has_names is_complex is_conj is_contiguous is_floating_point
     is_inference is_neg is_same_size is_signed is_nonzero ndimension nelement numel register_hook
     register_post_accumulate_grad_hook requires_grad_ retain_grad size stride storage_offset
-    _reduce_ex_internal _is_zerotensor __cuda_array_interface__ is_distributed is_coalesced
+    untyped_storage _reduce_ex_internal _is_zerotensor __cuda_array_interface__ is_distributed
+    is_coalesced
 """
 _FUNCTIONS = """
     is_complex is_conj is_floating_point is_inference is_neg is_same_size is_signed is_storage numel

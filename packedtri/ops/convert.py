@@ -34,14 +34,12 @@ def _(packed: Tensor, n: int, kind: int) -> Tensor:
 
 
 @torch.library.register_vmap("packedtri::pack", lib=library)
-def _(info: Any, in_dims: Sequence[int | None], dense: Tensor, kind: int) -> tuple[Tensor, int]:
+def _(info: Any, in_dims: Sequence[Any], dense: Tensor, kind: int) -> tuple[Tensor, int]:
     return _pack(dense.movedim(in_dims[0], 0), kind), 0
 
 
 @torch.library.register_vmap("packedtri::unpack", lib=library)
-def _(
-    info: Any, in_dims: Sequence[int | None], packed: Tensor, n: int, kind: int
-) -> tuple[Tensor, int]:
+def _(info: Any, in_dims: Sequence[Any], packed: Tensor, n: int, kind: int) -> tuple[Tensor, int]:
     return _unpack(packed.movedim(in_dims[0], 0), n, kind), 0
 
 
@@ -76,8 +74,10 @@ def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor) -> None:
     """Raise at the first element that the type would lose or change."""
     if cls.kind == layout.SYMMETRIC:
         n, eps = x.shape[-1], torch.finfo(x.dtype).eps
-        scale = x.abs().amax((-2, -1), keepdim=True) if n else 0
-        wrong = ~(((x - x.mT).abs() <= n * eps * scale) | (x == x.mT) | (x.isnan() & x.mT.isnan()))
+        finite = x.abs().nan_to_num(0, posinf=0)
+        scale = finite.amax((-2, -1), keepdim=True) if n else finite
+        close = (x - x.mT).abs() <= n * eps * scale
+        wrong = ~(close | (x == x.mT) | (x.isnan() & x.mT.isnan()))
     else:
         wrong = (x.triu(1) if cls.kind == layout.LOWER else x.tril(-1)) != 0
     if not wrong.any():

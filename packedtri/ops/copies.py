@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import _nodes
+from packedtri import _nodes, layout
 from packedtri.dispatch import Function, row
 from packedtri.ops.dense import densify, functions
 from packedtri.tensor import DTYPES, PackedTensor
+
 
 def _convert(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
     """Apply a function that copies, or not, to the stored elements."""
@@ -27,7 +28,6 @@ def _convert(function: Function, input: PackedTensor, *args: Any, **kwargs: Any)
     return _nodes.from_packed(type(input), after, input.n)
 
 
-
 def _type(input: PackedTensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     return _convert(Tensor.type, input, dtype, **kwargs) if dtype else input._packed.type()
 
@@ -41,16 +41,27 @@ def _like(function: Function, input: PackedTensor, **kwargs: Any) -> Tensor:
     return _nodes.from_packed(type(input), packed, input.n)
 
 
+def _full_like(input: PackedTensor, fill_value: Any, **kwargs: Any) -> Tensor:
+    """A constant is symmetric; zero is triangular too."""
+    if fill_value == 0 or input.kind == layout.SYMMETRIC:
+        function = partial(torch.full_like, fill_value=fill_value)
+        return _like(function, input, **kwargs)
+    return densify(torch.full_like, input, fill_value, **kwargs)
+
+
 def _new(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
     """A plain new tensor of the dtype and device of ``input``."""
     return function(input._packed, *args, **kwargs)
 
 
-_COPIES = "clone contiguous to cpu cuda type_as pin_memory half bfloat16 float double cfloat cdouble"
+_COPIES = (
+    "clone contiguous to cpu cuda type_as pin_memory half bfloat16 float double cfloat cdouble"
+)
 for _function in functions(_COPIES):
     row(_function, PackedTensor)(partial(_convert, _function))
 row(Tensor.type, PackedTensor)(_type)
 for _function in functions("zeros_like empty_like"):
     row(_function, PackedTensor)(partial(_like, _function))
+row(torch.full_like, PackedTensor)(_full_like)
 for _function in functions("new_zeros new_ones new_empty new_full new_tensor new"):
     row(_function, PackedTensor)(partial(_new, _function))

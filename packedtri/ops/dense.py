@@ -35,7 +35,9 @@ def functions(names: str, *homes: Any) -> list[Function]:
     """The functions of these names in torch, torch.Tensor or other homes, wherever they exist."""
     found = []
     for home in homes or (torch, Tensor):
-        found += [f for name in names.split() if callable(f := getattr(home, name, None))]
+        # A module has some of Python's special methods too, its own.
+        own = [n for n in names.split() if home is Tensor or not n.startswith("__")]
+        found += [f for name in own if callable(f := getattr(home, name, None))]
     return found
 
 
@@ -47,15 +49,15 @@ def add_dense_rows(to_densify: list[Function]) -> None:
 
 # torch and torch.Tensor know these by the same names.
 _ELEMENTWISE = """
-    abs absolute acos acosh add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh
-    atan atan2 atanh bitwise_not ceil clamp clamp_max clamp_min clip copysign cos cosh deg2rad
-    digamma div divide eq erf erfc erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin
-    fmod frac ge greater greater_equal gt hypot imag isclose isfinite isinf isnan isneginf isposinf
+    abs absolute acos acosh add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin
+    asinh atan atan2 atanh ceil clamp clamp_max clamp_min clip copysign cos cosh deg2rad digamma
+    div divide eq erf erfc erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin fmod
+    frac ge greater greater_equal gt hypot imag isclose isfinite isinf isnan isneginf isposinf
     isreal le lerp less less_equal lgamma log log10 log1p log2 logaddexp logical_and logical_not
-    logical_or logical_xor logit lt maximum minimum mul multiply nan_to_num ne neg negative nextafter
-    not_equal polygamma positive pow rad2deg real reciprocal relu remainder round rsqrt rsub sgn
-    sigmoid sign signbit sin sinc sinh softmax log_softmax sqrt square sub subtract tan tanh
-    true_divide trunc where xlogy addcdiv addcmul masked_fill bernoulli dropout
+    logical_or logical_xor logit lt maximum minimum mul multiply nan_to_num ne neg negative
+    nextafter not_equal polygamma positive pow rad2deg real reciprocal relu remainder round rsqrt
+    rsub sgn sigmoid sign signbit sin sinc sinh softmax log_softmax sqrt square sub subtract tan
+    tanh true_divide trunc where xlogy addcdiv addcmul masked_fill bernoulli dropout
 """
 _REDUCTIONS = """
     all allclose amax amin aminmax any argmax argmin argsort count_nonzero cummax cummin cumprod
@@ -63,17 +65,17 @@ _REDUCTIONS = """
     sort std std_mean sum topk trace var var_mean
 """
 _SHAPE = """
-    atleast_1d atleast_2d atleast_3d block_diag broadcast_to cat chunk concat diag diag_embed
+    block_diag broadcast_to cat chunk concat diag diag_embed
     diagonal diff dsplit expand expand_as flatten flip fliplr flipud gather hsplit hstack dstack
     index_select index_add index_copy index_fill kron masked_select movedim moveaxis narrow nonzero
     permute ravel repeat repeat_interleave reshape reshape_as roll rot90 scatter scatter_add select
     split squeeze stack take take_along_dim tensor_split tile tril triu unbind unflatten unsqueeze
-    vsplit vstack tril_ triu_
+    vsplit vstack
 """
 _LINEAR_ALGEBRA = """
-    addbmm addmm addmv addr baddbmm bilinear chain_matmul cdist cholesky cholesky_inverse
-    cholesky_solve corrcoef cov cross det dot einsum inner inverse logdet lu_solve matrix_exp
-    matrix_power outer pinverse qr slogdet svd tensordot triangular_solve vdot logdet
+    addbmm addmm addmv addr baddbmm chain_matmul cdist cholesky cholesky_inverse
+    cholesky_solve corrcoef cov det einsum inner inverse logdet lu_solve matrix_exp
+    matrix_power pinverse qr slogdet svd tensordot triangular_solve
 """
 _LINALG = """
     cholesky cholesky_ex cond cross det diagonal eig eigh eigvals eigvalsh householder_product inv
@@ -90,7 +92,7 @@ _METHODS = """
 """
 _LIKE = "ones_like full_like rand_like randn_like randint_like"
 _FUNCTIONAL = """
-    linear bilinear relu gelu silu softplus softmax log_softmax dropout mse_loss l1_loss huber_loss
+    linear bilinear gelu silu softplus softmax log_softmax dropout mse_loss l1_loss huber_loss
     smooth_l1_loss cosine_similarity normalize pad layer_norm embedding elu leaky_relu tanh sigmoid
 """
 _SPECIAL = "erf erfc erfinv exp2 expit expm1 gammaln log1p logit logsumexp sinc xlogy"

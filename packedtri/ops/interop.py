@@ -1,7 +1,7 @@
 """Memory and other libraries: a packed type has no n x n storage that it could hand out.
 
-What can be served from the packed storage is; the rest raises, where torch would crash or answer for
-a storage that does not exist.
+What can be served from the packed storage is; the rest raises, where torch would crash or answer
+for a storage that does not exist.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from packedtri.tensor import PackedTensor
 
 def _refuse(function: Function, advice: str, input: Any, *args: Any, **kwargs: Any) -> NoReturn:
     raise NotImplementedError(
-        f"[{function_name(function)}] is not defined for {describe(input)}: it stores only a triangle. "
-        + advice
+        f"[{function_name(function)}] is not defined for {describe(input)}: "
+        f"it stores only a triangle. {advice}"
     )
 
 
@@ -30,8 +30,12 @@ def _add_refusals(to_refuse: list[Function], advice: str) -> None:
 
 
 _add_refusals(
-    functions("data_ptr storage numpy __dlpack__ view view_as as_strided set_ unfold ravel_", Tensor)
-    + [torch.as_strided],
+    [
+        *functions(
+            "data_ptr storage numpy __dlpack__ view view_as as_strided set_ unfold ravel_", Tensor
+        ),
+        torch.as_strided,
+    ],
     "Use .to_dense(), or .packed for the stored elements",
 )
 _add_refusals(

@@ -40,7 +40,7 @@ def _written(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
     tensors: list[Tensor] = []
     for i, argument in enumerate(op._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[i] if i < len(args) else kwargs.get(argument.name)
+            value: Any = args[i] if i < len(args) else kwargs.get(argument.name)
             tensors += value if isinstance(value, (list, tuple)) else [value]
     return [t for t in tensors if isinstance(t, PackedTensor)]
 

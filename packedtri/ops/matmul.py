@@ -16,7 +16,7 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._autograd import without_overhead
 from packedtri.dispatch import Function, describe, row
-from packedtri.layout import DENSE, LOWER
+from packedtri.layout import DENSE
 from packedtri.ops.dense import densify
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
@@ -174,4 +174,4 @@ for _type in (LowerTriangular, UpperTriangular):
     _add_rows(_dense_packed, Tensor, _type, Tensor)
 for _pair in product((PackedTensor, Tensor), repeat=2):
     for _types in ((Symmetric, _pair[0]), (_pair[1], Symmetric)):
-        _add_rows(_densified, *_types, Tensor, "dense")
+        _add_rows(_densified, _types[0], _types[1], Tensor, "dense")

@@ -2,7 +2,8 @@
 
 The derivative of a product is another product. With C = P(op(A) op(B)), P keeping the stored part,
 the gradient of op(A) is G op(B)^H and that of op(B) is op(A)^H G, each cut to what its operand
-stores. A packed Upper operand is the transpose of what is stored, so its gradient is transposed too.
+stores. A packed Upper operand is the transpose of what is stored, so its gradient is transposed
+too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Elementwise functions that keep a type, computed on the stored elements.
 
-Each type is a linear space: sums, differences and multiples keep it. Functions that map 0 to 0 keep
-triangular types, and any elementwise function keeps Symmetric. Structural zeros take no part: 0 stays
-0 when a triangle is multiplied by infinity.
+Each type is a linear space: sums, differences and multiples keep it. Functions that map 0 to 0
+keep triangular types, and any elementwise function keeps Symmetric. Structural zeros take no part:
+0 stays 0 when a triangle is multiplied by infinity.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri.dispatch import Function, function_name, row
+from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
@@ -31,8 +32,9 @@ _OTHERS = """
 """
 _ADDITION = "add sub subtract rsub __add__ __radd__ __sub__ __rsub__"
 _MULTIPLICATION = "mul multiply __mul__ __rmul__"
-_DIVISION = "div divide true_divide __truediv__ __div__"
+_DIVISION = " div divide true_divide __truediv__ __div__"
 _POWER = "pow __pow__"
+_EXTREMES = "maximum minimum fmax fmin"
 
 
 def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> PackedTensor:
@@ -45,10 +47,21 @@ def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) ->
     return _nodes.from_packed(type(input), packed, input.n)
 
 
+def _number(
+    function: Function, input: PackedTensor, other: complex, *args: Any, **kwargs: Any
+) -> Tensor:
+    """Combine with a number. More arguments, as in add(input, alpha, other), are left to torch."""
+    if args:
+        return densify(function, input, other, *args, **kwargs)
+    return _keep(function, input, other, **kwargs)
+
+
 def _pair(function: Function, input: PackedTensor, other: PackedTensor, **kwargs: Any) -> Tensor:
     """Apply ``function`` to the stored elements of two matrices of the same type."""
     if input.n != other.n:
         return densify(function, input, other, **kwargs)
+    if isinstance(kwargs.get("out"), PackedTensor):
+        return passed(function, input, other, **kwargs)
     return _keep(function, input, _nodes.to_packed(other), **kwargs)
 
 
@@ -85,35 +98,37 @@ def _swapped(compute: Function) -> Function:
     return handler
 
 
-def _add(names: str, compute: Function, *types: type, result: type) -> None:
+def _add(names: str, compute: Function, *types: type, result: type | None) -> None:
     """A row for each function of these names; ``compute`` gets the function and its arguments."""
     for function in functions(names):
-
-        def handler(input: Any, other: Any, _f: Function = function, **kwargs: Any) -> Any:
-            return compute(_f, input, other, **kwargs)
-
-        row(function, *types, result=result)(handler)
+        row(function, *types, result=result)(partial(compute, function))
 
 
 def _add_unary(names: str, types: tuple[type, ...]) -> None:
-    for function in [*functions(names), *functions(names, torch.special, torch.nn.functional)]:
+    for function in functions(names, torch, Tensor, torch.special):
         for cls in types:
-
-            def handler(input: Any, *args: Any, _f: Function = function, **kwargs: Any) -> Any:
-                return _keep(_f, input, *args, **kwargs)
-
-            row(function, cls, result=cls)(handler)
+            row(function, cls, result=cls)(partial(_keep, function))
 
 
 _add_unary(_ZERO_TO_ZERO, (*_TRIANGULAR, Symmetric))
 _add_unary(_OTHERS, (Symmetric,))
+
+
+@row(torch.nn.functional.relu, PackedTensor)
+def _relu(input: PackedTensor, inplace: bool = False) -> PackedTensor:
+    if inplace:
+        raise NotImplementedError("[relu] inplace=True is not supported with packed types")
+    return _keep(torch.relu, input)
+
+
 for _function in (Tensor.real.__get__, Tensor.imag.__get__, torch.real, torch.imag):
     row(_function, PackedTensor)(partial(_keep, _function))
 
 for _cls in (*_TRIANGULAR, Symmetric):
     _add(_ADDITION, _pair, _cls, _cls, result=_cls)
     _add(_MULTIPLICATION, _pair, _cls, _cls, result=_cls)
-    _add(_MULTIPLICATION + _DIVISION, _keep, _cls, Number, result=_cls)
+    _add(_EXTREMES, _pair, _cls, _cls, result=_cls)
+    _add(_MULTIPLICATION + _DIVISION, _number, _cls, Number, result=_cls)
     _add(_DIVISION, _scaled, _cls, Tensor, result=None)
     _add(_POWER, _power, _cls, Number, result=None)
 for _cls in _TRIANGULAR:
@@ -122,13 +137,29 @@ for _cls in _TRIANGULAR:
 _add(_MULTIPLICATION, _scaled, Symmetric, Tensor, result=None)
 _add(_MULTIPLICATION, _swapped(_scaled), Tensor, Symmetric, result=None)
 # A constant is a symmetric matrix.
-_add(_ADDITION + _DIVISION, _keep, Symmetric, Number, result=Symmetric)
+_add(_ADDITION, _number, Symmetric, Number, result=Symmetric)
 
 
-def _compare(function: Function, input: Tensor, other: Tensor, **kwargs: Any) -> Any:
+def _triple(
+    function: Function, input: PackedTensor, tensor1: PackedTensor, tensor2: Any, **kwargs: Any
+) -> Tensor:
+    if type(tensor2) is not type(input) or not input.n == tensor1.n == tensor2.n:
+        return densify(function, input, tensor1, tensor2, **kwargs)
+    others = map(_nodes.to_packed, (tensor1, tensor2))
+    return _keep(function, input, *others, **kwargs)
+
+
+for _cls in (*_TRIANGULAR, Symmetric):
+    for _function in functions("addcmul"):
+        row(_function, _cls, _cls, result=None)(partial(_triple, _function))
+
+
+def _compare(
+    function: Function, input: PackedTensor, other: PackedTensor, *args: Any, **kwargs: Any
+) -> bool:
     if input.n != other.n:
-        return densify(function, input, other, **kwargs)
-    return function(input._packed, other._packed, **kwargs)
+        return densify(function, input, other, *args, **kwargs)
+    return function(input._packed, other._packed, *args, **kwargs)
 
 
 for _cls in (*_TRIANGULAR, Symmetric):

@@ -4,12 +4,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define CHECK(condition, ...)                                                    \
-    do {                                                                         \
-        if (!(condition)) {                                                      \
-            std::printf("%s:%d: %s; ", __FILE__, __LINE__, #condition);          \
-            std::printf(__VA_ARGS__);                                            \
-            std::printf("\n");                                                   \
-            std::exit(1);                                                        \
-        }                                                                        \
+#define CHECK(condition, ...)                                           \
+    do {                                                                \
+        if (!(condition)) {                                             \
+            std::printf("%s:%d: %s; ", __FILE__, __LINE__, #condition); \
+            std::printf(__VA_ARGS__);                                   \
+            std::printf("\n");                                          \
+            std::exit(1);                                               \
+        }                                                               \
     } while (0)

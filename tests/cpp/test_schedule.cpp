@@ -24,8 +24,8 @@ void every_tile_once(const Schedule& s) {
     for (int i = 0; i < s.tiles_m; ++i)
         for (int j = 0; j < s.tiles_n; ++j)
             CHECK(seen[i * s.tiles_n + j] == (s.lower && j > i ? 0 : 1),
-                  "%d x %d tiles, group %d, order %d: (%d, %d) came %d times", s.tiles_m,
-                  s.tiles_n, s.group, (int)s.longest, i, j, seen[i * s.tiles_n + j]);
+                  "%d x %d tiles, group %d, order %d: (%d, %d) came %d times", s.tiles_m, s.tiles_n,
+                  s.group, (int)s.longest, i, j, seen[i * s.tiles_n + j]);
 }
 
 // Without groups the lengths of the sums never grow along the schedule.

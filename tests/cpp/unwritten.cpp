@@ -5,9 +5,7 @@
 
 using torch::stable::Tensor;
 
-Tensor unwritten(Tensor like, int64_t count) {
-    return torch::stable::new_empty(like, {count});
-}
+Tensor unwritten(Tensor like, int64_t count) { return torch::stable::new_empty(like, {count}); }
 
 STABLE_TORCH_LIBRARY(packedtri_test, m) { m.def("unwritten(Tensor like, int count) -> Tensor"); }
 STABLE_TORCH_LIBRARY_IMPL(packedtri_test, CPU, m) { m.impl("unwritten", TORCH_BOX(&unwritten)); }

@@ -1,0 +1,76 @@
+"""torch.autograd's entry points: gradients that a user passes in get the type of their tensor.
+
+Without this a dense gradient for a packed tensor would reach leaves as it is, unprojected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri.dispatch import describe, row
+from packedtri.ops.attributes import passed
+from packedtri.tensor import PackedTensor
+
+
+def _project(output: Tensor, grad: Tensor | None) -> Tensor | None:
+    """The gradient of ``output`` as a tensor of its type: the Frobenius projection of ``grad``."""
+    if not isinstance(output, PackedTensor):
+        return grad.to_dense() if isinstance(grad, PackedTensor) else grad
+    if grad is None:
+        if output.numel() != 1:
+            return None
+        grad = torch.ones_like(output.to_dense())
+    if type(grad) is type(output):
+        return grad
+    dense = grad.to_dense() if isinstance(grad, PackedTensor) else grad
+    if dense.shape != output.shape:
+        raise ValueError(f"[backward] got the gradient {describe(grad)} for {describe(output)}")
+    if output.kind == 2:
+        dense = (dense + dense.mT) / 2
+    return type(output).from_dense(dense)
+
+
+def _project_all(outputs: Any, grads: Any) -> list[Tensor | None]:
+    if isinstance(outputs, Tensor):
+        outputs = (outputs,)
+    if grads is None or isinstance(grads, Tensor):
+        grads = (grads,) * len(outputs)
+    return [_project(o, g) for o, g in zip(outputs, grads, strict=True)]
+
+
+@row(torch.autograd.grad, how="passed")
+def _grad(
+    outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwargs: Any
+) -> Sequence[Tensor | None]:
+    grads = _project_all(outputs, grad_outputs)
+    return passed(torch.autograd.grad, outputs, inputs, grads, *args, **kwargs)
+
+
+@row(torch.autograd.backward, how="passed")
+def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
+    passed(torch.autograd.backward, tensors, _project_all(tensors, grad_tensors), *args, **kwargs)
+
+
+@row(Tensor.backward, how="passed")
+def _tensor_backward(
+    self: Tensor, gradient: Tensor | None = None, *args: Any, **kwargs: Any
+) -> None:
+    passed(Tensor.backward, self, _project(self, gradient), *args, **kwargs)
+
+
+@row(torch._VF._make_dual, how="passed")
+def _make_dual(tensor: Tensor, tangent: Tensor, level: int) -> Tensor:
+    if type(tangent) is not type(tensor):
+        raise TypeError(
+            f"[make_dual] the tangent of {describe(tensor)} must be of its type; "
+            f"got {describe(tangent)}"
+        )
+    return passed(torch._VF._make_dual, tensor, tangent, level=level)
+
+
+row(torch._VF._unpack_dual, how="passed")(partial(passed, torch._VF._unpack_dual))

@@ -1,0 +1,334 @@
+"""Every row of the dispatch table: its value, its type, and that its gradient reaches the type."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from numbers import Number
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import packedtri  # noqa: F401  (fills the table)
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, dispatch
+from packedtri.testing import densify
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+N = 4
+ROWS = dispatch.rows()
+COMPUTED = [r for r in ROWS if r.how in ("native", "dense")]
+
+# Results that are random, or say something of the object and not of its elements.
+NOT_COMPARED = {
+    "bernoulli", "dropout", "rand_like", "randn_like", "randint_like", "empty_like", "new_empty",
+    "new", "type", "pin_memory", "is_shared", "is_pinned", "__dlpack_device__", "share_memory_",
+    "data", "nbytes", "__set__", "cuda", "__bool__", "__int__", "__float__", "__complex__",
+    "__index__", "item", "__contains__", "__iter__", "__array__", "new_tensor",
+}  # fmt: skip
+# Results that are determined only up to signs or order of vectors.
+NOT_UNIQUE = {
+    "qr",
+    "svd",
+    "eig",
+    "eigh",
+    "householder_product",
+    "argsort",
+    "ldl_factor",
+    "lu",
+    "lu_factor",
+}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    if (name := getattr(function, "__name__", "")) in ("__get__", "__set__", "__delete__"):
+        return function.__self__.__name__ if hasattr(function, "__self__") else name
+    return name
+
+
+def well_conditioned(cls: type[PackedTensor]) -> PackedTensor:
+    """A random matrix with distinct elements; a Symmetric one is positive definite."""
+    t = cls.randn(N, dtype=torch.float64)
+    return cls(t.packed + 5 * cls.eye(N, dtype=torch.float64).packed)
+
+
+def dense(value: Any) -> Any:
+    if isinstance(value, PackedTensor):
+        return densify(value._packed.detach(), value.n, value.kind)
+    if isinstance(value, (tuple, list)):
+        return (
+            type(value)(map(dense, value))
+            if type(value) in (tuple, list)
+            else tuple(map(dense, value))
+        )
+    return value
+
+
+def extra_arguments() -> Iterator[tuple[Any, ...]]:
+    """What a function may need after its first argument."""
+    vector, matrix = torch.rand(N).double(), torch.rand(N, N).double()
+    yield from (
+        (),
+        (matrix,),
+        (vector,),
+        (2,),
+        (0,),
+        (0.5,),
+        (0, 1),
+        (-1, -2),
+        (0, torch.arange(2)),
+    )
+    yield from (((N, N),), ((N * N,),), ((0, 1),), (0, 1, 2), (matrix, matrix), (vector, vector))
+    yield from (
+        (torch.float64,),
+        (matrix > 0.5,),
+        (0, torch.zeros(N, N).long()),
+        (torch.arange(3),),
+    )
+    yield from (
+        (matrix > 0.5, 1.0),
+        (0, torch.arange(N), matrix),
+        (0, torch.arange(N), 1.0),
+        ([1, 1],),
+    )
+    yield from ((0, torch.zeros(N, N).long(), matrix), (1, 0, 2), (1, (2, 2)), (0.5, 0), (2, 0, 1))
+    yield from (
+        (matrix[None], matrix[None]),
+        ((1, 1),),
+        (0, (2, 2)),
+        ((N,), matrix),
+        (matrix.bool(), matrix),
+    )
+
+
+def attempts(row: dispatch.Row, cls: type) -> Iterator[tuple[Any, ...]]:
+    """Argument lists to try, the packed type first where the row does not say."""
+    sample = {Tensor: lambda: torch.rand(N, N).double(), Number: lambda: 2, object: lambda: 2}
+    if row.types:
+        first = tuple(sample.get(t, lambda t=t: well_conditioned(t))() for t in row.types)
+    else:
+        first = (well_conditioned(cls),)
+    for extra in extra_arguments():
+        yield (*first, *extra)
+        if len(first) == 2 and first[1] is not None and isinstance(first[1], Tensor):
+            yield (first[0], first[1][0] if row.types[1] is Tensor else first[1], *extra)
+    t = first[0]
+    if not isinstance(t, PackedTensor):
+        t = next(x for x in first if isinstance(x, PackedTensor))
+    batched = tuple(
+        type(x)(x.packed[None]) if isinstance(x, PackedTensor) else x[None]
+        for x in first
+        if isinstance(x, Tensor)
+    )
+    z = type(t)(torch.randn(t.packed.shape, dtype=torch.complex128))
+    lu = torch.linalg.lu_factor(torch.rand(N, N).double())
+    special = {
+        "bmm": [batched],
+        "imag": [(z,)],
+        "__get__": [(z,)],
+        "new_full": [(t, (2, 3), 1.5)],
+        "allclose": [first, (t, t)],
+        "view_as_real": [(z,)],
+        "dsplit": [(type(t)(t.packed[None]), 2)],
+        "hsplit": [(t, 2)],
+        "addmv": [(torch.rand(N).double(), t, torch.rand(N).double())],
+        "dot": [(type(t)(torch.rand(1).double())[0], torch.rand(1).double())],
+        "bitwise_not": [],
+        "where": [(torch.rand(N, N) > 0.5, t, 0.0)],
+        "einsum": [("ij,jk->ik", t, t)],
+        "polygamma": [(1, t)],
+        "block_diag": [(t, t)],
+        "bilinear": [(t, t, torch.rand(2, N, N).double())],
+        "tensorsolve": [(t, torch.rand(N).double())],
+        "embedding": [(torch.tensor([0, 1]), t)],
+        "layer_norm": [(t, (N,))],
+        "lu_solve": [(t, *lu)],
+        "reshape_as": [(t, torch.zeros(N * N))],
+        "cross": [(type(t)(torch.rand(6).double()), torch.rand(3, 3).double())],
+        "cholesky_solve": [(torch.rand(N, 2).double(), t)],
+        "solve_triangular": [],
+        "linalg_cross": [(type(t)(torch.rand(6).double()), torch.rand(3, 3).double())],
+        "__rpow__": [(t, 2.0)],
+    }
+    yield from special.get(name_of(row.function), ())
+    for sequence in ([t, t], (t, t)):
+        for extra in ((), (0,)):
+            yield (sequence, *extra)
+    for upper in (True, False):
+        yield Keywords((t, torch.rand(N, 2).double()), {"upper": upper})
+    for function in ({"dtype": torch.float64}, {"repeats": 2}, {"size": (N, N)}):
+        yield Keywords((t,), function)
+
+
+class Keywords(tuple):
+    """Positional arguments with keyword arguments beside them."""
+
+    kwargs: dict[str, Any]
+
+    def __new__(cls, args: tuple[Any, ...], kwargs: dict[str, Any]):
+        self = super().__new__(cls, args)
+        self.kwargs = kwargs
+        return self
+
+
+def works_on_dense(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
+    try:
+        with torch.no_grad():
+            result = function(*map(dense, args), **getattr(args, "kwargs", {}))
+    except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, AssertionError):
+        return False, None
+    return result is not NotImplemented and result is not None, result
+
+
+def divides_by_zero(row: dispatch.Row, args: tuple[Any, ...]) -> bool:
+    """Structural zeros stay zero there, where 0 / 0 is nan: documented, and not compared."""
+    if name_of(row.function) == "relu" and len(args) > 1:
+        return True  # That argument asks for it in place.
+    return "div" in row.name and len(args) > 1 and not isinstance(args[1], Tensor) and args[1] == 0
+
+
+def contains_packed(args: Any) -> bool:
+    if isinstance(args, (tuple, list)):
+        return any(map(contains_packed, args))
+    return isinstance(args, PackedTensor)
+
+
+def assert_same(ours: Any, expected: Any) -> None:
+    ours = dense(ours)
+    if isinstance(expected, (tuple, list)):
+        for a, b in zip(ours, expected, strict=True):
+            assert_same(a, b)
+    elif isinstance(expected, Tensor):
+        assert type(ours) is Tensor
+        torch.testing.assert_close(ours, expected, equal_nan=True)
+    else:
+        assert ours == expected or ours is expected or ours != ours
+
+
+def row_id(row: dispatch.Row) -> str:
+    return "-".join([row.name.removeprefix("torch."), *(t.__name__ for t in row.types)])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("row", COMPUTED, ids=map(row_id, COMPUTED))
+def test_value_and_type_of_every_row(row):
+    if name_of(row.function) in NOT_COMPARED:
+        pytest.skip("random, or about the object")
+    tried = 0
+    for cls in TYPES if not row.types else (row.types[0],):
+        for args in attempts(row, cls):
+            if not contains_packed(args) or divides_by_zero(row, args):
+                continue
+            works, expected = works_on_dense(row.function, args)
+            if not works:
+                continue
+            tried += 1
+            ours = row.function(*args, **getattr(args, "kwargs", {}))
+            if name_of(row.function) not in NOT_UNIQUE:
+                assert_same(ours, expected)
+            exact_types = (
+                len(args) >= len(row.types) > 0
+                and tuple(map(dispatch.canonical_type, args[: len(row.types)])) == row.types
+            )
+            if row.result is not None and exact_types and len(args) == len(row.types):
+                assert dispatch.canonical_type(ours) is row.result or type(ours) is row.result
+    assert tried, "no argument list of this test suits the function"
+
+
+DIFFERENTIABLE = [r for r in COMPUTED if name_of(r.function) in (
+    "add", "sub", "mul", "div", "neg", "abs", "sin", "sqrt", "exp", "square", "tanh", "maximum",
+    "matmul", "mm", "sum", "det", "diagonal", "trace", "inverse", "inv", "solve", "norm", "logdet",
+    "transpose", "T", "mT", "mH", "conj", "adjoint", "clone", "tril", "stack", "__getitem__", "pow",
+    "__matmul__", "__rmatmul__", "__rsub__", "__radd__", "__truediv__", "linear", "cholesky",
+    "matrix_exp", "reshape", "unsqueeze", "where", "relu", "reciprocal", "detach", "vector_norm",
+)]  # fmt: skip
+
+
+def project(cls: type, x: Tensor) -> Tensor:
+    if cls is Symmetric:
+        return (x + x.mT) / 2
+    return x.tril() if cls is LowerTriangular else x.triu()
+
+
+def scalar(result: Any) -> Tensor:
+    """A function of a result with a different weight for each of its elements."""
+    if isinstance(result, (tuple, list)):
+        return sum(map(scalar, result))
+    result = result.to_dense() if isinstance(result, PackedTensor) else result
+    weights = torch.arange(1.0, result.numel() + 1, dtype=torch.float64).reshape(result.shape)
+    return (result * weights.sin()).sum()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("row", DIFFERENTIABLE, ids=map(row_id, DIFFERENTIABLE))
+def test_gradient_of_rows_is_the_projected_dense_gradient(row):
+    for cls in TYPES if not row.types else (row.types[0],):
+        for args in itertools.islice(attempts(row, cls), 12):
+            works, expected = works_on_dense(row.function, args)
+            if divides_by_zero(row, args):
+                continue
+            if not works or not isinstance(expected, Tensor) or not expected.is_floating_point():
+                continue
+            kwargs = getattr(args, "kwargs", {})
+            ours = [a.detach().requires_grad_() if isinstance(a, PackedTensor) else a for a in args]
+            twins = [dense(a).requires_grad_() if isinstance(a, PackedTensor) else a for a in args]
+            result = row.function(*ours, **kwargs)
+            if not scalar(result).requires_grad:
+                assert name_of(row.function) == "detach"
+                continue
+            scalar(result).backward()
+            scalar(row.function(*twins, **kwargs)).backward()
+            for a, b in zip(ours, twins, strict=True):
+                if isinstance(a, PackedTensor):
+                    if a.grad is None:
+                        assert b.grad is None or not b.grad.any()
+                        continue
+                    assert type(a.grad) is type(a)
+                    reference = project(type(a), b.grad)
+                    torch.testing.assert_close(dense(a.grad), reference, equal_nan=True)
+
+
+def test_the_table_is_well_formed():
+    assert len(ROWS) > 800
+    assert len({(r.function, r.types) for r in ROWS}) == len(ROWS)
+    for row in ROWS:
+        assert row.name and callable(row.handler)
+        assert all(t in (*TYPES, Tensor, Number, object) for t in row.types)
+        in_place = row.name.endswith("_") and not row.name.endswith("__")
+        assert not (in_place and row.how == "dense"), f"{row.name} would write to a temporary"
+
+
+def test_base_types_expand_and_lookups_agree():
+    row = dispatch.find(torch.matmul, (UpperTriangular, UpperTriangular))
+    assert row.result is UpperTriangular and row.how == "native" and row.name == "torch.matmul"
+    assert dispatch.find(torch.matmul, (Symmetric, Tensor)).how == "dense"
+    assert dispatch.find(torch.histc, (Symmetric,)) is None
+    assert dispatch.find(torch.exp, (LowerTriangular,)).how == "dense"
+    assert dispatch.canonical_type(torch.nn.Parameter(torch.zeros(1))) is Tensor
+    assert dispatch.canonical_type(True) is Number and dispatch.canonical_type("x") is object
+
+    class Mine(LowerTriangular):
+        pass
+
+    assert dispatch.canonical_type(Mine(torch.zeros(3))) is LowerTriangular
+    torch.testing.assert_close((Mine(torch.ones(3)) @ LowerTriangular.eye(2)).packed, torch.ones(3))
+
+
+def test_the_table_can_be_listed_by_itself():
+    code = "from packedtri import dispatch; print(len(dispatch.rows()), len(dispatch.aten_ops()))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    rows, ops = map(int, out.stdout.split())
+    assert rows == len(ROWS) and ops == len(dispatch.aten_ops()) > 100
+
+
+def test_every_function_of_torch_has_a_row_or_raises():
+    """No function falls through to torch's default, which would hand an unknown op our type."""
+    t = LowerTriangular.randn(3)
+    covered = {r.function for r in ROWS}
+    missing = [f for f in torch.overrides.get_testing_overrides() if f not in covered]
+    for function in missing:
+        with pytest.raises(NotImplementedError, match="to_dense"):
+            LowerTriangular.__torch_function__(function, (LowerTriangular,), (t,))

@@ -1,0 +1,224 @@
+"""Bad input raises an error that says what was expected, what came and what to do."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, _library
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+TRIANGULAR = TYPES[:2]
+each_type = pytest.mark.parametrize("cls", TYPES)
+each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
+
+
+def raises(error: type[Exception], *parts: str):
+    return pytest.raises(error, match=".*".join(map(re.escape, parts)))
+
+
+@each_type
+def test_lengths_that_are_not_triangular(cls):
+    with raises(ValueError, cls.__name__, "7", "6 (n = 3)", "10 (n = 4)", "(2, 7)", "from_dense"):
+        cls(torch.zeros(2, 7))
+    with raises(ValueError, "65", "55 (n = 10)", "66 (n = 11)"):
+        cls(torch.zeros(65))
+    with raises(ValueError, cls.__name__, "scalar"):
+        cls(torch.tensor(1.0))
+
+
+@each_type
+def test_values_that_are_no_packed_tensor(cls):
+    for value in ([1.0, 2.0, 3.0], np.zeros(3), None, cls.eye(2)):
+        with raises(TypeError, f"[{cls.__name__}]", "packed tensor", type(value).__name__):
+            cls(value)
+    for dtype in (torch.int64, torch.bool, torch.float8_e4m3fn):
+        with raises(TypeError, cls.__name__, "float16", "complex128", str(dtype)):
+            cls(torch.zeros(3).to(dtype))
+    with raises(TypeError, cls.__name__, "strided", "sparse_coo"):
+        cls(torch.zeros(3).to_sparse())
+    with raises(TypeError, "base class"):
+        PackedTensor(torch.zeros(3))
+
+
+@each_type
+def test_values_that_are_no_square_matrices(cls):
+    name = f"[{cls.__name__}.from_dense]"
+    for shape in ((3, 4), (2, 4, 3), (4,), ()):
+        with raises(ValueError, name, "square", str(shape)):
+            cls.from_dense(torch.zeros(shape))
+    with raises(TypeError, name, "torch.int64"):
+        cls.from_dense(torch.zeros(3, 3, dtype=torch.int64))
+    for value in (np.eye(3), [[1.0]], cls.eye(3)):
+        with raises(TypeError, name, "dense tensor", type(value).__name__):
+            cls.from_dense(value)
+
+
+@each_type
+def test_sizes_of_factories(cls):
+    for size in ((), (-1,), (2, -3)):
+        with raises(ValueError, cls.__name__, "(*batch, n)"):
+            cls.zeros(*size)
+
+
+@each_triangular
+def test_shapes_in_products(cls):
+    a, name = cls.randn(4, 8), cls.__name__
+    with raises(
+        ValueError,
+        f"[matmul] expected (..., n, n) @ (..., n, m); got {name} (4, 8, 8) @ Tensor (4, 9, 3)",
+    ):
+        a @ torch.zeros(4, 9, 3)
+    with raises(
+        ValueError,
+        f"[matmul] expected (..., m, n) @ (..., n, n); got Tensor (3, 9) @ {name} (4, 8, 8)",
+    ):
+        torch.zeros(3, 9) @ a
+    with raises(ValueError, "[matmul]", f"{name} (4, 8, 8) @ {name} (9, 9)"):
+        a @ cls.randn(9)
+    for b in (cls.randn(3, 8), cls.transposed.randn(3, 8), torch.zeros(3, 8, 2)):
+        with raises(ValueError, "[matmul]", "batch", f"{name} (4, 8, 8)", "(3, 8, "):
+            a @ b
+    with raises(ValueError, "batch"):
+        torch.zeros(3, 2, 8) @ a
+    with raises(ValueError, "[matmul]", "Tensor (7,)"):
+        a @ torch.zeros(7)
+    with raises(ValueError, "[matmul]", "Tensor ()"):
+        a @ torch.tensor(2.0)
+    with raises(ValueError, "[mm]", "2 and 2 dimensions", f"{name} (4, 8, 8)"):
+        torch.mm(a, a)
+    with raises(ValueError, "[bmm]", "3 and 3 dimensions"):
+        torch.bmm(a, cls.randn(8))
+    with raises(ValueError, "[bmm]", "same length"):
+        torch.bmm(a, torch.zeros(1, 8, 8))
+    with raises(ValueError, "[mv]", "2 and 1 dimensions"):
+        torch.mv(a, torch.zeros(8))
+
+
+@each_type
+def test_dtypes_and_devices_in_products(cls):
+    a = cls.randn(3)
+    for b in (cls.randn(3, dtype=torch.float64), torch.zeros(3, 3, dtype=torch.float64)):
+        with raises(ValueError, "[matmul]", "same dtype", "torch.float32", "torch.float64"):
+            a @ b
+    for b in (cls.randn(3, device="meta"), torch.zeros(3, 3, device="meta")):
+        with raises(ValueError, "[matmul]", "same device", "cpu", "meta"):
+            a @ b
+
+
+@each_type
+def test_wrong_types_in_products(cls):
+    a = cls.randn(3)
+    for other in (2, 2.5, "x", None, [1.0]):
+        with raises(TypeError, "unsupported operand type"):
+            a @ other
+        with raises(TypeError, "unsupported operand type"):
+            other @ a
+        with pytest.raises(TypeError):
+            torch.matmul(a, other)
+
+
+@each_type
+def test_out_arguments_are_refused(cls):
+    a, out = cls.randn(3), torch.zeros(3, 3)
+    with raises(NotImplementedError, "[matmul]", "out="):
+        torch.matmul(LowerTriangular.randn(3), LowerTriangular.randn(3), out=out)
+    with raises(NotImplementedError, "out="):
+        torch.exp(out, out=a)
+    with raises(NotImplementedError, "out="):
+        torch.neg(a, out=a)
+
+
+@each_type
+def test_functions_without_a_row(cls):
+    a = cls.randn(3)
+    with raises(NotImplementedError, "torch.histc", cls.__name__, "(3, 3)", ".to_dense()"):
+        torch.histc(a)
+    with raises(NotImplementedError, "torch.Tensor.cauchy_", cls.__name__, ".to_dense()"):
+        a.cauchy_()
+
+
+@each_type
+def test_what_needs_dense_storage(cls):
+    a = cls.randn(2)
+    for use in (
+        lambda: a.data_ptr(),
+        lambda: a.numpy(),
+        lambda: a.view(-1),
+        lambda: a.view(torch.int32),
+        lambda: a.as_strided((2,), (1,)),
+        lambda: a.storage(),
+        lambda: torch.utils.dlpack.from_dlpack(a),
+        lambda: np.from_dlpack(a),
+        lambda: a.resize_(3, 3),
+        lambda: a.transpose_(0, 1),
+        lambda: a.set_(torch.zeros(3)),
+        lambda: torch.nn.utils.parameters_to_vector([a]),
+    ):
+        with pytest.raises(
+            (NotImplementedError, RuntimeError, BufferError), match="packed|triangle"
+        ):
+            use()
+    with raises(NotImplementedError, "__setitem__", cls.__name__):
+        a[0, 0] = 1.0
+
+
+@each_type
+def test_assigning_data(cls):
+    a, b = cls.randn(2), cls.randn(2)
+    a.data = b
+    assert torch.equal(a, b)
+    for value in (torch.zeros(2, 2), cls.randn(3), cls.randn(2, dtype=torch.float64)):
+        with raises(TypeError, "[data]", cls.__name__, "from_dense"):
+            a.data = value
+
+
+@each_triangular
+def test_in_place_operations_that_would_leave_the_type(cls):
+    a = cls.randn(3)
+    for use in (
+        lambda: a.add_(torch.ones(3, 3)),
+        lambda: a.mul_(torch.ones(3)),
+        lambda: a.copy_(torch.ones(3, 3)),
+        lambda: a.add_(cls.transposed.randn(3)),
+        lambda: a.add_(cls.randn(2, 3)),
+    ):
+        with raises(NotImplementedError, "packed storage", cls.__name__):
+            use()
+
+
+def test_torch_func_over_a_type_raises_and_says_how():
+    """torch.func hides the type, so that gradients would silently be dense and unprojected."""
+    a = LowerTriangular.randn(3)
+    x = torch.randn(3, 3)
+    for f in (
+        lambda t: (t @ x).sum(),
+        lambda t: t.sum(),
+        lambda t: (t * t).sum(),
+        lambda t: t.to_dense().sum(),
+        lambda t: (t + x).square().sum(),
+        lambda t: torch.linalg.det(t),
+        lambda t: t.packed.sum(),
+    ):
+        with pytest.raises((NotImplementedError, AttributeError), match="packed"):
+            torch.func.grad(f)(a)
+    with pytest.raises(NotImplementedError, match="packed"):
+        torch.vmap(lambda t: t @ x)(LowerTriangular.randn(2, 3))
+
+
+def test_cuda_tensors_without_the_cuda_library():
+    """The op's CUDA kernel, where none was built, says how to get one."""
+    if _library.cuda_library is not None:
+        pytest.skip("the CUDA library is there")
+    cuda = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+    p, x = torch.zeros(3), torch.zeros(2, 2)
+    for op, args in (
+        (torch.ops.packedtri.mm.default, (p, p, 2, 0, 0, 0)),
+        (torch.ops.packedtri.pack.default, (x, 0)),
+        (torch.ops.packedtri.unpack.default, (p, 2, 0)),
+    ):
+        with raises(RuntimeError, f"packedtri::{op._opname}", "nvcc", "PACKEDTRI_CUDA=ON"):
+            op.redispatch(cuda, *args)

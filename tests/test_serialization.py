@@ -1,0 +1,122 @@
+"""Saving, copying and sharing packed types, and modules that hold them."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from packedtri import LowerTriangular, Symmetric, UpperTriangular, layout
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+each_type = pytest.mark.parametrize("cls", TYPES)
+
+
+def reload(value: object, weights_only: bool = True, **options):
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=weights_only, **options)
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+@each_type
+def test_save_and_load(cls, weights_only, dtype, device):
+    t = cls.randn(2, 5, dtype=dtype, device=device)
+    again = reload(t, weights_only)
+    assert type(again) is cls and again.n == 5 and again.device == t.device
+    assert torch.equal(again, t)
+    assert torch.equal((again @ again).to_dense(), (t @ t).to_dense())
+    assert reload(t, map_location="cpu").packed.device.type == "cpu"
+    assert torch.equal(pickle.loads(pickle.dumps(t)), t)
+
+
+@each_type
+def test_saved_size_is_that_of_the_triangle(cls):
+    t = cls.randn(300)
+    buffer = io.BytesIO()
+    torch.save(t, buffer)
+    assert buffer.tell() < 1.05 * layout.numel(300) * 4
+
+
+def test_saving_keeps_shared_storage():
+    t = LowerTriangular.randn(4)
+    first, second = reload([t, t.mT])
+    assert type(second) is UpperTriangular
+    first.zero_()
+    assert second.packed.count_nonzero() == 0
+
+
+@each_type
+def test_copies(cls, device):
+    t = cls.randn(4, device=device, requires_grad=True)
+    for c in (copy.copy(t), copy.deepcopy(t)):
+        assert type(c) is cls and c.requires_grad and torch.equal(c, t)
+    assert copy.deepcopy(t).packed.data_ptr() != t.packed.data_ptr()
+    a, b = copy.deepcopy([t, t])
+    assert a is b
+    with pytest.raises(RuntimeError, match="deepcopy"):
+        copy.deepcopy(t * 2)
+
+
+class Model(nn.Module):
+    def __init__(self, cls: type) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(cls.randn(4))
+        self.register_buffer("scale", cls.eye(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight @ self.scale
+
+
+@each_type
+def test_parameters_and_state_dicts(cls, device):
+    model, other = Model(cls).to(device), Model(cls).to(device)
+    assert type(model.weight) is cls and isinstance(model.weight, nn.Parameter)
+    assert [name for name, _ in model.named_parameters()] == ["weight"]
+    state = reload(model.state_dict())
+    other.load_state_dict(state)
+    assert torch.equal(other.weight, model.weight) and other.weight.requires_grad
+    other.load_state_dict(state, assign=True)
+    assert type(other.weight) is cls
+    double = copy.deepcopy(model).double()
+    assert type(double.weight) is cls and double.weight.dtype == torch.float64
+    assert double.scale.dtype == torch.float64
+    x = torch.randn(3, 4, device=device)
+    torch.testing.assert_close(other(x), model(x))
+
+
+@each_type
+def test_meta_device_and_materialization(cls, device):
+    with torch.device("meta"):
+        model = Model(cls)
+    assert model.weight.device.type == "meta" and type(model.weight @ model.weight.mT).__name__
+    model.to_empty(device=device)
+    model.load_state_dict(Model(cls).to(device).state_dict())
+    assert type(model.weight) is cls and model.weight.device.type == device
+
+
+@each_type
+def test_sharing_between_processes(cls):
+    t = cls.randn(4)
+    assert not t.is_shared()
+    assert t.share_memory_() is t
+    assert t.is_shared() and t.packed.is_shared() and torch.isfinite(t.packed).all()
+
+
+@each_type
+def test_numpy_reads_a_dense_copy(cls):
+    t = cls.randn(3)
+    np.testing.assert_array_equal(np.asarray(t), t.to_dense().numpy())
+    np.testing.assert_array_equal(t.packed.numpy(), np.from_dlpack(t.packed))
+
+
+def test_default_collate_and_data_loaders():
+    data = [LowerTriangular.randn(3) for _ in range(4)]
+    (batch,) = torch.utils.data.DataLoader(data, batch_size=4)
+    assert torch.equal(batch, torch.stack([t.to_dense() for t in data]))

@@ -1,0 +1,186 @@
+"""Training packed parameters agrees with training dense ones whose gradients are projected."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+each_type = pytest.mark.parametrize("cls", TYPES)
+N = 5
+
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {"lr": 0.05}),
+    "sgd-momentum": (
+        torch.optim.SGD,
+        {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1, "nesterov": True},
+    ),
+    "adam": (torch.optim.Adam, {"lr": 0.05}),
+    "adam-amsgrad": (torch.optim.Adam, {"lr": 0.05, "amsgrad": True, "weight_decay": 0.1}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.05, "weight_decay": 0.1}),
+    "rmsprop": (torch.optim.RMSprop, {"lr": 0.01, "momentum": 0.5}),
+    "rmsprop-centered": (torch.optim.RMSprop, {"lr": 0.01, "centered": True}),
+    "adagrad": (torch.optim.Adagrad, {"lr": 0.05}),
+    "adadelta": (torch.optim.Adadelta, {"lr": 0.5}),
+    "adamax": (torch.optim.Adamax, {"lr": 0.05}),
+    "nadam": (torch.optim.NAdam, {"lr": 0.05}),
+    "radam": (torch.optim.RAdam, {"lr": 0.05}),
+    "asgd": (torch.optim.ASGD, {"lr": 0.05}),
+}
+FUSED = ("sgd", "sgd-momentum", "adam", "adam-amsgrad", "adamw", "adagrad")
+MODES = [
+    (name, mode)
+    for name in OPTIMIZERS
+    for mode in ({"foreach": False}, {"foreach": True}, {"fused": True})
+    if "fused" not in mode or name in FUSED
+    # Its loop computes sqrt(x + eps) out of place, which is dense.
+    if (name, mode) != ("adadelta", {"foreach": False})
+]
+
+
+def project(cls: type, x: Tensor) -> Tensor:
+    if cls is Symmetric:
+        return (x + x.mT) / 2
+    return x.tril() if cls is LowerTriangular else x.triu()
+
+
+def twins(cls: type, device: str) -> tuple[nn.Parameter, nn.Parameter]:
+    """A packed parameter and a dense one whose gradient is projected as it arrives."""
+    packed = nn.Parameter(cls.randn(N, dtype=torch.float64, device=device))
+    dense = nn.Parameter(packed.detach().to_dense())
+    dense.register_hook(lambda g: project(cls, g))
+    return packed, dense
+
+
+def loss(w: Tensor, x: Tensor, target: Tensor) -> Tensor:
+    return (x @ w - target).square().mean() + 0.01 * (w @ x.mT).square().mean()
+
+
+def data(device: str) -> tuple[Tensor, Tensor]:
+    return tuple(torch.randn(7, N, dtype=torch.float64, device=device) for _ in range(2))
+
+
+def assert_twins(packed: PackedTensor, dense: Tensor, cls: type) -> None:
+    assert type(packed) is cls and type(packed.grad) is cls
+    torch.testing.assert_close(packed.detach().to_dense(), dense.detach())
+    torch.testing.assert_close(packed.grad.to_dense(), dense.grad)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), MODES, ids=[f"{n}-{next(iter(m))}={next(iter(m.values()))}" for n, m in MODES]
+)
+@each_type
+def test_optimizers_match_a_dense_reference(cls, name, mode, device):
+    kind, options = OPTIMIZERS[name]
+    (packed, dense), (x, y) = twins(cls, device), data(device)
+    bias = [nn.Parameter(torch.zeros(N, dtype=torch.float64, device=device)) for _ in range(2)]
+    pairs = list(zip((packed, dense), bias, strict=True))
+    optimizers = [kind(list(pair), **options, **mode) for pair in pairs]
+    for _ in range(5):
+        for (w, b), optimizer in zip(pairs, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss(w, x, y - b).backward()
+            optimizer.step()
+    # Where the gradient is zero so is Adam's dense state, so that nothing leaves the structure.
+    assert_twins(packed, dense, cls)
+    torch.testing.assert_close(bias[0], bias[1])
+    state = [v for v in optimizers[0].state[packed].values() if isinstance(v, PackedTensor)]
+    assert all(type(v) is cls for v in state)
+    assert name == "sgd" or state
+    again = kind(list(pairs[0]), **options, **mode)
+    again.load_state_dict(optimizers[0].state_dict())
+
+
+@pytest.mark.parametrize("foreach", [None, False, True])
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf")])
+@each_type
+def test_gradient_clipping(cls, norm_type, foreach, device):
+    (packed, dense), (x, y) = twins(cls, device), data(device)
+    for w in (packed, dense):
+        loss(w, x, y).backward()
+    norms = [
+        nn.utils.clip_grad_norm_([w], 0.1, norm_type, foreach=foreach) for w in (packed, dense)
+    ]
+    torch.testing.assert_close(*norms)
+    assert_twins(packed, dense, cls)
+    for w in (packed, dense):
+        nn.utils.clip_grad_value_([w], 0.01, foreach=foreach)
+    assert_twins(packed, dense, cls)
+
+
+@pytest.mark.parametrize("mode", [{"foreach": False}, {"foreach": True}, {"fused": True}])
+@each_type
+def test_gradient_scaling(cls, mode, device):
+    (packed, dense), (x, y) = twins(cls, device), data(device)
+    for w in (packed, dense):
+        optimizer = torch.optim.Adam([w], lr=0.1, **mode)
+        scaler = torch.amp.GradScaler(device, init_scale=16.0, growth_interval=2)
+        for step in range(4):
+            optimizer.zero_grad()
+            value = loss(w, x, y)
+            # An overflow makes the scaler skip a step.
+            scaler.scale(value * (torch.inf if step == 1 else 1)).backward()
+            if step == 2:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_([w], 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+    assert_twins(packed, dense, cls)
+
+
+@each_type
+def test_training_a_plain_packed_vector(cls, device):
+    """n(n+1)/2 plain parameters behind a type built in every forward pass."""
+    w, (x, y) = nn.Parameter(cls.randn(N, dtype=torch.float64, device=device).packed), data(device)
+    start = loss(cls(w), x, y).item()
+    optimizer = torch.optim.Adam([w], lr=0.1)
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss(cls(w), x, y).backward()
+        optimizer.step()
+    assert loss(cls(w), x, y).item() < 0.7 * start
+
+
+@each_type
+def test_initializers(cls, device):
+    w = nn.Parameter(cls.zeros(20, device=device))
+    for init, low, high in (
+        (lambda: nn.init.uniform_(w, 1.0, 2.0), 1, 2),
+        (lambda: nn.init.normal_(w, 50.0, 1.0), 40, 60),
+        (lambda: nn.init.constant_(w, 3.0), 3, 3),
+        (lambda: nn.init.zeros_(w), 0, 0),
+    ):
+        assert init() is w
+        assert low <= w.packed.min() and w.packed.max() <= high
+    assert w.requires_grad
+
+
+def test_a_stale_saved_tensor_is_noticed(device):
+    """In-place changes reach the version of the inner tensor, which is what backward has saved."""
+    a = LowerTriangular.randn(3, device=device, requires_grad=True)
+    b = LowerTriangular.randn(3, device=device)
+    for change in (
+        lambda: b.mul_(2),
+        lambda: b.mT.add_(b.mT),
+        lambda: b.conj().mul_(2),
+        lambda: b.detach().zero_(),
+        lambda: torch._foreach_mul_([b], 2.0),
+        lambda: b.packed.zero_(),
+        lambda: torch.mul(b, 2.0, out=b) if False else b.copy_(a.detach()),
+    ):
+        out = (a @ b).to_dense().sum()
+        change()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.backward()
+
+
+def test_inference_mode(device):
+    a = LowerTriangular.randn(3, device=device)
+    with torch.inference_mode():
+        b = a @ a
+        b.mul_(2)
+        assert type(b) is LowerTriangular
+    torch.testing.assert_close(b.to_dense(), 2 * (a @ a).to_dense())

@@ -1,0 +1,288 @@
+"""Construction, conversion, attributes, views and text of the packed types."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
+from packedtri.testing import densify, random
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+SIZES = (0, 1, 2, 3, 7, 31, 33, 64, 65)
+BATCHES = ((), (0,), (1,), (3, 2))
+
+each_type = pytest.mark.parametrize("cls", TYPES)
+
+
+def make(cls, n, dtype=torch.float64, batch=(), device="cpu", rng=None) -> PackedTensor:
+    return cls(random((*batch, layout.numel(n)), dtype, device, rng))
+
+
+def dense(t: PackedTensor) -> Tensor:
+    """The matrix by plain torch indexing, independent of the kernels."""
+    return densify(t._packed.detach(), t.n, t.kind)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@each_type
+def test_wraps_and_unpacks(cls, batch, dtype, device, rng):
+    for n in SIZES:
+        packed = random((*batch, layout.numel(n)), dtype, device, rng)
+        t = cls(packed)
+        assert type(t) is cls
+        assert t.shape == (*batch, n, n) and t.n == n
+        assert t.dtype == dtype and t.device == packed.device
+        assert t.packed is packed
+        assert torch.equal(t.to_dense(), densify(packed, n, cls.kind))
+        assert type(t.to_dense()) is Tensor
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@each_type
+def test_from_dense_takes_its_triangle(cls, batch, dtype, device, rng):
+    for n in SIZES:
+        x = random((*batch, n, n), dtype, device, rng)
+        t = cls.from_dense(x)
+        i, j = torch.tril_indices(n, n, device=device)
+        part = x[..., j, i] if cls is UpperTriangular else x[..., i, j]
+        assert torch.equal(t.packed, part)
+        assert torch.equal(cls.from_dense(x.mT.contiguous().mT).packed, part)
+        assert torch.equal(cls.from_dense(t.to_dense(), check=True).packed, part)
+
+
+@each_type
+def test_from_dense_checks_the_other_half(cls, device):
+    x = cls.randn(2, 5, device=device).to_dense()
+    i, j = (3, 1) if cls is UpperTriangular else (1, 3)
+    x[1, i, j] += 1
+    with pytest.raises(ValueError, match=rf"\[{cls.__name__}.from_dense\] element \(1, \d, \d\)"):
+        cls.from_dense(x, check=True)
+    cls.from_dense(x)
+
+
+def test_check_allows_rounding_and_nan_in_both_halves(dtype, device):
+    x = Symmetric.randn(6, dtype=dtype, device=device).to_dense()
+    x[4, 2] *= 1 + torch.finfo(dtype).eps
+    x[5, 0] = x[0, 5] = math.nan
+    Symmetric.from_dense(x, check=True)
+    x[5, 0] = 1
+    with pytest.raises(ValueError, match="element"):
+        Symmetric.from_dense(x, check=True)
+
+
+@each_type
+def test_transpose_is_a_view_over_the_same_tensor(cls, dtype, device):
+    t = make(cls, 5, dtype, (2,), device)
+    for u in (
+        t.mT,
+        t.transpose(-1, -2),
+        torch.transpose(t, 1, 2),
+        t.swapaxes(2, 1),
+        t.adjoint().conj(),
+    ):
+        assert type(u) is cls.transposed
+        assert torch.equal(u.to_dense(), dense(t).mT)
+        assert u._packed.untyped_storage().data_ptr() == t._packed.untyped_storage().data_ptr()
+    assert t.mT._packed is t._packed
+    assert t.mT._base is t
+    one = make(cls, 4, dtype, (), device)
+    for u in (one.T, one.t(), torch.t(one)):
+        assert type(u) is cls.transposed
+        assert torch.equal(u.to_dense(), dense(one).mT)
+
+
+@each_type
+def test_adjoint_and_conj(cls, dtype, device):
+    t = make(cls, 5, dtype, (2,), device)
+    for u in (t.mH, t.adjoint()):
+        assert type(u) is cls.transposed
+        assert torch.equal(u.to_dense(), dense(t).mH)
+    assert type(t.conj()) is cls
+    assert torch.equal(t.conj().to_dense(), dense(t).conj())
+    x = random((2, 5, 3), dtype, device)
+    torch.testing.assert_close(t.mH @ x, dense(t).mH @ x)
+
+
+@each_type
+def test_transposes_of_batch_dimensions_are_right(cls, device):
+    t = make(cls, 3, batch=(2, 4), device=device)
+    for dims in ((0, 1), (0, -1), (1, 2)):
+        assert torch.equal(t.transpose(*dims), dense(t).transpose(*dims))
+    assert torch.equal(t.permute(1, 0, 3, 2), dense(t).permute(1, 0, 3, 2))
+
+
+@each_type
+def test_factories(cls, dtype, device):
+    for n in (0, 1, 4):
+        zeros, eye = (
+            cls.zeros(n, dtype=dtype, device=device),
+            cls.eye(n, dtype=dtype, device=device),
+        )
+        assert torch.equal(zeros.to_dense(), torch.zeros(n, n, dtype=dtype, device=device))
+        assert torch.equal(eye.to_dense(), torch.eye(n, dtype=dtype, device=device))
+    t = cls.randn(2, 3, dtype=dtype, device=device, requires_grad=True)
+    assert t.shape == (2, 3, 3) and t.dtype == dtype and t.requires_grad and t.is_leaf
+    assert cls.eye((2, 3)).shape == (2, 3, 3)
+    g = torch.Generator(device)
+    first, second = (cls.randn(4, device=device, generator=g.manual_seed(7)) for _ in range(2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, cls.randn(4, device=device, generator=g))
+
+
+@each_type
+def test_copies_and_conversions_keep_the_type(cls, dtype, device):
+    t = make(cls, 5, dtype, (2,), device)
+    c = t.clone()
+    assert type(c) is cls and torch.equal(c, t)
+    assert c.packed.data_ptr() != t.packed.data_ptr()
+    assert t.contiguous() is t and t.to(dtype) is t and t.to(device) is t
+    assert t.detach()._packed is t._packed and type(t.detach()) is cls
+    for other in (
+        torch.float64,
+        torch.complex128,
+        torch.float32 if not dtype.is_complex else dtype,
+    ):
+        if dtype.is_complex and not other.is_complex:
+            continue
+        u = t.to(other)
+        assert type(u) is cls and u.dtype == other
+        assert torch.equal(u.to_dense(), dense(t).to(other))
+    assert t.cpu().device.type == "cpu" and type(t.cpu()) is cls
+    assert type(t.type_as(t.to_dense())) is cls
+    assert torch.equal(t.to(t.to_dense().double() if not dtype.is_complex else t.to_dense()), t)
+    assert type(torch.zeros_like(t)) is cls and torch.zeros_like(t).packed.count_nonzero() == 0
+    assert type(torch.empty_like(t)) is cls
+    assert torch.equal(torch.ones_like(t), torch.ones_like(dense(t)))
+    if not dtype.is_complex:
+        for name in ("half", "bfloat16", "float", "double"):
+            assert type(getattr(t, name)()) is cls
+        assert torch.equal(t.to(torch.int64), dense(t).to(torch.int64))
+        assert torch.equal(t.int(), dense(t).int())
+
+
+@each_type
+def test_a_strided_packed_vector_is_wrapped_without_a_copy(cls, device):
+    storage = torch.randn(10, 3, device=device)
+    t = cls(storage[:, 1])
+    assert torch.equal(t.to_dense(), densify(storage[:, 1], 4, cls.kind))
+    storage.zero_()
+    assert t.to_dense().count_nonzero() == 0
+    assert type(t.contiguous()) is cls and t.contiguous().packed.is_contiguous()
+
+
+@each_type
+def test_attributes(cls, device):
+    t = make(cls, 4, torch.float32, (3,), device)
+    assert (t.ndim, t.dim(), t.numel(), t.size(), t.size(-1)) == (3, 3, 48, (3, 4, 4), 4)
+    assert t.nbytes == 3 * 10 * 4 and t.element_size() == t.itemsize == 4
+    assert len(t) == 3
+    assert t.layout == torch.strided and not t.is_complex() and torch.is_floating_point(t)
+    assert not t.requires_grad and t.is_leaf and t.grad is None and t.grad_fn is None
+    assert isinstance(hash(t), int)
+    assert t.new_zeros(2).shape == (2,)
+
+
+@each_type
+def test_reading_elements(cls, device):
+    t = make(cls, 4, batch=(3,), device=device)
+    x = dense(t)
+    for index in (0, (1, 2), (..., 3, 1), (0, slice(1, 3)), (slice(None), 0), -1):
+        assert torch.equal(t[index], x[index])
+    assert all(torch.equal(a, b) for a, b in zip(t, x, strict=True))
+    assert torch.equal(t.diagonal(dim1=-2, dim2=-1), x.diagonal(dim1=-2, dim2=-1))
+    assert t.tolist() == x.tolist()
+    assert make(cls, 1).item() is not None
+
+
+@each_type
+def test_text_shows_the_triangle(cls):
+    t = cls(torch.tensor([1.0, -2.5, 3.0, 4.0, 5.0, 60.0]))
+    name, pad = cls.__name__, " " * (len(cls.__name__) + 2)
+    rows = {
+        LowerTriangular: ["[ 1.0000,       .,       .]", "[-2.5000,  3.0000,       .]",
+                          "[ 4.0000,  5.0000, 60.0000]"],
+        UpperTriangular: ["[ 1.0000, -2.5000,  4.0000]", "[      .,  3.0000,  5.0000]",
+                          "[      .,       ., 60.0000]"],
+        Symmetric: ["[ 1.0000, -2.5000,  4.0000]", "[-2.5000,  3.0000,  5.0000]",
+                    "[ 4.0000,  5.0000, 60.0000]"],
+    }[cls]  # fmt: skip
+    assert repr(t) == f"{name}([" + f",\n{pad}".join(rows) + "])"
+    assert str(t) == repr(t)
+
+
+def test_text_says_what_torch_says():
+    t = LowerTriangular(
+        torch.tensor([1.0], dtype=torch.float64),
+    )
+    assert repr(t) == "LowerTriangular([[1.]], dtype=torch.float64)"
+    t = LowerTriangular(torch.tensor([1.0])).requires_grad_()
+    assert repr(t) == "LowerTriangular([[1.]], requires_grad=True)"
+    assert repr(t.mT) == "UpperTriangular([[1.]], grad_fn=<TransposeBackward0>)"
+    assert "grad_fn=<FromPackedBackward" in repr(t @ t)
+    assert repr(torch.nn.Parameter(t.detach())).startswith(
+        "Parameter containing:\nLowerTriangular("
+    )
+    assert repr(Symmetric.zeros(0)) == "Symmetric([], size=(0, 0))"
+    assert repr(Symmetric.zeros(2, device="meta")) == "Symmetric(..., size=(2, 2), device='meta')"
+    complex_text = repr(LowerTriangular(torch.tensor([1 + 2j, 0, 3 - 1j])))
+    assert complex_text == (
+        "LowerTriangular([[1.+2.j,      .],\n                 [0.+0.j, 3.-1.j]])"
+    )
+
+
+def test_text_of_large_matrices_and_batches_is_elided():
+    large = repr(LowerTriangular.randn(2000))
+    assert large.count("\n") == 6 and large.count("...") == 7 and len(large) < 800
+    batch = repr(Symmetric.randn(50, 10))
+    assert batch.count("\n\n") == 6 and "..." in batch
+    assert "..." not in repr(UpperTriangular.randn(2, 5))
+
+
+def test_text_under_torch_func_does_not_fail():
+    seen = []
+    torch.func.grad(lambda p: (seen.append(repr(LowerTriangular(p))), p.sum())[1])(torch.ones(3))
+    torch.vmap(lambda p: (seen.append(repr(LowerTriangular(p))), p.sum())[1])(torch.ones(2, 3))
+    assert all(s.startswith("LowerTriangular(") for s in seen)
+
+
+@each_type
+def test_in_place_arithmetic_acts_on_stored_elements(cls, device):
+    t = make(cls, 4, device=device)
+    before, inner = dense(t), t._packed
+    t.mul_(3).add_(t).neg_()
+    t /= 2
+    assert t._packed is inner
+    torch.testing.assert_close(dense(t), -3 * before)
+    t.copy_(make(cls, 4, device=device)).zero_()
+    assert t.packed.count_nonzero() == 0
+    assert t.fill_(2).packed.eq(2).all()
+    x = torch.ones(4, 4, dtype=torch.float64, device=device)
+    torch.testing.assert_close(x.add_(t), 1 + dense(t))
+
+
+@each_type
+def test_changes_through_the_transpose_are_seen(cls, device):
+    t = make(cls, 4, device=device)
+    before = dense(t)
+    t.mT.mul_(2)
+    torch.testing.assert_close(dense(t), 2 * before)
+    assert t.mT._version == t._version
+
+
+def test_hash_for_caches_tells_shapes_and_types_apart():
+    tensors = [cls.randn(*size) for cls in TYPES for size in ((3,), (4,), (2, 3))]
+    assert len({t._stable_hash_for_caching() for t in tensors}) == len(tensors)
+
+
+@each_type
+def test_flatten_and_unflatten(cls):
+    t = make(cls, 4, batch=(2,))
+    names, context = t.__tensor_flatten__()
+    again = cls.__tensor_unflatten__(
+        {n: getattr(t, n) for n in names}, context, t.shape, t.stride()
+    )
+    assert type(again) is cls and torch.equal(again, t)
