@@ -86,7 +86,7 @@ class Factories:
             >>> from packedtri import UpperTriangular
             >>> UpperTriangular.eye(2)
             UpperTriangular([[1., 0.],
-                             [., 1.]])
+                             [ ., 1.]])
         """
 
         def identity(shape: tuple[int, ...], **options: Any) -> Tensor:

@@ -218,7 +218,7 @@ class UpperTriangular(PackedTensor):
     Example:
         >>> UpperTriangular(torch.tensor([1.0, 2.0, 3.0]))
         UpperTriangular([[1., 2.],
-                         [., 3.]])
+                         [ ., 3.]])
     """
 
     kind = layout.UPPER

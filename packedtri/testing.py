@@ -34,6 +34,9 @@ DTYPES = (
     torch.complex128,
 )
 
+#: The number of elements of a packed triangle of order n.
+packed_length = numel
+
 # What an error may add to twice the error of torch, in units of the dtype's epsilon. One rounding
 # of the result costs at most half an epsilon, and torch may by luck have none; a complex product
 # rounds about three times an element.

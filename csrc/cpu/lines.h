@@ -48,19 +48,13 @@ struct Rectangle {
 template <class E>
 inline void copy_vector(const E* src, int64_t stored, Compute<E>* dst) {
     using R = Real<E>;
-    constexpr int lanes = Vector<R>::lanes;
     if constexpr (sizeof(E) < sizeof(R)) {
-        E first[lanes] = {};
-        if (stored < lanes) {
-            for (int l = 0; l < stored; ++l) first[l] = src[l];
-            src = first;
-        }
-        for (int l = 0; l < lanes; ++l) dst[l] = to_compute(src[l]);
+        constexpr int lanes = Vector<R>::lanes;
+        E first[lanes];
+        copy_first(src, stored, first);
+        for (int l = 0; l < lanes; ++l) dst[l] = to_compute(first[l]);
     } else {
-        const R* from = reinterpret_cast<const R*>(src);
-        const int64_t count = stored * Element<E>::reals;
-        using V = typename Vector<R>::type;
-        const V v = count >= lanes ? load(from) : count > 0 ? load_first(from, count) : V{};
+        const auto v = load_first(reinterpret_cast<const R*>(src), stored * Element<E>::reals);
         std::memcpy(dst, &v, sizeof v);
     }
 }

@@ -126,11 +126,13 @@ class TileProduct {
 
     static bool has_nan(const R* sums, const Tile& t) {
         constexpr int lanes = Vector<R>::lanes;
-        int found = 0;
+        decltype(load(sums) != load(sums)) unordered = {};
         for (int64_t i = t.i0; i < t.i1; ++i, sums += M::sum_cols)
-            for (int64_t c = 0; c < (t.j1 - t.j0) * M::reals; c += lanes)
-                for (int l = 0; l < lanes; ++l) found |= sums[c + l] != sums[c + l];
-        return found;
+            for (int64_t c = 0; c < (t.j1 - t.j0) * M::reals; c += lanes) {
+                const auto v = load(sums + c);
+                unordered |= v != v;
+            }
+        return any(unordered);
     }
 
     // The sums of a block with every structural zero left out, from the same panels.
@@ -172,19 +174,10 @@ class TileProduct {
         for (int64_t i = t.i0; i < t.i1; ++i, sums += M::sum_cols) {
             R* c = reinterpret_cast<R*>(sums_row(i) + t.j0);
             const int64_t count = stored(i, t.j0, t.j1) * M::reals;
-            for (int j = 0; j < M::sum_cols; j += Vector<R>::lanes)
-                store_vector(c + j, sums + j, count - j, overwrite);
-        }
-    }
-
-    static void store_vector(R* c, const R* sums, int64_t count, bool overwrite) {
-        auto v = load(sums);
-        if (count >= Vector<R>::lanes) {
-            if (!overwrite) v += load(c);
-            std::memcpy(c, &v, sizeof v);
-        } else if (count > 0) {
-            if (!overwrite) v += load_first(c, count);
-            store_first(c, v, count);
+            for (int j = 0; j < M::sum_cols; j += Vector<R>::lanes) {
+                const auto v = load(sums + j);
+                store_first(c + j, overwrite ? v : v + load_first(c + j, count - j), count - j);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 // The vector registers of the instruction set that this file is compiled for.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -37,31 +38,54 @@ inline typename Vector<R>::type load(const R* p) {
     return v;
 }
 
-// The first `count` lanes of a vector, in [0, lanes): the others read as zero, and no memory
-// beyond the first `count` is touched.
+// Whether any lane of the result of a comparison is true.
+template <class V>
+inline bool any(V truth) {
+    uint64_t words[vector_bytes / 8], found = 0;
+    std::memcpy(words, &truth, sizeof truth);
+    for (uint64_t word : words) found |= word;
+    return found != 0;
+}
+
+// load_first reads the first `count` lanes of a vector, the others as zero, and touches no other
+// memory; store_first writes them. Any count is good: below 0 means none, above lanes means all.
+// Lengths near a diagonal cannot be predicted, so with AVX-512 there is no branch on them.
 #if defined(__AVX512F__)
+inline unsigned first_lanes(int64_t count, int lanes) {
+    return (1u << std::clamp<int64_t>(count, 0, lanes)) - 1;
+}
+
 template <class R>
 inline typename Vector<R>::type load_first(const R* p, int64_t count) {
-    const unsigned mask = (1u << count) - 1;
+    using V = typename Vector<R>::type;
+    const unsigned mask = first_lanes(count, Vector<R>::lanes);
     if constexpr (sizeof(R) == 4) {
-        return (typename Vector<R>::type)_mm512_maskz_loadu_epi32(static_cast<__mmask16>(mask), p);
+        return (V)_mm512_maskz_loadu_epi32(static_cast<__mmask16>(mask), p);
     } else {
-        return (typename Vector<R>::type)_mm512_maskz_loadu_epi64(static_cast<__mmask8>(mask), p);
+        return (V)_mm512_maskz_loadu_epi64(static_cast<__mmask8>(mask), p);
     }
 }
 
 template <class R>
 inline void store_first(R* p, typename Vector<R>::type v, int64_t count) {
-    const unsigned mask = (1u << count) - 1;
+    const unsigned mask = first_lanes(count, Vector<R>::lanes);
     if constexpr (sizeof(R) == 4) {
         _mm512_mask_storeu_epi32(p, static_cast<__mmask16>(mask), (__m512i)v);
     } else {
         _mm512_mask_storeu_epi64(p, static_cast<__mmask8>(mask), (__m512i)v);
     }
 }
+
+// As many 16-bit elements as a vector has floats, the first `count` from src and zeros after.
+template <class E>
+inline void copy_first(const E* src, int64_t count, E* dst) {
+    const auto mask = static_cast<__mmask16>(first_lanes(count, Vector<float>::lanes));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst), _mm256_maskz_loadu_epi16(mask, src));
+}
 #else
 template <class R>
 inline typename Vector<R>::type load_first(const R* p, int64_t count) {
+    if (count >= Vector<R>::lanes) return load(p);
     typename Vector<R>::type v = {};
     for (int l = 0; l < Vector<R>::lanes; ++l)
         if (l < count) v[l] = p[l];
@@ -70,8 +94,17 @@ inline typename Vector<R>::type load_first(const R* p, int64_t count) {
 
 template <class R>
 inline void store_first(R* p, typename Vector<R>::type v, int64_t count) {
+    if (count >= Vector<R>::lanes) {
+        std::memcpy(p, &v, sizeof v);
+        return;
+    }
     for (int l = 0; l < Vector<R>::lanes; ++l)
         if (l < count) p[l] = v[l];
+}
+
+template <class E>
+inline void copy_first(const E* src, int64_t count, E* dst) {
+    for (int l = 0; l < Vector<float>::lanes; ++l) dst[l] = l < count ? src[l] : E{};
 }
 #endif
 

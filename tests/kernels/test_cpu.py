@@ -1,0 +1,94 @@
+"""What holds on a CPU only: every instruction set the kernels were compiled for, and memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+CHECK = """
+import itertools, sys
+import torch
+from packedtri import _library
+from packedtri.layout import LOWER, UPPER, DENSE, numel
+from packedtri.testing import *
+
+assert _library.cpu_isa() == sys.argv[1]
+rng = torch.Generator().manual_seed(int(sys.argv[2]))
+for dtype, n, pair in itertools.product(
+    DTYPES, (1, 7, 33, 130, 200), itertools.product((LOWER, UPPER, DENSE), repeat=2)
+):
+    shapes = [(n, n) if kind == DENSE else (numel(n),) for kind in pair]
+    a, b = (random(shape, dtype, generator=rng) for shape in shapes)
+    dense = [densify(x, n, kind) for x, kind in zip((a, b), pair)]
+    for c_kind, part in ((LOWER, "lower"), (DENSE, "full")):
+        with poisoned():
+            c = torch.ops.packedtri.mm(a, b, n, *pair, c_kind)
+        case = f"n={n}, kinds {pair}, {c_kind}"
+        assert_product_close(densify(c, n, c_kind), *dense, part=part, case=case)
+    for kind, x in zip(pair, (a, b)):
+        if kind != DENSE:
+            column = random((n, 1), dtype, generator=rng)
+            y = torch.ops.packedtri.mm(x, column, n, kind, DENSE, DENSE)
+            assert_product_close(y, densify(x, n, kind), column, case=f"n={n}, vector {kind}")
+            with poisoned():
+                full = torch.ops.packedtri.unpack(x, n, kind)
+                again = torch.ops.packedtri.pack(full, kind)
+            assert torch.equal(full, densify(x, n, kind)), f"unpack, n={n}, {kind}, {dtype}"
+            assert torch.equal(again, x), f"pack, n={n}, {kind}, {dtype}"
+"""
+
+PEAK = """
+import resource
+import torch
+import packedtri
+from packedtri.layout import LOWER, numel
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+n = 2500
+a, b = torch.randn(numel(n)), torch.randn(numel(n))
+small = torch.randn(numel(500))
+torch.ops.packedtri.mm(small, small, 500, LOWER, LOWER, LOWER)
+before = peak()
+c = torch.ops.packedtri.mm(a, b, n, LOWER, LOWER, LOWER)
+print(peak() - before - c.nbytes, c.nbytes)
+"""
+
+
+def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("isa", ["portable", "avx2", "avx512"])
+def test_instruction_sets(isa: str, rng: torch.Generator) -> None:
+    """The choice is made once in a process, so each has its own."""
+    result = run(CHECK, isa, str(rng.initial_seed()), PACKEDTRI_CPU_ISA=isa)
+    if "names no instruction set of this machine" in result.stderr:
+        pytest.skip(f"this machine has no {isa}")
+    assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_unknown_instruction_set() -> None:
+    script = "import torch, packedtri; torch.ops.packedtri.pack(torch.ones(1, 1), 0)"
+    result = run(script, PACKEDTRI_CPU_ISA="mmx")
+    assert result.returncode != 0
+    assert "PACKEDTRI_CPU_ISA=mmx names no instruction set of this machine" in result.stderr
+    assert "portable" in result.stderr, "the message lists what can be chosen"
+
+
+def test_peak_memory() -> None:
+    """L @ L takes its result and a few panels; a dense matrix would take twice the result."""
+    result = run(PEAK)
+    assert result.returncode == 0, result.stderr[-2000:]
+    extra, result_bytes = map(int, result.stdout.split())
+    assert extra < result_bytes // 2, f"{extra} bytes beside a result of {result_bytes}"
