@@ -197,7 +197,7 @@ class LowerTriangular(PackedTensor):
     Example:
         >>> L = LowerTriangular(torch.tensor([1.0, 2.0, 3.0]))
         >>> L @ L
-        LowerTriangular([[1., .],
+        LowerTriangular([[1.,  .],
                          [8., 9.]])
     """
 
