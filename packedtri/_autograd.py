@@ -28,23 +28,35 @@ def forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
-def without_overhead(op: Any) -> Callable[..., torch.Tensor]:
-    """``op``, past its Python kernel where that has nothing to do.
-
-    Entering Python from the dispatcher costs more than a small product. Autograd, forward mode and
-    functorch need the kernel; a compiler traces the op itself.
-    """
+def _make_is_plain() -> Callable[..., bool]:
+    # Names bound once: this question is asked before every product, however small.
     any_requires_grad = torch._C._any_requires_grad
     transform_level = torch._C._functorch.maybe_current_level
     is_grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_compiling
-    below_autograd = torch._C._AutoDispatchBelowAutograd
-    builtin = op._op
+
+    def is_plain(*tensors: torch.Tensor) -> bool:
+        """Whether nothing records or transforms operations on these tensors."""
+        return not (
+            is_compiling()
+            or forward_ad._current_level >= 0
+            or transform_level() is not None
+            or (is_grad_enabled() and any_requires_grad(*tensors))
+        )
+
+    return is_plain
+
+
+is_plain = _make_is_plain()
+
+
+def past_autograd(op: Any) -> Callable[..., torch.Tensor]:
+    """``op`` without its Python kernel, to call where ``is_plain`` holds.
+
+    Entering Python from the dispatcher costs more than a small product.
+    """
+    below_autograd, builtin = torch._C._AutoDispatchBelowAutograd, op._op
 
     def call(*args: Any) -> torch.Tensor:
-        if is_compiling() or forward_mode() or transform_level() is not None:
-            return op(*args)
-        if is_grad_enabled() and any_requires_grad(*args):
-            return op(*args)
         with below_autograd():
             return builtin(*args)
 

@@ -76,6 +76,17 @@ def from_packed(cls: type[P], packed: Tensor, n: int) -> P:
     return cls._wrap(packed.detach(), n)
 
 
+def alias(packed: Tensor) -> Tensor:
+    """Another tensor over the same elements, where that changes no derivative.
+
+    A user's tensor and the one inside a type are kept apart by it: ``requires_grad_()`` on either
+    must not reach the other.
+    """
+    if packed.requires_grad or forward_mode() or carries_autograd(packed):
+        return packed
+    return packed.detach()
+
+
 def _apply(node: Any, *args: Any) -> Any:
     """``node.apply`` on tensors that no torch.func transform has wrapped.
 

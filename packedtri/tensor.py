@@ -59,7 +59,8 @@ class PackedTensor(Factories, Tensor):
     def __new__(cls: type[P], packed: Tensor) -> P:
         if cls is PackedTensor:
             raise TypeError("PackedTensor is the base class; use one of the types derived from it")
-        return _nodes.from_packed(cls, packed, _check_packed(cls, packed))
+        n = _check_packed(cls, packed)
+        return _nodes.from_packed(cls, _nodes.alias(packed), n)
 
     @classmethod
     def _wrap(cls: type[P], packed: Tensor, n: int) -> P:
@@ -105,7 +106,7 @@ class PackedTensor(Factories, Tensor):
     @property
     def packed(self) -> Tensor:
         """The stored elements, shape (*batch, n(n+1)/2), a differentiable view of the storage."""
-        return _nodes.to_packed(self)
+        return _nodes.alias(_nodes.to_packed(self))
 
     @property
     def n(self) -> int:
@@ -196,7 +197,7 @@ class LowerTriangular(PackedTensor):
     Example:
         >>> L = LowerTriangular(torch.tensor([1.0, 2.0, 3.0]))
         >>> L @ L
-        LowerTriangular([[1., .],
+        LowerTriangular([[1.,  .],
                          [8., 9.]])
     """
 

@@ -267,6 +267,17 @@ def test_gradients_that_a_user_passes_are_projected(cls, device):
 
 
 @each_type
+def test_flags_of_the_packed_vector_and_of_the_type_are_apart(cls, device):
+    p = packed_vector(3, device=device).detach()
+    t = cls(p)
+    p.requires_grad_()
+    assert not t.requires_grad and not t.packed.requires_grad
+    t.packed.requires_grad_()
+    t.detach().packed.requires_grad_()
+    assert not t.requires_grad and not t.packed.requires_grad and not (t @ t).requires_grad
+
+
+@each_type
 def test_no_grad_detach_and_hooks(cls, device):
     p = packed_vector(3, device=device)
     with torch.no_grad():

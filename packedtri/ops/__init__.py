@@ -12,6 +12,7 @@ from packedtri.ops import (
     matmul,
     mm,
     pointwise,
+    reduce,
     views,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "matmul",
     "mm",
     "pointwise",
+    "reduce",
     "views",
 ]

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import layout
-from packedtri._nodes import diagonal_index
 from packedtri.dispatch import aten_row, describe
 from packedtri.tensor import PackedTensor
 
@@ -176,24 +174,3 @@ def _any(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
 @aten_row(*_overloads("_unpack_dual"))
 def _unpack_dual(op: Any, args: Args, kwargs: Kwargs) -> Any:
     return op(*args, **kwargs)
-
-
-@aten_row(*_overloads("linalg_vector_norm"))
-def _vector_norm(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
-    return norm(args[0], *args[1:2], **kwargs)
-
-
-def norm(t: Tensor, ord: float = 2.0, **kwargs: Any) -> Tensor:
-    """Norm of all elements, of ord > 0: Symmetric counts those off its diagonal twice."""
-    if not isinstance(t, PackedTensor):
-        return torch.linalg.vector_norm(t, ord, **kwargs)
-    if not ord > 0:
-        raise NotImplementedError(f"[vector_norm] ord={ord} counts zeros; convert with .to_dense()")
-    packed = t._packed
-    if t.kind != layout.SYMMETRIC or ord == float("inf"):
-        return torch.linalg.vector_norm(packed, ord, **kwargs)
-    weight = torch.full(
-        packed.shape[-1:], 2 ** (1 / ord), dtype=packed.real.dtype, device=packed.device
-    )
-    weight[diagonal_index(t._n, packed.device)] = 1
-    return torch.linalg.vector_norm(packed * weight, ord, **kwargs)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from packedtri.dispatch import aten_row
-from packedtri.ops.aten import Args, Kwargs, bump_version, check_alike, inner, norm
+from packedtri.ops.aten import Args, Kwargs, bump_version, check_alike, inner
+from packedtri.ops.reduce import norm
 from packedtri.tensor import PackedTensor
 
 _FOREACH = """
@@ -74,7 +75,12 @@ def _foreach(op: Any, args: Args, kwargs: Kwargs) -> Any:
 @aten_row(torch.ops.aten._foreach_norm.Scalar)
 def _foreach_norm(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
     ord = args[1] if len(args) > 1 else kwargs.get("ord", 2)
-    return [norm(t, ord, dtype=kwargs.get("dtype")) for t in args[0]]
+    return [
+        norm(t._packed, t, ord, dtype=kwargs.get("dtype"))
+        if isinstance(t, PackedTensor)
+        else torch.linalg.vector_norm(t, ord, dtype=kwargs.get("dtype"))
+        for t in args[0]
+    ]
 
 
 @aten_row(*_overloads(("_fused_", "_amp_foreach_")))

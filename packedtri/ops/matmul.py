@@ -8,39 +8,57 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import without_overhead
+from packedtri._autograd import is_plain, past_autograd
 from packedtri.dispatch import Function, describe, row
-from packedtri.layout import DENSE
+from packedtri.layout import DENSE, LOWER
 from packedtri.ops.dense import densify
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
-_mm = without_overhead(torch.ops.packedtri.mm.default)
+_mm = torch.ops.packedtri.mm.default
+_mm_plain = past_autograd(_mm)
 _to_packed = _nodes.to_packed
 _from_packed = _nodes.from_packed
 
+P = TypeVar("P", bound=PackedTensor)
 # (name for messages, left operand, right operand) -> result
 Product = Callable[[str, Any, Any], Tensor]
 
 
 def _lower_lower(name: str, a: LowerTriangular, b: LowerTriangular) -> LowerTriangular:
-    n = _check_packed_pair(name, a, b)
-    return _from_packed(LowerTriangular, _mm(_to_packed(a), _to_packed(b), n, 0, 0, 0), n)
+    return _typed(LowerTriangular, a, b, _check_packed_pair(name, a, b))
 
 
 def _upper_upper(name: str, a: UpperTriangular, b: UpperTriangular) -> UpperTriangular:
-    n = _check_packed_pair(name, a, b)
-    return _from_packed(UpperTriangular, _mm(_to_packed(b), _to_packed(a), n, 0, 0, 0), n)
+    return _typed(UpperTriangular, b, a, _check_packed_pair(name, a, b))
+
+
+def _typed(cls: type[P], left: P, right: P, n: int) -> P:
+    """The type over the product of the two stored lower triangles."""
+    if is_plain(left, right):
+        return cls._wrap(_mm_plain(left._packed, right._packed, n, LOWER, LOWER, LOWER), n)
+    packed = _mm(_to_packed(left), _to_packed(right), n, LOWER, LOWER, LOWER)
+    return _from_packed(cls, packed, n)
+
+
+def _dense_result(a: Tensor, a_kind: int, b: Tensor, b_kind: int, n: int) -> Tensor:
+    """The dense product of two operands; packed types among them are not unpacked."""
+    if is_plain(a, b):
+        p = a._packed if isinstance(a, PackedTensor) else a
+        q = b._packed if isinstance(b, PackedTensor) else b
+        return _mm_plain(p, q, n, a_kind, b_kind, DENSE)
+    p = _to_packed(a) if isinstance(a, PackedTensor) else a
+    q = _to_packed(b) if isinstance(b, PackedTensor) else b
+    return _mm(p, q, n, a_kind, b_kind, DENSE)
 
 
 def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
-    n = _check_packed_pair(name, a, b)
-    return _mm(_to_packed(a), _to_packed(b), n, a.kind, b.kind, DENSE)
+    return _dense_result(a, a.kind, b, b.kind, _check_packed_pair(name, a, b))
 
 
 def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
@@ -49,10 +67,9 @@ def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
         raise _shape_error(name, "(..., n, n) @ (..., n, m)", a, x)
     _check_elements(name, a, x, a._packed, x)
     _check_batches(name, a, x, a._packed.shape[:-1], x.shape[:-2])
-    p = _to_packed(a)
     if rank == 1:
-        return _mm(p, x.unsqueeze(-1), n, a.kind, DENSE, DENSE).squeeze(-1)
-    return _mm(p, x, n, a.kind, DENSE, DENSE)
+        return _dense_result(a, a.kind, x.unsqueeze(-1), DENSE, n).squeeze(-1)
+    return _dense_result(a, a.kind, x, DENSE, n)
 
 
 def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
@@ -61,10 +78,9 @@ def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
         raise _shape_error(name, "(..., m, n) @ (..., n, n)", x, b)
     _check_elements(name, x, b, x, b._packed)
     _check_batches(name, x, b, x.shape[:-2], b._packed.shape[:-1])
-    p = _to_packed(b)
     if rank == 1:
-        return _mm(x.unsqueeze(0), p, n, DENSE, b.kind, DENSE).squeeze(-2)
-    return _mm(x, p, n, DENSE, b.kind, DENSE)
+        return _dense_result(x.unsqueeze(0), DENSE, b, b.kind, n).squeeze(-2)
+    return _dense_result(x, DENSE, b, b.kind, n)
 
 
 def _check_packed_pair(name: str, a: PackedTensor, b: PackedTensor) -> int:

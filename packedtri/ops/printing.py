@@ -20,7 +20,7 @@ def text(t: PackedTensor) -> str:
     Example:
         >>> from packedtri import LowerTriangular
         >>> print(LowerTriangular.eye(2))
-        LowerTriangular([[1., .],
+        LowerTriangular([[1.,  .],
                          [0., 1.]])
     """
     with torch._C.DisableTorchFunctionSubclass():
