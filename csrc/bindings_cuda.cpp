@@ -18,7 +18,8 @@ cudaStream_t current_stream() {
 }
 
 Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind) {
-    const torch::stable::accelerator::DeviceGuard guard(a.get_device_index());
+    // Operands on different devices are told apart by the checks that follow.
+    const torch::stable::accelerator::DeviceGuard guard((a.is_cuda() ? a : b).get_device_index());
     return mm(a, b, n, a_kind, b_kind, c_kind,
               [](const Product& p) { cuda::mm(p, current_stream()); });
 }
@@ -40,6 +41,25 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("mm", TORCH_BOX(&packedtri::mm_cuda));
     m.impl("pack", TORCH_BOX(&packedtri::pack_cuda));
     m.impl("unpack", TORCH_BOX(&packedtri::unpack_cuda));
+}
+
+// For `packedtri info`, reached through ctypes: the kernel of an n x n by n x m product in words. The
+// text lives until the thread's next call.
+extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_explain(
+    int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind, int c_kind,
+    int multiprocessors, int major) {
+    using namespace packedtri;
+    static thread_local std::string text;
+    Product p{};
+    p.dtype = static_cast<DType>(dtype);
+    p.m = p.k = n;
+    p.n = m;
+    p.batch = batch;
+    p.a.kind = static_cast<Kind>(a_kind);
+    p.b.kind = static_cast<Kind>(b_kind);
+    p.c.kind = static_cast<Kind>(c_kind);
+    text = cuda::explain(p, {multiprocessors, major == 9});
+    return text.c_str();
 }
 
 // For tests and tuning, reached through ctypes: see force in cuda/config.h.

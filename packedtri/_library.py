@@ -36,6 +36,39 @@ def cpu_isa() -> str:
     return function().decode()
 
 
+def cuda_kernel(
+    dtype: torch.dtype,
+    n: int,
+    m: int,
+    batch: int,
+    kinds: tuple[int, int, int],
+    device: torch.device,
+) -> str:
+    """The CUDA kernel of a product of order n (m columns where it is dense), in words.
+
+    Args:
+        kinds: How the left operand, the right one and the result are stored (see ``layout``).
+        device: The GPU that the choice is made for.
+    """
+    function = ctypes.CDLL(str(cuda_library)).packedtri_cuda_explain
+    function.restype = ctypes.c_char_p
+    gpu = torch.cuda.get_device_properties(device)
+    sizes = (ctypes.c_int64(size) for size in (n, m, batch))
+    text = function(_DTYPES.index(dtype), *sizes, *kinds, gpu.multi_processor_count, gpu.major)
+    return text.decode()
+
+
+#: In the order of csrc/problem.h.
+_DTYPES = (
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+)
+
+
 def _explain_missing_cuda(op: str) -> None:
     """A CUDA kernel for ``op`` that says why there is none."""
     reason = (

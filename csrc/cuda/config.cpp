@@ -8,32 +8,73 @@ namespace {
 
 std::atomic<int> forced_tile{-1}, forced_split{-1}, forced_above{-1}, forced_group{-1};
 
-int64_t count_tiles(const Product& p, int side) {
-    const int64_t tm = ceil_div(p.m, side), tn = ceil_div(p.n, side);
-    return (p.c.kind == Kind::Lower ? row_start(tm) : tm * tn) * p.batch;
+bool triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
+
+// How long the sums of a product are, in tiles.
+struct Work {
+    int64_t longest;
+    double per_slot;  // Of all sums together, for each block that runs at once.
+};
+
+Work work(const Product& p, TileSize size, const Device& device) {
+    const int64_t side = tile_side(p.dtype, size);
+    const int64_t tm = ceil_div(p.m, side), tn = ceil_div(p.n, side), tk = ceil_div(p.k, side);
+    const int64_t tiles = (p.c.kind == Kind::Lower ? row_start(tm) : tm * tn) * p.batch;
+    const int triangles = triangular(p.a.kind) + triangular(p.b.kind);
+    const double average = static_cast<double>(tk) / (1 + triangles);
+    const int slots = device.multiprocessors * blocks_per_sm(p.dtype, size);
+    return {tk, static_cast<double>(tiles) * average / slots};
 }
 
 }  // namespace
 
+// The thresholds were measured on an H100, L@L at n = 1024 ... 8192 (docs/performance.md).
 Config choose(const Product& p, const Device& device) {
     Config config{TileSize::Large, 1, 1, 1};
-    // Large tiles reuse more of what they load, but small problems have too few of them to fill
-    // the device, even with their sums split.
-    const int64_t large = count_tiles(p, tile_side(p.dtype, TileSize::Large));
-    const int64_t slots = device.multiprocessors;
-    if (large * (device.clusters ? 4 : 1) < slots) config.tile = TileSize::Small;
-    const int64_t tiles = count_tiles(p, tile_side(p.dtype, config.tile));
-    if (device.clusters) {
-        while (config.split < 8 && tiles * config.split < 8 * slots && p.k / config.split >= 256)
-            config.split *= 2;
+    // Large tiles reuse more of what they load, but a small problem has too few to fill the device.
+    if (work(p, TileSize::Large, device).per_slot < 5) config.tile = TileSize::Small;
+
+    // One block cannot finish its tile earlier than its sum is long. Where the longest sums come
+    // near the work that there is for each slot, or exceed it, blocks share them.
+    const Work w = work(p, config.tile, device);
+    const double excess = static_cast<double>(w.longest) / w.per_slot;
+    if (device.clusters && p.k >= 512) {
+        const auto share = [&](int split, double above) {
+            config.split = split;
+            config.split_above =
+                std::max(1, static_cast<int>(above * static_cast<double>(w.longest)));
+        };
+        if (excess > 20) share(8, 0);
+        else if (excess > 8) share(4, 0);
+        else if (excess > 4) share(2, 0.25);
+        else if (excess > 2) share(2, blocks_per_sm(p.dtype, config.tile) > 2 ? 0.65 : 0.25);
+        else if (excess > 0.3 && blocks_per_sm(p.dtype, config.tile) > 1) share(2, 0.78);
+        // Without a triangle all sums are equally long.
+        if (!triangular(p.a.kind) && !triangular(p.b.kind)) config.split_above = 1;
     }
-    if (tiles >= 16 * slots) config.group = 8;
+    // 16-bit tiles are multiplied so fast that the L2 cache must serve them; then neighbours matter
+    // more than balance.
+    const bool small_elements = element_size(p.dtype) == 2;
+    if (small_elements && w.longest >= 64) config.group = 8;
 
     if (const int tile = forced_tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
     if (const int split = forced_split; split >= 1) config.split = device.clusters ? split : 1;
     if (const int above = forced_above; above >= 1) config.split_above = above;
     if (const int group = forced_group; group >= 1) config.group = group;
     return config;
+}
+
+std::string explain(const Product& p, const Device& device) {
+    if (is_mv(p)) return "matrix-vector, one pass over the triangle";
+    const Config c = choose(p, device);
+    const std::string side = std::to_string(tile_side(p.dtype, c.tile));
+    std::string text = "direct, tiles " + side + " x " + side;
+    if (c.split > 1)
+        text += ", sums of " + std::to_string(c.split_above) + " tiles and more shared by " +
+                std::to_string(c.split) + " blocks";
+    if (c.group > 1)
+        text += ", groups of " + std::to_string(c.group) + " x " + std::to_string(c.group);
+    return text;
 }
 
 void force(int tile, int split, int split_above, int group) {

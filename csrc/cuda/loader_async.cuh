@@ -21,7 +21,8 @@ class AsyncLoader {
     static_assert(R_PASSES > 0 && K_PASSES > 0, "the tile is too small for this many threads");
 
   public:
-    __device__ AsyncLoader(const Panel<T>& panel, int r0, int k0) : panel_(panel), r0_(r0), k0_(k0) {
+    __device__ AsyncLoader(const Panel<T>& panel, int r0, int k0)
+        : panel_(panel), r0_(r0), k0_(k0) {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         r_ = K_MAJOR ? warp * LANES_R + lane / LANES_K : lane;
         k_ = K_MAJOR ? lane % LANES_K : warp;
@@ -108,7 +109,7 @@ class AsyncLoader {
     Panel<T> panel_;
     int r0_, k0_, r_, k_;
     static constexpr int ROWS = K_MAJOR ? R_PASSES : K_PASSES;
-    const T* row_[ROWS];   // This lane's first element of each memory row that it copies from.
+    const T* row_[ROWS];     // This lane's first element of each memory row that it copies from.
     int64_t stride_, bend_;  // When rows run along r: to the row BK further, and how that grows.
 };
 

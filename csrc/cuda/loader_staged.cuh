@@ -121,8 +121,8 @@ class StagedLoader {
 
     __device__ uint4* at(T* tile, int pass) const {
         const int row = row_ + pass * ROWS_PER_PASS;
-        return reinterpret_cast<uint4*>(
-            tile + (K_MAJOR ? Layout::at(row, col_) : Layout::at(col_, row)));
+        return reinterpret_cast<uint4*>(tile +
+                                        (K_MAJOR ? Layout::at(row, col_) : Layout::at(col_, row)));
     }
 
     __device__ static uint4 cut(const Chunk& chunk) {

@@ -92,7 +92,8 @@ class MainLoopStaged {
     const ProductArgs<T>& args_;
     const TilePart part_;
     T* shared_;
-    volatile int* nonfinite_step_;  // For each stage, the last step in it that needs multiply_stored.
+    volatile int*
+        nonfinite_step_;  // For each stage, the last step in it that needs multiply_stored.
 };
 
 }  // namespace packedtri::cuda

@@ -55,10 +55,13 @@ struct MmaSimt {
 #pragma unroll
             for (int g = 0; g < TN / V; ++g)
                 b[g] = *reinterpret_cast<const Group*>(b_tile + LayoutB::at(col0 + g * 8 * V, k));
-            // Back and forth through the rows, so that neighbours share an operand register.
+            // In blocks of 2 x 2, back and forth through the rows of blocks, so that neighbouring
+            // instructions share operand registers; 3% faster than row by row.
 #pragma unroll
             for (int x = 0; x < ACCS; ++x) {
-                const int m = x / TN, n = m % 2 ? TN - 1 - x % TN : x % TN;
+                const int row = x / (2 * TN), col = x / 4 % (TN / 2), corner = x % 4;
+                const int m = 2 * row + (corner == 1 || corner == 2);
+                const int n = 2 * (row % 2 ? TN / 2 - 1 - col : col) + corner / 2;
                 fma_into(acc[m * TN + n], a[m / V].x[m % V], b[n / V].x[n % V]);
             }
             between(k);

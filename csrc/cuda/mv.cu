@@ -78,12 +78,6 @@ unsigned grid(int64_t blocks) {
 
 }  // namespace
 
-bool is_mv(const Product& p) {
-    return p.c.kind == Kind::Dense &&
-           ((p.a.kind != Kind::Dense && p.b.kind == Kind::Dense && p.n == 1) ||
-            (p.b.kind != Kind::Dense && p.a.kind == Kind::Dense && p.m == 1));
-}
-
 void mv(const Product& p, cudaStream_t stream) {
     const bool left = p.a.kind != Kind::Dense;
     const Operand& triangle = left ? p.a : p.b;

@@ -8,8 +8,6 @@
 
 namespace packedtri::cuda {
 
-// Whether a product is a packed triangle times one column, or one row times a packed triangle.
-bool is_mv(const Product& p);
 void mv(const Product& p, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
     const TilePart part{i0, j0, static_cast<int>(range.begin) + first * Mma::BK, last - first};
 
     auto* staging = reinterpret_cast<typename Mma::Acc*>(shared);
-    MainLoop::run(args, batch, part, shared, [&](const Mma& mma) { Staging<Mma>::put(mma, staging); });
+    MainLoop::run(args, batch, part, shared,
+                  [&](const Mma& mma) { Staging<Mma>::put(mma, staging); });
 
     T* c = args.c + batch * args.c_batch_stride;
     if (parts == 1) {

@@ -6,7 +6,8 @@ namespace packedtri::cuda {
 namespace {
 
 template <bool A_K_MAJOR, bool B_K_MAJOR>
-using Only = MainLoopAsync<Complex<float>, MmaSimt<Complex<float>, 64, 64, 8, 4, 4>, 4, A_K_MAJOR, B_K_MAJOR>;
+using Only = MainLoopAsync<Complex<float>, MmaSimt<Complex<float>, 64, 64, 8, 4, 4>, 4, A_K_MAJOR,
+                           B_K_MAJOR>;
 
 }  // namespace
 

@@ -6,9 +6,11 @@ namespace packedtri::cuda {
 namespace {
 
 template <bool A_K_MAJOR, bool B_K_MAJOR>
-using Large = MainLoopStaged<__half, Mma16Bit<__half, 128, 128, 64, 64, 32>, 4, 256, A_K_MAJOR, B_K_MAJOR>;
+using Large =
+    MainLoopStaged<__half, Mma16Bit<__half, 128, 128, 64, 64, 64>, 4, 128, A_K_MAJOR, B_K_MAJOR>;
 template <bool A_K_MAJOR, bool B_K_MAJOR>
-using Small = MainLoopStaged<__half, Mma16Bit<__half, 64, 64, 64, 32, 32>, 4, 128, A_K_MAJOR, B_K_MAJOR>;
+using Small =
+    MainLoopStaged<__half, Mma16Bit<__half, 64, 64, 64, 32, 32>, 4, 128, A_K_MAJOR, B_K_MAJOR>;
 
 }  // namespace
 

@@ -23,7 +23,8 @@ OrientedPanel<T> orient(const Operand& x, bool is_a) {
     const int rows = static_cast<int>(x.rows), cols = static_cast<int>(x.cols);
     // In memory rows: a packed triangle read as it is, or transposed; a dense matrix by rows, or by
     // columns.
-    const bool by_rows = x.kind == Kind::Dense ? x.col_stride == 1 || cols <= 1 : x.kind == Kind::Lower;
+    const bool by_rows =
+        x.kind == Kind::Dense ? x.col_stride == 1 || cols <= 1 : x.kind == Kind::Lower;
     const Panel<T> panel{data, by_rows ? x.row_stride : x.col_stride, by_rows ? rows : cols,
                          by_rows ? cols : rows, x.kind != Kind::Dense};
     return {panel, by_rows == is_a};
@@ -36,8 +37,8 @@ void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) 
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
           "cannot reserve shared memory");
     const int64_t items = args.schedule.size() * args.batch,
-                  blocks = (args.shared_items +
-                            ceil_div(items - args.shared_items, args.split)) * args.split;
+                  blocks = (args.shared_items + ceil_div(items - args.shared_items, args.split)) *
+                           args.split;
     if (blocks > std::numeric_limits<int32_t>::max())
         throw std::runtime_error("[packedtri] the batch is too large for one launch");
     cudaLaunchConfig_t config{};
@@ -65,13 +66,26 @@ void launch_product(const Product& p, const Config& config, cudaStream_t stream)
                             static_cast<int>(ceil_div(n, Mma::BN)), config.group,
                             p.c.kind == Kind::Lower, longest_first(p.a.kind, p.b.kind)};
     const int64_t shared =
-        config.split == 1 ? 0 : schedule.count_long(static_cast<int>(ceil_div(p.k, Mma::BM)),
-                                                    config.split_above);
-    const ProductArgs<T> args{a.panel, b.panel, p.a.batch_stride, p.b.batch_stride,
-                              static_cast<T*>(p.c.data), p.c.row_stride, p.c.batch_stride,
-                              p.c.kind == Kind::Lower, p.a.kind, p.b.kind, m, n,
-                              static_cast<int>(p.k), static_cast<int>(p.batch), config.split,
-                              std::min(shared, schedule.size()) * p.batch, schedule};
+        config.split == 1
+            ? 0
+            : schedule.count_long(static_cast<int>(ceil_div(p.k, Mma::BM)), config.split_above);
+    const ProductArgs<T> args{a.panel,
+                              b.panel,
+                              p.a.batch_stride,
+                              p.b.batch_stride,
+                              static_cast<T*>(p.c.data),
+                              p.c.row_stride,
+                              p.c.batch_stride,
+                              p.c.kind == Kind::Lower,
+                              p.a.kind,
+                              p.b.kind,
+                              m,
+                              n,
+                              static_cast<int>(p.k),
+                              static_cast<int>(p.batch),
+                              config.split,
+                              std::min(shared, schedule.size()) * p.batch,
+                              schedule};
     if (a.k_major && b.k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM>(args, stream);
     else if (a.k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM>(args, stream);
     else if (b.k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM>(args, stream);

@@ -18,6 +18,7 @@ from packedtri import LowerTriangular, PackedTensor, UpperTriangular
 from packedtri._cli import environment, work
 from packedtri._cli.timing import measuring_stream, sets_needed, time_works
 from packedtri._cli.work import Work
+from packedtri.layout import DENSE, LOWER, UPPER
 
 Row = dict[str, Any]
 Triangle = TypeVar("Triangle", bound=PackedTensor)
@@ -55,6 +56,8 @@ class Case:
     #: Floating-point operations that the packed and the dense form need; 0 for moves.
     flops: Callable[[Problem], float]
     dense_flops: Callable[[Problem], float]
+    #: The product that it runs, or the first of them; None for moves.
+    kinds: environment.Kinds | None = None
 
 
 def _triangle_product(kind: type[PackedTensor]) -> Callable[[Problem], Work]:
@@ -112,22 +115,26 @@ def _by_vector(factor: float) -> Callable[[Problem], float]:
 
 
 _MATMUL = "torch.matmul(A, B, out=C)"
+_LLL = (LOWER, LOWER, LOWER)
+_LUL = (LOWER, UPPER, LOWER)
 
 CASES: dict[str, Case] = {
-    "L@L": Case(_triangle_product(LowerTriangular), _MATMUL, _cube(1 / 3), _cube(2)),
-    "L@L backward": Case(_backward, "torch.autograd.grad(A @ B)", _cube(2 / 3), _cube(4)),
-    "U@U": Case(_triangle_product(UpperTriangular), _MATMUL, _cube(1 / 3), _cube(2)),
+    "L@L": Case(_triangle_product(LowerTriangular), _MATMUL, _cube(1 / 3), _cube(2), _LLL),
+    "L@L backward": Case(_backward, "torch.autograd.grad(A @ B)", _cube(2 / 3), _cube(4), _LUL),
+    "U@U": Case(_triangle_product(UpperTriangular), _MATMUL, _cube(1 / 3), _cube(2), _LLL),
     "L@dense": Case(
         lambda p: work.product(p.triangle(LowerTriangular), p.random(p.n, p.m)),
         _MATMUL,
         _by_dense(1),
         _by_dense(2),
+        (LOWER, DENSE, DENSE),
     ),
     "dense@L": Case(
         lambda p: work.product(p.random(p.m, p.n), p.triangle(LowerTriangular)),
         _MATMUL,
         _by_dense(1),
         _by_dense(2),
+        (DENSE, LOWER, DENSE),
     ),
     "L@x": Case(
         lambda p: work.product(
@@ -136,6 +143,7 @@ CASES: dict[str, Case] = {
         _MATMUL,
         _by_vector(1),
         _by_vector(2),
+        (LOWER, DENSE, DENSE),
     ),
     "pack": Case(_pack, "A[..., rows, columns]", _cube(0), _cube(0)),
     "unpack": Case(_unpack, "zeros; A[..., rows, columns] = t", _cube(0), _cube(0)),
@@ -181,7 +189,9 @@ def measure(problem: Problem) -> Row:
         "ratio": timing.dense_ms / timing.ms,
         "error": error,
         "dense_error": dense_error,
-        "kernel": environment.kernel(problem.device),
+        "kernel": environment.kernel(
+            problem.device, problem.dtype, problem.n, problem.m, problem.batch, case.kinds
+        ),
         "baseline": case.baseline,
         "timing": timing.method,
         "samples": timing.samples,

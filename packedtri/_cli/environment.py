@@ -38,6 +38,10 @@ def driver() -> str | None:
     return _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
 
 
+#: How the operands and the result of a product are stored, as packedtri.layout names it.
+Kinds = tuple[int, int, int]
+
+
 def cpu_name() -> str:
     """The processor's name where Linux tells it."""
     cpuinfo = Path("/proc/cpuinfo")
@@ -59,9 +63,20 @@ def default_device() -> torch.device:
     return torch.device("cuda" if usable else "cpu")
 
 
-def kernel(device: torch.device) -> str:
-    """The kernels that packedtri runs on a device."""
-    return "cuda" if device.type == "cuda" else f"cpu {_library.cpu_isa()}"
+def kernel(
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    n: int = 4096,
+    m: int = 4096,
+    batch: int = 1,
+    kinds: Kinds | None = None,
+) -> str:
+    """The kernel that packedtri runs a product with on a device; ``kinds`` says which product."""
+    if device.type != "cuda":
+        return f"cpu {_library.cpu_isa()}"
+    if kinds is None:
+        return "cuda"
+    return "cuda " + _library.cuda_kernel(dtype, n, m, batch, kinds, device)
 
 
 def meta(device: torch.device, at_commit: str | None = None) -> dict[str, str | int | None]:

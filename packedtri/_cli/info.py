@@ -9,6 +9,7 @@ from rich.table import Table
 
 from packedtri import __version__, _library
 from packedtri._cli import environment
+from packedtri.layout import LOWER
 
 
 def _cuda_library() -> str:
@@ -32,6 +33,19 @@ def _gpus() -> list[str]:
     return lines
 
 
+def _cuda_choices() -> list[tuple[str, str]]:
+    """What L @ L runs with on the first GPU, over types and sizes."""
+    device, kinds = torch.device("cuda", 0), (LOWER, LOWER, LOWER)
+    return [
+        (
+            f"L @ L, {str(dtype).removeprefix('torch.')}, n = {n}",
+            environment.kernel(device, dtype, n, n, kinds=kinds),
+        )
+        for dtype in (torch.float32, torch.float64, torch.bfloat16)
+        for n in (512, 1024, 2048, 4096, 8192)
+    ]
+
+
 def table() -> Table:
     """Versions, libraries, devices and kernels."""
     assert _library.cpu_library is not None  # importing packedtri fails without it
@@ -48,8 +62,8 @@ def table() -> Table:
         *((f"GPU {index}", line) for index, line in enumerate(_gpus())),
         ("CPU kernels", environment.kernel(torch.device("cpu"))),
     ]
-    if _library.cuda_library is not None:
-        rows.append(("CUDA kernels", environment.kernel(torch.device("cuda"))))
+    if torch.cuda.is_available() and _library.cuda_library is not None:
+        rows += _cuda_choices()
     result = Table(show_header=False, title="packedtri")
     for name, value in rows:
         result.add_row(name, value)

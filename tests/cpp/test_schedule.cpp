@@ -43,6 +43,20 @@ void longest_first(Kind a, Kind b, bool lower) {
     }
 }
 
+// The first count_long indices, and no others, have sums of at least `length` tiles.
+void long_sums_first(Kind a, Kind b, bool lower) {
+    const int tiles = 9;
+    const Schedule s{tiles, tiles, 1, lower, cuda::longest_first(a, b)};
+    for (int length = 1; length <= tiles + 1; ++length)
+        for (int64_t index = 0; index < s.size(); ++index) {
+            const Schedule::Tile t = s.at(index);
+            const KRange k = k_range(a, b, t.i, t.i + 1, t.j, t.j + 1, tiles);
+            CHECK((k.length() >= length) == (index < s.count_long(tiles, length)),
+                  "kinds %d, %d: sum %d of %d steps, counted %d of at least %d", (int)a, (int)b,
+                  (int)index, (int)k.length(), (int)s.count_long(tiles, length), length);
+        }
+}
+
 int main() {
     for (const Longest order : orders)
         for (const int group : {1, 2, 3, 8})
@@ -57,5 +71,12 @@ int main() {
     longest_first(Kind::Dense, Kind::Upper, false);
     longest_first(Kind::Upper, Kind::Lower, true);  // The sum runs over k >= i, in Lᵀ L.
     longest_first(Kind::Lower, Kind::Upper, true);  // And over k <= j, in L Lᵀ.
+    long_sums_first(Kind::Lower, Kind::Lower, true);
+    long_sums_first(Kind::Lower, Kind::Dense, false);
+    long_sums_first(Kind::Upper, Kind::Dense, false);
+    long_sums_first(Kind::Dense, Kind::Lower, false);
+    long_sums_first(Kind::Dense, Kind::Upper, false);
+    long_sums_first(Kind::Upper, Kind::Lower, true);
+    long_sums_first(Kind::Lower, Kind::Upper, true);
     std::puts("schedule: ok");
 }

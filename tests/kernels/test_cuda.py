@@ -164,11 +164,11 @@ def test_other_device(device: str, dtype: torch.dtype) -> None:
 
 
 @pytest.fixture
-def force() -> Iterator[Callable[[int, int, int], None]]:
-    """Sets the tile, the split of the sum and the grouping of tiles; -1 leaves a choice free."""
+def force() -> Iterator[Callable[[int, int, int, int], None]]:
+    """Sets the tile, the split of sums and from what length on, and the grouping of tiles."""
     function = ctypes.CDLL(str(_library.cuda_library)).packedtri_cuda_force
     yield function
-    function(-1, -1, -1)
+    function(-1, -1, -1, -1)
 
 
 @pytest.mark.sanitizer
@@ -180,16 +180,16 @@ def test_forced(
     device: str,
     dtype: torch.dtype,
     rng: torch.Generator,
-    force: Callable[[int, int, int], None],
+    force: Callable[[int, int, int, int], None],
 ) -> None:
     """Configurations that the size of a product would not choose are right too."""
     failures = Failures()
-    for n, group in ((1, 1), (33, 8), (130, 1), (260, 3)):
+    for n, above, group in ((1, 1, 1), (33, 1, 8), (130, 2, 1), (260, 3, 3)):
         for (a_kind, b_kind), c_kind in each(PAIRS, (LOWER, DENSE)):
             a = draw_operand(a_kind, n, dtype, rng, draw=random_integers)
             b = draw_operand(b_kind, n, dtype, rng, draw=random_integers)
-            force(tile, split, group)
-            with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, group {group}"):
+            force(tile, split, above, group)
+            with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, {above}, {group}"):
                 assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
     failures.report()
 
