@@ -67,8 +67,7 @@ def table(rows: list[Row], title: str) -> Table:
     """The rows, for the terminal."""
     result = Table(
         title=title,
-        caption=f"Z: {_DRAWS} vectors, z: one. Memory: operands and result. Errors: relative, "
-        "against float64.",
+        caption=f"Z: {_DRAWS} vectors, z: one; memory of operands and result; relative errors",
         box=box.SIMPLE_HEAD,
     )
     result.add_column("", no_wrap=True)

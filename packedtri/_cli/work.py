@@ -36,11 +36,9 @@ class Work:
 
 
 def nbytes(*tensors: torch.Tensor) -> int:
-    """Bytes that the tensors keep in memory; a packed one keeps only its triangle."""
-    return sum(
-        t.packed.nbytes if isinstance(t, PackedTensor) else t.numel() * t.element_size()
-        for t in tensors
-    )
+    """Bytes that the tensors keep in memory: of a packed one its triangle, of shared ones once."""
+    kept = [t.packed if isinstance(t, PackedTensor) else t for t in tensors]
+    return sum({t.data_ptr(): t.nbytes for t in kept}.values())
 
 
 def to_dense(t: torch.Tensor) -> torch.Tensor:
@@ -84,9 +82,19 @@ def relative(got: torch.Tensor, exact: torch.Tensor) -> float:
     return distance / size if size else distance
 
 
+def _dense_partner(a: torch.Tensor, b: torch.Tensor, dense_a: torch.Tensor) -> torch.Tensor:
+    """The dense form of b; where b shares the storage of a, so it does densely."""
+    if not isinstance(a, PackedTensor) or not isinstance(b, PackedTensor):
+        return to_dense(b)
+    if a.packed.data_ptr() != b.packed.data_ptr():
+        return to_dense(b)
+    return dense_a if type(a) is type(b) else dense_a.mT
+
+
 def product(a: torch.Tensor, b: torch.Tensor) -> Work:
     """``a @ b``, where at least one operand is packed; dense torch writes into a ready result."""
-    dense_a, dense_b = to_dense(a), to_dense(b)
+    dense_a = to_dense(a)
+    dense_b = _dense_partner(a, b, dense_a)
     column = dense_b.unsqueeze(-1) if dense_b.dim() == 1 else dense_b
     out = dense_a @ dense_b
     exact = product_error(dense_a, column)
@@ -106,7 +114,8 @@ def backward(a: LowerTriangular, b: LowerTriangular, cotangent: LowerTriangular)
     """
     packed = [t.packed.detach().requires_grad_() for t in (a, b)]
     packed_result = (LowerTriangular(packed[0]) @ LowerTriangular(packed[1])).packed
-    dense = [t.to_dense().detach().requires_grad_() for t in (a, b)]
+    dense_a = to_dense(a)
+    dense = [t.detach().requires_grad_() for t in (dense_a, _dense_partner(a, b, dense_a))]
     dense_result, dense_cotangent = dense[0] @ dense[1], cotangent.to_dense()
 
     def gradients(
@@ -129,6 +138,7 @@ def backward(a: LowerTriangular, b: LowerTriangular, cotangent: LowerTriangular)
         packed=lambda: gradients(packed_result, packed, cotangent.packed),
         dense=lambda: gradients(dense_result, dense, dense_cotangent),
         error=error,
-        packed_bytes=nbytes(*packed, cotangent, *packed),
-        dense_bytes=nbytes(*dense, dense_cotangent, *dense),
+        # Each gradient is as large as its operand.
+        packed_bytes=nbytes(*packed, cotangent) + sum(t.nbytes for t in packed),
+        dense_bytes=nbytes(*dense, dense_cotangent) + sum(t.nbytes for t in dense),
     )
