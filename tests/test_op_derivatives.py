@@ -187,3 +187,25 @@ def test_compiled_autograd_tells_products_apart(device):
     with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
         compiled = grads()
     torch.testing.assert_close(compiled, expected)
+
+
+@pytest.mark.parametrize("kind", [LOWER, UPPER, DENSE])
+def test_gradient_of_a_weight_makes_no_copy_for_each_row_of_a_batch(kind, device):
+    """The sum over a batch happens inside one product, as in a linear layer."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    shapes = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if "packedtri" in str(func):
+                shapes.append(out.shape)
+            return out
+
+    w = operand(kind, 4, torch.float64, device=device)
+    x = torch.randn(5, 6, 4, dtype=torch.float64, device=device)
+    out = OPS.mm(x, w, 4, DENSE, kind, DENSE)
+    with Record():
+        torch.autograd.grad(out, w, torch.ones_like(out))
+    assert shapes == [w.shape]
