@@ -74,6 +74,8 @@ def assert_twins(packed: PackedTensor, dense: Tensor, cls: type) -> None:
 )
 @each_type
 def test_optimizers_match_a_dense_reference(cls, name, mode, device):
+    if name == "adagrad" and mode == {"fused": True} and device == "cuda":
+        pytest.skip("torch has no fused Adagrad on CUDA")
     kind, options = OPTIMIZERS[name]
     (packed, dense), (x, y) = twins(cls, device), data(device)
     bias = [nn.Parameter(torch.zeros(N, dtype=torch.float64, device=device)) for _ in range(2)]

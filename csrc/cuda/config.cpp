@@ -35,11 +35,13 @@ Config choose(const Product& p, const Device& device) {
     if (work(p, TileSize::Large, device).per_slot < 5) config.tile = TileSize::Small;
 
     // One block cannot finish its tile earlier than its sum is long. Where the longest sums come
-    // near the work that there is for each slot, or exceed it, blocks share them.
+    // near the work that there is for each slot, or exceed it, blocks share them. Shorter sums are
+    // more accurate too, which at small n counts against libraries that do the same.
     const Work w = work(p, config.tile, device);
     const double excess = static_cast<double>(w.longest) / w.per_slot;
-    if (device.clusters && p.k >= 512) {
+    if (device.clusters && p.k >= 64) {
         const auto share = [&](int split, double above) {
+            while (split > 1 && p.k / split < 32) split /= 2;
             config.split = split;
             config.split_above =
                 std::max(1, static_cast<int>(above * static_cast<double>(w.longest)));
