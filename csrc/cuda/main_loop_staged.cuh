@@ -21,7 +21,9 @@ class MainLoopStaged {
     using LoadB = StagedLoader<T, Mma::BN, BK, PRODUCERS, LayoutB>;
     static constexpr int STAGE = LayoutA::size + LayoutB::size;
     // Named barriers 1 ... STAGES say that a stage is full, the next STAGES that it is empty.
-    static_assert(2 * STAGES < 16, "a block has 16 barriers");
+    // __syncthreads is barrier 0, and at DONE both kinds of warps meet when the sum is complete.
+    static constexpr int DONE = 15;
+    static_assert(2 * STAGES < DONE, "a block has 16 barriers");
 
   public:
     static constexpr int THREADS = Mma::THREADS + PRODUCERS;
@@ -38,11 +40,11 @@ class MainLoopStaged {
         __syncthreads();
         if (threadIdx.x >= Mma::THREADS) {
             loop.produce(batch);
-            ptx::barrier_sync(0, THREADS);
+            ptx::barrier_sync(DONE, THREADS);
         } else {
             Mma mma;
             loop.consume(mma);
-            ptx::barrier_sync(0, THREADS);
+            ptx::barrier_sync(DONE, THREADS);
             finish(mma);
         }
     }

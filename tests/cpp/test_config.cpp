@@ -47,11 +47,13 @@ int main() {
     cuda::force(0, 8, 3, 4);
     const Config forced = cuda::choose(lower_product(DType::f32, 8192), hopper);
     CHECK(forced.tile == TileSize::Small && forced.split == 8 && forced.split_above == 3 &&
-              forced.group == 4, "forced");
+              forced.group == 4,
+          "forced");
     CHECK(cuda::choose(lower_product(DType::f32, 8192), ampere).split == 1, "no clusters");
     cuda::force(-1, -1, -1, -1);
 
-    CHECK(cuda::explain(lower_product(DType::f32, 1024), hopper).find("64 x 64") != std::string::npos,
-          "explain");
+    CHECK(
+        cuda::explain(lower_product(DType::f32, 1024), hopper).find("64 x 64") != std::string::npos,
+        "explain");
     std::puts("config: ok");
 }
