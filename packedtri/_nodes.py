@@ -65,6 +65,9 @@ def from_packed(cls: type[P], packed: Tensor, n: int) -> P:
     Returns:
         shape (*batch, n, n).
     """
+    if torch.compiler.is_dynamo_compiling():
+        # Dynamo puts a call of the class into its graph, and cannot trace what the call does.
+        return cls(packed)
     if not packed.requires_grad and not forward_mode():
         return cls._wrap(packed, n)
     if carries_autograd(packed):

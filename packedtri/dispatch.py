@@ -225,3 +225,15 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             "as in torch.func.grad(lambda p: f(LowerTriangular(p)))"
         )
     return handler(op, args, kwargs)
+
+
+def hide_from_dynamo(function: Function) -> None:
+    """Let Dynamo start no graph in ``function`` or in what it calls; inlining them it still may.
+
+    Between its graphs torch.compile looks at every Python frame. It would find our handlers, break
+    off where they build a tensor subclass, and mix up in-place operations on an optimizer's state.
+    The public torch.compiler.disable would forbid inlining too, and import the whole compiler.
+    """
+    dynamo = torch._C._dynamo.eval_frame
+    skip = dynamo._FrameAction.SKIP
+    dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, skip))

@@ -245,6 +245,9 @@ class Symmetric(PackedTensor):
     kind = layout.SYMMETRIC
 
 
+for _method in (PackedTensor.__torch_function__, PackedTensor.__torch_dispatch__):
+    dispatch.hide_from_dynamo(_method.__func__)  # type: ignore[attr-defined]
+
 LowerTriangular.transposed = UpperTriangular
 UpperTriangular.transposed = LowerTriangular
 Symmetric.transposed = Symmetric
