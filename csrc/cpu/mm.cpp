@@ -108,7 +108,8 @@ int64_t strip(const MatrixVector& p, int64_t s, int64_t count) {
 
 void vectors(const Product& p, const Threads& threads) {
     const Kernels& kernel = kernels();
-    constexpr int64_t strip_elements = 1 << 16, strip_columns = 256;
+    // Fewer elements are read before a second thread has started.
+    constexpr int64_t strip_elements = 1 << 18, strip_columns = 1024;
     int64_t strips = ceil_div(row_start(p.k), strip_elements);
     if (matrix_vector(p, 0).transposed) strips = std::min(strips, ceil_div(p.k, strip_columns));
     for_each_task(threads, p.batch * strips, [&](int64_t t) {

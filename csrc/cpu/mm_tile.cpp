@@ -8,6 +8,7 @@
 #include "isa.h"
 #include "lines.h"
 #include "microkernel.h"
+#include "mm_small.h"
 #include "workspace.h"
 
 namespace packedtri::cpu::PACKEDTRI_ISA {
@@ -202,7 +203,12 @@ class TileProduct {
 }  // namespace
 
 void mm_tile(const Product& p, int64_t batch, const Tile& t) {
-    with_element(p.dtype, [&](auto e) { TileProduct<decltype(e)>(p, batch, t).run(); });
+    with_element(p.dtype, [&](auto e) {
+        using E = decltype(e);
+        if constexpr (Element<E>::reals == 1)
+            if (is_small(p) && small_product<E>(p, batch)) return;
+        TileProduct<E>(p, batch, t).run();
+    });
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

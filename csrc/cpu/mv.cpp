@@ -8,24 +8,56 @@
 namespace packedtri::cpu::PACKEDTRI_ISA {
 namespace {
 
-// sums[l] += row[p + l] * x[p + l] for as many whole steps of `lanes` as there are from p on.
-template <int lanes, class E>
-int64_t add_products(const E* row, const Compute<E>* x, int64_t p, int64_t count,
-                     Compute<E>* sums) {
-    for (; p + lanes <= count; p += lanes)
-        for (int l = 0; l < lanes; ++l) sums[l] += to_compute(row[p + l]) * x[p + l];
-    return p;
+// Partial sums of a row: four vectors hide the latency of an addition.
+constexpr int partial_sums = 4;
+
+template <class E>
+using RealVector = typename Vector<Real<E>>::type;
+
+// The first `count` elements from p on, as a vector; zeros in the other lanes.
+template <class E>
+inline RealVector<E> load_row(const E* p, int64_t count) {
+    alignas(64) Compute<E> values[Vector<Real<E>>::lanes];
+    copy_vector(p, count, values);
+    return load(values);
 }
 
-// The sum of row[p] * x[p]: four vectors of partial sums hide the latency of an addition.
+// v + v rotated by h lanes, then by h / 2, and so on: in the end each lane has the sum of all.
+template <int h, class V, int... lane>
+inline V add_lanes(V v, std::integer_sequence<int, lane...> lanes) {
+    if constexpr (h == 0) {
+        return v;
+    } else {
+        v += __builtin_shufflevector(v, v, ((lane + h) % static_cast<int>(sizeof...(lane)))...);
+        return add_lanes<h / 2>(v, lanes);
+    }
+}
+
+// The sum over p < count of row[p] * x[p].
 template <class E>
 Compute<E> dot(const E* row, const Compute<E>* x, int64_t count) {
-    constexpr int vector = vector_bytes / static_cast<int>(sizeof(Compute<E>));
-    constexpr int lanes = 4 * vector;
-    Compute<E> sums[lanes] = {};
-    int64_t p = add_products<lanes>(row, x, 0, count, sums);
-    p = add_products<vector>(row, x, p, count, sums);
-    for (int l = 0; p < count; ++p, ++l) sums[l] += to_compute(row[p]) * x[p];
+    constexpr int lanes = Vector<Real<E>>::lanes;
+    RealVector<E> sums[partial_sums] = {};
+    int64_t p = 0;
+    for (; p + partial_sums * lanes <= count; p += partial_sums * lanes)
+#pragma GCC unroll 4
+        for (int s = 0; s < partial_sums; ++s)
+            sums[s] += load_row(row + p + s * lanes, lanes) * load(x + p + s * lanes);
+    // x past the end of the row may be infinite, so it is masked like the row.
+    for (; p < count; p += lanes)
+        sums[0] += load_row(row + p, count - p) * load_first(x + p, count - p);
+    constexpr std::make_integer_sequence<int, lanes> sequence{};
+    return add_lanes<lanes / 2>((sums[0] + sums[1]) + (sums[2] + sums[3]), sequence)[0];
+}
+
+template <class R>
+Complex<R> dot(const Complex<R>* row, const Complex<R>* x, int64_t count) {
+    constexpr int lanes = partial_sums * Vector<R>::lanes / 2;
+    Complex<R> sums[lanes] = {};
+    int64_t p = 0;
+    for (; p + lanes <= count; p += lanes)
+        for (int l = 0; l < lanes; ++l) sums[l] += row[p + l] * x[p + l];
+    for (int l = 0; p < count; ++p, ++l) sums[l] += row[p] * x[p];
     for (int half = lanes / 2; half > 0; half /= 2)
         for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
     return sums[0];
@@ -36,7 +68,8 @@ void store(const MatrixVector& p, int64_t i, Compute<E> value) {
     from_compute(value, static_cast<E*>(p.y)[i * p.y_stride]);
 }
 
-// y = T x: one dot product a row.
+// y = T x: one dot product a row. Rows follow each other in memory, so one at a time they are a
+// single stream; several at a time would share the loads of x, and are slower from n = 1024 on.
 template <class E>
 void rows(const MatrixVector& p, const Lines<E>& lines, const Compute<E>* x, int64_t begin,
           int64_t end) {

@@ -38,6 +38,36 @@ inline typename Vector<R>::type load(const R* p) {
     return v;
 }
 
+// Elements as unsigned integers, because a move does not look at their value; one of 16 bytes is
+// two of them.
+template <int bytes>
+struct BitsOfSize {
+    using type = uint64_t;
+};
+template <>
+struct BitsOfSize<2> {
+    using type = uint16_t;
+};
+template <>
+struct BitsOfSize<4> {
+    using type = uint32_t;
+};
+template <class E>
+using Bits = typename BitsOfSize<sizeof(E)>::type;
+
+// 16-bit integers, as many as a vector has 32-bit lanes, widened with zeros.
+inline Vector<uint32_t>::type load_widened(const void* p) {
+#if defined(__AVX512F__)
+    return (Vector<uint32_t>::type)_mm512_maskz_cvtepu16_epi32(
+        0xffff, _mm256_loadu_si256(static_cast<const __m256i*>(p)));
+#else
+    typedef uint16_t Narrow __attribute__((vector_size(vector_bytes / 2)));
+    Narrow v;
+    std::memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, Vector<uint32_t>::type);
+#endif
+}
+
 // Whether any lane of the result of a comparison is true.
 template <class V>
 inline bool any(V truth) {
@@ -51,15 +81,17 @@ inline bool any(V truth) {
 // memory; store_first writes them. Any count is good: below 0 means none, above lanes means all.
 // Lengths near a diagonal cannot be predicted, so with AVX-512 there is no branch on them.
 #if defined(__AVX512F__)
-inline unsigned first_lanes(int64_t count, int lanes) {
-    return (1u << std::clamp<int64_t>(count, 0, lanes)) - 1;
+inline uint64_t first_lanes(int64_t count, int lanes) {
+    return (uint64_t{1} << std::clamp<int64_t>(count, 0, lanes)) - 1;
 }
 
 template <class R>
 inline typename Vector<R>::type load_first(const R* p, int64_t count) {
     using V = typename Vector<R>::type;
-    const unsigned mask = first_lanes(count, Vector<R>::lanes);
-    if constexpr (sizeof(R) == 4) {
+    const uint64_t mask = first_lanes(count, Vector<R>::lanes);
+    if constexpr (sizeof(R) == 2) {
+        return (V)_mm512_maskz_loadu_epi16(static_cast<__mmask32>(mask), p);
+    } else if constexpr (sizeof(R) == 4) {
         return (V)_mm512_maskz_loadu_epi32(static_cast<__mmask16>(mask), p);
     } else {
         return (V)_mm512_maskz_loadu_epi64(static_cast<__mmask8>(mask), p);
@@ -68,8 +100,10 @@ inline typename Vector<R>::type load_first(const R* p, int64_t count) {
 
 template <class R>
 inline void store_first(R* p, typename Vector<R>::type v, int64_t count) {
-    const unsigned mask = first_lanes(count, Vector<R>::lanes);
-    if constexpr (sizeof(R) == 4) {
+    const uint64_t mask = first_lanes(count, Vector<R>::lanes);
+    if constexpr (sizeof(R) == 2) {
+        _mm512_mask_storeu_epi16(p, static_cast<__mmask32>(mask), (__m512i)v);
+    } else if constexpr (sizeof(R) == 4) {
         _mm512_mask_storeu_epi32(p, static_cast<__mmask16>(mask), (__m512i)v);
     } else {
         _mm512_mask_storeu_epi64(p, static_cast<__mmask8>(mask), (__m512i)v);
