@@ -135,8 +135,12 @@ class _ToPacked(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None) -> PackedTensor | None:
         if grad is None:
             return None
+        # The engine adds in place to a gradient that nobody else holds, and sees only who holds the
+        # type. So its elements must be its own: the gradient of a sum, say, reaches each operand.
         if ctx.cls.kind == layout.SYMMETRIC:
             grad = scale_off_diagonal(grad, 0.5, ctx.n)
+        else:
+            grad = grad.clone(memory_format=torch.contiguous_format)
         return from_packed(ctx.cls, grad, ctx.n)
 
 

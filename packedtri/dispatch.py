@@ -224,7 +224,15 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             "torch.vmap hide the type: apply them to the packed vector and build the type inside, "
             "as in torch.func.grad(lambda p: f(LowerTriangular(p)))"
         )
-    return handler(op, args, kwargs)
+    with _reactivate(_CONJUGATE, False), _reactivate(_NEGATIVE, False):
+        return handler(op, args, kwargs)
+
+
+# Torch has passed the kernels of lazy conjugates and negatives when it gets to the aten handlers.
+# The tensor inside a type may be lazy where the type is not, and without them its bare memory
+# would be read.
+_reactivate = torch._C._SetExcludeDispatchKeyGuard
+_CONJUGATE, _NEGATIVE = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative
 
 
 def hide_from_dynamo(function: Function) -> None:

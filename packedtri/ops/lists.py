@@ -47,8 +47,20 @@ def _written(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
 
 
 def _run(op: Any, args: Args, kwargs: Kwargs) -> Any:
-    result = op(*map(inner, args), **{k: inner(v) for k, v in kwargs.items()})
-    for t in _written(op, args, kwargs):
+    written = _written(op, args, kwargs)
+    # Torch has no list ops that write lazy conjugates or negatives: those are written to a copy.
+    lazy = [t for t in written if t._packed.is_conj() or t._packed.is_neg()]
+    views = [t._packed for t in lazy]
+    for t, view in zip(lazy, views, strict=True):
+        t._packed = view.resolve_conj().resolve_neg()
+    try:
+        result = op(*map(inner, args), **{k: inner(v) for k, v in kwargs.items()})
+        for t, view in zip(lazy, views, strict=True):
+            view.copy_(t._packed)
+    finally:
+        for t, view in zip(lazy, views, strict=True):
+            t._packed = view
+    for t in written:
         bump_version(t._packed)
     return result
 
