@@ -55,12 +55,14 @@ class PackedTensor(Factories, Tensor):
     transposed: ClassVar[type[PackedTensor]]
     _packed: Tensor
     _n: int
+    # The packed tensor that the type was made from and its grad_fn then, where it may change.
+    _source: tuple[Tensor, Any]
 
     def __new__(cls: type[P], packed: Tensor) -> P:
         if cls is PackedTensor:
             raise TypeError("PackedTensor is the base class; use one of the types derived from it")
         n = _check_packed(cls, packed)
-        return _nodes.from_packed(cls, _nodes.alias(packed), n)
+        return _nodes.from_packed(cls, _nodes.alias(packed), n, shared=True)
 
     @classmethod
     def _wrap(cls: type[P], packed: Tensor, n: int) -> P:
@@ -105,8 +107,12 @@ class PackedTensor(Factories, Tensor):
 
     @property
     def packed(self) -> Tensor:
-        """The stored elements, shape (*batch, n(n+1)/2), a differentiable view of the storage."""
-        return _nodes.alias(_nodes.to_packed(self))
+        """The stored elements, shape (*batch, n(n+1)/2), a differentiable view of the storage.
+
+        Autograd refuses to change it in place, because the type would not learn of that; under
+        torch.no_grad() it may be written.
+        """
+        return _nodes.exposed(self)
 
     @property
     def n(self) -> int:
@@ -151,6 +157,10 @@ class PackedTensor(Factories, Tensor):
         cls: type[P], inner: Mapping[str, Tensor], _: None, outer_size: Any, outer_stride: Any
     ) -> P:
         return cls._wrap(inner["_packed"], outer_size[-1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The graph that a type comes from stays behind when the type is stored or copied.
+        return {k: v for k, v in self.__dict__.items() if k != "_source"}
 
     def _stable_hash_for_caching(self) -> str:
         # The packed shape belongs to it: without, torch.compile finds graphs of other shapes.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import itertools
 
 import pytest
@@ -394,6 +396,77 @@ def test_accumulated_gradients_share_no_elements(cls, device):
     for _ in range(2):
         a.packed.sum().backward()
     torch.testing.assert_close(a.grad.packed, 2 * once)
+
+
+REFUSED = "custom Function|changed in place|shares the elements"
+
+
+@each_type
+def test_in_place_through_shared_storage_raises_or_is_right(cls, device):
+    """A change through one of the type and its packed tensor must not be lost to the other."""
+
+    def changes(w: Tensor, p: Tensor):
+        q, m, z = p * 1, w * 2, cls(p * 1 + 0j)
+        shared, transposed = cls(q), cls(q).mT
+        yield "packed of a result", lambda: m.packed.mul_(3), m
+        yield "part of packed", lambda: m.packed[0].mul_(3), m
+        yield "packed of a leaf", lambda: w.packed.mul_(3), w
+        yield "type of a tensor", lambda: shared.mul_(3), q
+        yield "transpose of a type of a tensor", lambda: transposed.mul_(3), q
+        yield "type of a leaf", lambda: cls(p).mul_(3), p
+        yield "real part", lambda: z.real.mul_(3), z
+        yield "the same again", lambda: (+m).mul_(3), m
+        yield "tensor of a type", lambda: q.mul_(3), shared
+        yield "tensor of a transposed type", lambda: q.mul_(3), transposed
+        yield "tensor added to another type", lambda: q.mul_(3), lambda: (w * 1).add_(shared)
+        taken = m.packed
+        yield "type of a packed tensor", lambda: m.mul_(3), taken
+
+    size = len(list(changes(*new_pair(cls, device))))
+    for i in range(size):
+        w, p = new_pair(cls, device)
+        name, change, user = list(changes(w, p))[i]
+        with pytest.raises(RuntimeError, match=REFUSED):
+            change()
+            user = user() if callable(user) and not isinstance(user, Tensor) else user
+            dense_of(user).sum().real.backward()
+            pytest.fail(name)
+
+
+def new_pair(cls: type, device: str) -> tuple[Tensor, Tensor]:
+    return (
+        cls.randn(3, dtype=torch.float64, device=device, requires_grad=True),
+        packed_vector(3, device=device),
+    )
+
+
+@each_type
+def test_shared_storage_may_change_unrecorded(cls, device):
+    w, p = new_pair(cls, device)
+    q = p * 1
+    t = cls(q)
+    with torch.no_grad():
+        for x in (w.packed, cls(p), t, t.mT, t.packed, q):
+            x.mul_(3)
+    torch.testing.assert_close(t.detach().packed, p.detach() * 27)
+    (w.packed + cls(p).packed + t.packed).sum().backward()
+    assert (p.grad == 2).all()
+    y = w @ w
+    with torch.no_grad():
+        w.packed.mul_(3)
+    if cls is not Symmetric:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.to_dense().sum().backward()
+    (w * 2).mul_(3).add_(w).packed.sum().backward()
+    copies = [torch.load(save(t)), copy.deepcopy(t.detach())]
+    assert all(torch.equal(c.detach().packed, t.detach().packed) for c in copies)
+
+
+def save(t: Tensor) -> io.BytesIO:
+    buffer = io.BytesIO()
+    torch.save(t, buffer)
+    buffer.seek(0)
+    return buffer
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from packedtri._nodes import check_source
 from packedtri.dispatch import Function, row
 from packedtri.ops.dense import densify, functions
 from packedtri.tensor import PackedTensor
@@ -58,6 +59,9 @@ def _attribute(name: str, accessor: str) -> list[Function]:
 
 def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """In place on a packed type torch runs it; a dense one takes packed arguments as dense."""
+    for other in args:
+        if isinstance(other, PackedTensor):
+            check_source(other)
     handler = passed if isinstance(self, PackedTensor) else densify
     return handler(function, self, *args, **kwargs)
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from packedtri._nodes import check_writable
 from packedtri.dispatch import aten_row
 from packedtri.ops.aten import Args, Kwargs, bump_version, check_alike, inner
 from packedtri.ops.reduce import norm
@@ -48,6 +49,8 @@ def _written(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
 
 def _run(op: Any, args: Args, kwargs: Kwargs) -> Any:
     written = _written(op, args, kwargs)
+    for t in written:
+        check_writable(t)
     # Torch has no list ops that write lazy conjugates or negatives: those are written to a copy.
     lazy = [t for t in written if t._packed.is_conj() or t._packed.is_neg()]
     views = [t._packed for t in lazy]
