@@ -309,6 +309,22 @@ def test_checkpointing_and_saved_tensor_hooks(device):
     torch.testing.assert_close(torch.autograd.grad(out, a)[0].packed, expected.packed)
 
 
+@each_type
+def test_gradients_that_users_set_have_the_type(cls, device):
+    t = cls.randn(3, dtype=torch.float64, device=device, requires_grad=True)
+    g = torch.randn(3, 3, dtype=torch.float64, device=device)
+    for wrong in (g, UpperTriangular.eye(3) if cls is LowerTriangular else LowerTriangular.eye(3)):
+        with pytest.raises(TypeError, match=r"\[grad\].*from_dense"):
+            t.grad = wrong
+    t.grad = cls.from_dense(g)
+    t.grad = None
+    handle = t.register_hook(lambda grad: g)
+    (t * 2).to_dense().sum().backward()
+    assert type(t.grad) is cls
+    torch.testing.assert_close(t.grad.to_dense(), project(cls, g))
+    handle.remove()
+
+
 LAZY_USES = {
     "mH": lambda w: w @ w.mH,
     "conj": lambda w: w.conj() @ w,
@@ -426,11 +442,15 @@ def test_in_place_through_shared_storage_raises_or_is_right(cls, device):
     for i in range(size):
         w, p = new_pair(cls, device)
         name, change, user = list(changes(w, p))[i]
+
+        def change_and_use() -> None:
+            change()  # noqa: B023
+            used = user if isinstance(user, Tensor) else user()  # noqa: B023
+            dense_of(used).sum().real.backward()
+            pytest.fail(name)  # noqa: B023
+
         with pytest.raises(RuntimeError, match=REFUSED):
-            change()
-            user = user() if callable(user) and not isinstance(user, Tensor) else user
-            dense_of(user).sum().real.backward()
-            pytest.fail(name)
+            change_and_use()
 
 
 def new_pair(cls: type, device: str) -> tuple[Tensor, Tensor]:

@@ -182,7 +182,7 @@ def _equal(op: Any, args: Args, kwargs: Kwargs) -> bool:
     return op(*map(inner, args))
 
 
-@aten_row(*_overloads("_is_any_true _is_all_true"))
+@aten_row(*_overloads("_is_any_true"))
 def _any(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
     return op(args[0]._packed)
 

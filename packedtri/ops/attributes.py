@@ -29,7 +29,7 @@ _GETTERS = """
 _METHODS = """
     __deepcopy__ __dir__ __format__ __hash__ __reduce_ex__ __setstate__ _is_view dim dense_dim
     element_size get_device has_names is_complex is_conj is_contiguous is_floating_point
-    is_inference is_neg is_same_size is_signed is_nonzero ndimension nelement numel register_hook
+    is_inference is_neg is_same_size is_signed is_nonzero ndimension nelement numel
     register_post_accumulate_grad_hook requires_grad_ retain_grad size stride storage_offset
     untyped_storage _reduce_ex_internal _is_zerotensor __cuda_array_interface__ is_distributed
     is_coalesced

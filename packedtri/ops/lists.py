@@ -37,7 +37,7 @@ def _is_list_op(op: Any) -> bool:
     return name in _FOREACH.split()
 
 
-def _written(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
+def _written(op: Any, args: Args, kwargs: Kwargs) -> list[PackedTensor]:
     """The packed tensors that the op writes, by its schema."""
     tensors: list[Tensor] = []
     for i, argument in enumerate(op._schema.arguments):
