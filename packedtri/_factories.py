@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,6 +36,7 @@ class Factories:
             shape (*batch, n, n).
 
         Raises:
+            TypeError: when the size is not of integers, or the dtype not floating or complex.
             ValueError: when the size is empty or negative.
 
         Example:
@@ -58,6 +59,7 @@ class Factories:
             shape (*batch, n, n).
 
         Raises:
+            TypeError: when the size is not of integers, or the dtype not floating or complex.
             ValueError: when the size is empty or negative.
 
         Example:
@@ -80,6 +82,7 @@ class Factories:
             shape (*batch, n, n).
 
         Raises:
+            TypeError: when the size is not of integers, or the dtype not floating or complex.
             ValueError: when the size is empty or negative.
 
         Example:
@@ -102,6 +105,11 @@ def _build(
 ) -> Any:
     if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)):
         size = tuple(size[0])
+    if not all(isinstance(s, SupportsIndex) for s in size):
+        raise TypeError(f"[{cls.__name__}] expected a size (*batch, n) of integers; got {size}")
+    dtype = options.get("dtype")
+    if dtype is not None and dtype not in layout.DTYPES:
+        raise TypeError(f"[{cls.__name__}] expected a floating or complex dtype; got {dtype}")
     if not size or any(s < 0 for s in size):
         raise ValueError(
             f"[{cls.__name__}] expected a size (*batch, n) of numbers >= 0; got {size}"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from packedtri.layout import DTYPES
+
 _HERE = Path(__file__).parent
 
 
@@ -54,19 +56,8 @@ def cuda_kernel(
     function.restype = ctypes.c_char_p
     gpu = torch.cuda.get_device_properties(device)
     sizes = (ctypes.c_int64(size) for size in (n, m, batch))
-    text = function(_DTYPES.index(dtype), *sizes, *kinds, gpu.multi_processor_count, gpu.major)
+    text = function(DTYPES.index(dtype), *sizes, *kinds, gpu.multi_processor_count, gpu.major)
     return text.decode()
-
-
-#: In the order of csrc/problem.h.
-_DTYPES = (
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex64,
-    torch.complex128,
-)
 
 
 def _explain_missing_cuda(op: str) -> None:

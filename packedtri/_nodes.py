@@ -9,12 +9,18 @@ gradient of a dense twin. In packed coordinates an off-diagonal element of a Sym
 two elements and its derivative is twice as large; these nodes carry that factor, and nothing else
 does.
 
+Autograd does not know that the two share their elements. To change one in place, recorded, would
+leave the other with the gradient of before. So autograd takes ``.packed`` for a view made inside a
+custom function, which it refuses to change in place; a type remembers the tensor that it was made
+from and refuses as well; and the changes that nothing can refuse are found where they would matter.
+
 Under torch.func the tensor inside is a wrapper of functorch's that carries the derivatives itself.
 Then both functions leave it as it is.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -54,13 +60,26 @@ def to_packed(t: PackedTensor) -> Tensor:
     return _to_packed_plain(t)
 
 
-def from_packed(cls: type[P], packed: Tensor, n: int) -> P:
+def exposed(t: PackedTensor) -> Tensor:
+    """``to_packed`` for a user, who may keep the result while ``t`` changes in place."""
+    if torch.compiler.is_compiling() or forward_mode():
+        return alias(to_packed(t))
+    if not torch.is_grad_enabled() or not _requires_grad(t):
+        return alias(t._packed)
+    check_source(t)
+    packed = _apply(_ToPacked, t, True)
+    packed.grad_fn.taken_from = _taken_from(t)
+    return packed
+
+
+def from_packed(cls: type[P], packed: Tensor, n: int, shared: bool = False) -> P:
     """The packed type over a plain packed tensor, differentiably.
 
     Args:
         cls: the type.
         packed: shape (*batch, n(n+1)/2). The result shares its storage.
         n: order.
+        shared: whether somebody else may use ``packed`` too.
 
     Returns:
         shape (*batch, n, n).
@@ -73,10 +92,29 @@ def from_packed(cls: type[P], packed: Tensor, n: int) -> P:
     if carries_autograd(packed):
         return cls._wrap(packed, n)
     if forward_mode():
-        return _from_packed_dual(cls, packed, n)
-    if torch.is_grad_enabled():
-        return _apply(_FromPacked, packed, cls, n)
-    return cls._wrap(packed.detach(), n)
+        return _from_packed_dual(cls, packed, n, shared)
+    return _from_plain(cls, packed, n, shared)
+
+
+def check_source(t: PackedTensor) -> None:
+    """Raise where the packed tensor that ``t`` was made from has changed in place, recorded."""
+    source = t.__dict__.get("_source")
+    if source is not None and source[0].grad_fn is not source[1]:
+        raise RuntimeError(
+            f"[{type(t).__name__}] the packed tensor that it was made from was changed in place "
+            "later, and its gradients would miss that change. Build the type after the change, or "
+            "from a .clone()"
+        )
+
+
+def check_writable(t: PackedTensor) -> None:
+    """Raise where autograd is to record a change of elements that belong to another tensor."""
+    if "_source" in t.__dict__ and torch.is_grad_enabled() and _any_requires_grad(t):
+        raise RuntimeError(
+            f"[{type(t).__name__}] it shares the elements of the packed tensor that it was made "
+            "from, so it cannot be changed in place while autograd records. Change a .clone(), or "
+            "use torch.no_grad()"
+        )
 
 
 def alias(packed: Tensor) -> Tensor:
@@ -125,19 +163,27 @@ def scale_off_diagonal(packed: Tensor, factor: float, n: int) -> Tensor:
 
 class _ToPacked(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, t: PackedTensor) -> Tensor:
+    def forward(ctx: Any, t: PackedTensor, exposed: bool) -> Tensor:
         ctx.cls, ctx.n = type(t), t.n
         ctx.set_materialize_grads(False)
-        # Autograd attaches the node to what is returned, which must not be the tensor inside t.
-        return t._packed.detach()
+        ctx.taken_from = None
+        # Autograd attaches the node to what is returned, which must not be the tensor inside t. It
+        # refuses in-place changes of a view that a function like this one returns.
+        return t._packed.view_as(t._packed) if exposed else t._packed.detach()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None) -> PackedTensor | None:
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[PackedTensor | None, None]:
         if grad is None:
-            return None
+            return None, None
+        if ctx.taken_from is not None:
+            _check_taken_from(*ctx.taken_from)
+        # The engine adds in place to a gradient that nobody else holds, and sees only who holds the
+        # type. So its elements must be its own: the gradient of a sum, say, reaches each operand.
         if ctx.cls.kind == layout.SYMMETRIC:
             grad = scale_off_diagonal(grad, 0.5, ctx.n)
-        return from_packed(ctx.cls, grad, ctx.n)
+        else:
+            grad = grad.clone(memory_format=torch.contiguous_format)
+        return from_packed(ctx.cls, grad, ctx.n), None
 
 
 class _FromPacked(torch.autograd.Function):
@@ -152,6 +198,24 @@ class _FromPacked(torch.autograd.Function):
         return (None if grad is None else project(ctx.cls, grad, ctx.n)), None, None
 
 
+def _taken_from(t: PackedTensor) -> Any:
+    """What tells later whether ``t`` has changed in place, recorded. A leaf cannot."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return None if t.grad_fn is None else (weakref.ref(t), t.grad_fn)
+
+
+def _check_taken_from(reference: Any, grad_fn: Any) -> None:
+    t = reference()
+    with torch._C.DisableTorchFunctionSubclass():
+        changed = t is not None and t.grad_fn is not grad_fn
+    if changed:
+        raise RuntimeError(
+            f"[{type(t).__name__}.packed] the {type(t).__name__} was changed in place after "
+            ".packed was taken, and gradients through it would miss that change. Take .packed "
+            "after the change, or change a .clone()"
+        )
+
+
 def _requires_grad(t: PackedTensor) -> bool:
     if torch.compiler.is_compiling():
         return t.requires_grad
@@ -161,7 +225,9 @@ def _requires_grad(t: PackedTensor) -> bool:
 
 def _to_packed_plain(t: PackedTensor) -> Tensor:
     if torch.is_grad_enabled() and _requires_grad(t):
-        return _apply(_ToPacked, t)
+        if not torch.compiler.is_compiling():
+            check_source(t)
+        return _apply(_ToPacked, t, False)
     return t._packed
 
 
@@ -175,16 +241,26 @@ def _to_packed_dual(t: PackedTensor) -> Tensor:
     return forward_ad.make_dual(_to_packed_plain(primal), _to_packed_plain(tangent))
 
 
-def _from_packed_dual(cls: type[P], packed: Tensor, n: int) -> P:
+def _from_packed_dual(cls: type[P], packed: Tensor, n: int, shared: bool) -> P:
     primal, tangent = forward_ad.unpack_dual(packed)
-    result = _from_plain(cls, primal, n)
+    result = _from_plain(cls, primal, n, shared)
     if tangent is None:
         return result
     with torch._C.DisableTorchFunctionSubclass():
-        return forward_ad.make_dual(result, _from_plain(cls, tangent, n))
+        return forward_ad.make_dual(result, _from_plain(cls, tangent, n, False))
 
 
-def _from_plain(cls: type[P], packed: Tensor, n: int) -> P:
-    if packed.requires_grad and torch.is_grad_enabled():
-        return _apply(_FromPacked, packed, cls, n)
-    return cls._wrap(packed.detach() if packed.requires_grad else packed, n)
+def _from_plain(cls: type[P], packed: Tensor, n: int, shared: bool) -> P:
+    if not packed.requires_grad:
+        return cls._wrap(packed, n)
+    if not torch.is_grad_enabled():
+        return cls._wrap(packed.detach(), n)
+    t = _apply(_FromPacked, packed, cls, n)
+    if not torch.compiler.is_compiling() and (shared or _is_shared(packed)):
+        t._source = (packed, packed.grad_fn)
+    return t
+
+
+def _is_shared(packed: Tensor) -> bool:
+    """Whether a tensor has the elements of another one, as the real part of one has, say."""
+    return packed._is_view() or type(packed.grad_fn) is _ToPacked._backward_cls

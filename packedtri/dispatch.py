@@ -173,6 +173,11 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 def function_name(function: Function) -> str:
     """The public name of a torch function, such as ``torch.matmul`` or ``torch.Tensor.add``."""
+    name = getattr(function, "__name__", "")
+    # Torch itself would call mm by the name of its alias spmm.
+    for home, prefix in ((torch, "torch"), (torch.Tensor, "torch.Tensor")):
+        if name and getattr(home, name, None) is function:
+            return f"{prefix}.{name}"
     name = torch.overrides.resolve_name(function)
     return name or getattr(function, "__qualname__", None) or repr(function)
 
@@ -220,11 +225,37 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         given = ", ".join(describe(v) for v in (*args, *kwargs.values()))
         raise NotImplementedError(
             f"[{op}] reached packed storage below the functions that packedtri defines, with "
-            f"({given}). Convert with .to_dense() first. Transforms such as torch.func.grad or "
-            "torch.vmap hide the type: apply them to the packed vector and build the type inside, "
-            "as in torch.func.grad(lambda p: f(LowerTriangular(p)))"
+            f"({given}). Convert with .to_dense() first" + (_TRANSFORMS if _transformed() else "")
         )
-    return handler(op, args, kwargs)
+    with _reactivate(_CONJUGATE, False), _reactivate(_NEGATIVE, False):
+        return handler(op, args, kwargs)
+
+
+_TRANSFORMS = (
+    ". Transforms such as torch.func.grad or torch.vmap hide the type: apply them to the packed "
+    "vector and build the type inside, as in torch.func.grad(lambda p: f(LowerTriangular(p)))"
+)
+
+
+def _transformed() -> bool:
+    """Whether a torch.func transform is under way.
+
+    Torch has left its levels when it gets to the aten handlers; only the stack still shows them.
+    """
+    frame = inspect.currentframe()
+    modules = ("torch._functorch.eager_transforms", "torch._functorch.vmap")
+    while frame is not None:
+        if frame.f_globals.get("__name__") in modules:
+            return True
+        frame = frame.f_back
+    return False
+
+
+# Torch has passed the kernels of lazy conjugates and negatives when it gets to the aten handlers.
+# The tensor inside a type may be lazy where the type is not, and without them its bare memory
+# would be read.
+_reactivate = torch._C._SetExcludeDispatchKeyGuard
+_CONJUGATE, _NEGATIVE = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative
 
 
 def hide_from_dynamo(function: Function) -> None:

@@ -9,11 +9,23 @@ from __future__ import annotations
 from math import isqrt
 from typing import Final
 
+import torch
+
 # How an operand is read. The C++ side (csrc/problem.h) uses the same numbers.
 LOWER: Final = 0
 UPPER: Final = 1
 SYMMETRIC: Final = 2
 DENSE: Final = 3
+
+#: The element types that have kernels, in the order of csrc/problem.h.
+DTYPES: Final = (
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+)
 
 
 def numel(n: int) -> int:

@@ -15,19 +15,11 @@ from torch import Tensor
 
 from packedtri import _nodes, dispatch, layout
 from packedtri._factories import Factories
+from packedtri.layout import DTYPES as DTYPES
 
 P = TypeVar("P", bound="PackedTensor")
 
 _make_wrapper = Tensor._make_wrapper_subclass
-
-DTYPES = (
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex64,
-    torch.complex128,
-)
 
 
 class PackedTensor(Factories, Tensor):
@@ -55,12 +47,14 @@ class PackedTensor(Factories, Tensor):
     transposed: ClassVar[type[PackedTensor]]
     _packed: Tensor
     _n: int
+    # The packed tensor that the type was made from and its grad_fn then, where it may change.
+    _source: tuple[Tensor, Any]
 
     def __new__(cls: type[P], packed: Tensor) -> P:
         if cls is PackedTensor:
             raise TypeError("PackedTensor is the base class; use one of the types derived from it")
         n = _check_packed(cls, packed)
-        return _nodes.from_packed(cls, _nodes.alias(packed), n)
+        return _nodes.from_packed(cls, _nodes.alias(packed), n, shared=True)
 
     @classmethod
     def _wrap(cls: type[P], packed: Tensor, n: int) -> P:
@@ -101,12 +95,18 @@ class PackedTensor(Factories, Tensor):
         """
         from packedtri.ops import convert
 
+        if cls is PackedTensor:
+            raise TypeError("PackedTensor is the base class; use one of the types derived from it")
         return convert.from_dense(cls, x, check)
 
     @property
     def packed(self) -> Tensor:
-        """The stored elements, shape (*batch, n(n+1)/2), a differentiable view of the storage."""
-        return _nodes.alias(_nodes.to_packed(self))
+        """The stored elements, shape (*batch, n(n+1)/2), a differentiable view of the storage.
+
+        Autograd refuses to change it in place, because the type would not learn of that; under
+        torch.no_grad() it may be written.
+        """
+        return _nodes.exposed(self)
 
     @property
     def n(self) -> int:
@@ -114,7 +114,7 @@ class PackedTensor(Factories, Tensor):
         # Under torch.compile the shape may be symbolic where the attribute would be a constant.
         return self.shape[-1] if torch.compiler.is_compiling() else self._n
 
-    def to_dense(self, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    def to_dense(self, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
         """The matrices as a dense tensor, differentiably.
 
         Args:
@@ -122,6 +122,9 @@ class PackedTensor(Factories, Tensor):
 
         Returns:
             shape (*batch, n, n), a plain tensor.
+
+        Raises:
+            TypeError: when ``dtype`` is not floating or complex.
 
         Example:
             >>> from packedtri import UpperTriangular
@@ -131,17 +134,32 @@ class PackedTensor(Factories, Tensor):
         """
         packed = _nodes.to_packed(self)
         if dtype is not None:
+            if dtype not in DTYPES:
+                raise TypeError(
+                    f"[to_dense] expected one of {dtype_names()}; got {dtype}. Convert the result"
+                )
             packed = packed.to(dtype)
         return torch.ops.packedtri.unpack(packed, self.n, self.kind)
 
     # The slots skip __torch_function__, which costs about as much as a small product.
     def __matmul__(self, other: Any) -> Any:
-        row = dispatch.find(Tensor.matmul, (type(self), dispatch.canonical_type(other)))
+        types = dispatch.canonical_type(self), dispatch.canonical_type(other)
+        row = dispatch.find(Tensor.matmul, types)
         return NotImplemented if row is None else row.handler(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        row = dispatch.find(Tensor.matmul, (dispatch.canonical_type(other), type(self)))
+        types = dispatch.canonical_type(other), dispatch.canonical_type(self)
+        row = dispatch.find(Tensor.matmul, types)
         return NotImplemented if row is None else row.handler(other, self)
+
+    # Torch calls add_ and sub_ for both, which change the stored elements for its optimizers.
+    def __iadd__(self, other: Any) -> Any:  # type: ignore[misc]
+        _check_shift("+=", self, other)
+        return self.add_(other)
+
+    def __isub__(self, other: Any) -> Any:  # type: ignore[misc]
+        _check_shift("-=", self, other)
+        return self.sub_(other)
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         return ["_packed"], None
@@ -151,6 +169,10 @@ class PackedTensor(Factories, Tensor):
         cls: type[P], inner: Mapping[str, Tensor], _: None, outer_size: Any, outer_stride: Any
     ) -> P:
         return cls._wrap(inner["_packed"], outer_size[-1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The graph that a type comes from stays behind when the type is stored or copied.
+        return {k: v for k, v in self.__dict__.items() if k != "_source"}
 
     def _stable_hash_for_caching(self) -> str:
         # The packed shape belongs to it: without, torch.compile finds graphs of other shapes.
@@ -274,10 +296,28 @@ def _check_packed(cls: type, packed: Any) -> int:
         ) from None
 
 
+def _check_shift(operator: str, t: PackedTensor, other: Any) -> None:
+    """Raise where a number would change the zeros of a triangular matrix."""
+    if t.kind == layout.SYMMETRIC or isinstance(other, PackedTensor):
+        return
+    number = other.dim() == 0 if isinstance(other, Tensor) else other != 0
+    if number:
+        sign = operator[0]
+        raise NotImplementedError(
+            f"[{operator}] a number changes the zeros of {dispatch.describe(t)}, which are not "
+            f"stored. L {sign} number gives the dense result; L.{'add_' if sign == '+' else 'sub_'}"
+            "(number) changes the stored elements only"
+        )
+
+
+def dtype_names() -> str:
+    """The element types that have kernels, for messages."""
+    return ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
+
+
 def check_dtype(name: str, x: Tensor) -> None:
     """Raise where no kernel handles the elements of ``x``."""
     if x.dtype not in DTYPES:
-        names = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
-        raise TypeError(f"[{name}] expected one of {names}; got {x.dtype}")
+        raise TypeError(f"[{name}] expected one of {dtype_names()}; got {x.dtype}")
     if x.layout != torch.strided:
         raise TypeError(f"[{name}] expected a strided tensor; got layout {x.layout}")

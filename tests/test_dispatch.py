@@ -317,6 +317,21 @@ def test_base_types_expand_and_lookups_agree():
     torch.testing.assert_close((Mine(torch.ones(3)) @ LowerTriangular.eye(2)).packed, torch.ones(3))
 
 
+def test_names_and_advice_of_messages():
+    names = {torch.mm: "torch.mm", torch.matmul: "torch.matmul", Tensor.add: "torch.Tensor.add"}
+    for function, name in names.items():
+        assert dispatch.function_name(function) == name
+    t = LowerTriangular.randn(3)
+    with pytest.raises(NotImplementedError, match="torch.func"):
+        torch.func.grad(lambda t: t.sum())(t)
+    with (
+        torch._C.DisableTorchFunctionSubclass(),
+        pytest.raises(NotImplementedError, match="to_dense") as info,
+    ):
+        torch.sin(t)
+    assert "torch.func" not in str(info.value)
+
+
 def test_the_table_can_be_listed_by_itself():
     code = "from packedtri import dispatch; print(len(dispatch.rows()), len(dispatch.aten_ops()))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -72,6 +73,57 @@ def test_check_allows_rounding_and_nan_in_both_halves(dtype, device):
     x[5, 0] = 1
     with pytest.raises(ValueError, match="element"):
         Symmetric.from_dense(x, check=True)
+
+
+@pytest.mark.parametrize("cls", TYPES[:2])
+def test_adding_a_number_in_place_does_not_forget_the_zeros(cls, device):
+    t = cls.eye(3, device=device)
+    before = t.to_dense()
+    for number in (1, -2.5, torch.tensor(1.0, device=device)):
+        with pytest.raises(NotImplementedError, match=r"\+=.*add_"):
+            t += number
+        with pytest.raises(NotImplementedError, match=r"-=.*sub_"):
+            t -= number
+    t += 0
+    t += t.clone()
+    t -= 3 * t
+    assert torch.equal(t.to_dense(), -4 * before)
+    t.add_(1)
+    s = Symmetric.eye(3, device=device)
+    s += 1
+    assert torch.equal(s.to_dense(), torch.eye(3, device=device) + 1)
+
+
+@each_type
+def test_types_of_users_multiply(cls, device):
+    class Mine(cls):
+        pass
+
+    a, b = Mine.randn(3, device=device), cls.randn(3, device=device)
+    x = torch.eye(3, device=device)
+    for p, q in itertools.product((a, b, x), repeat=2):
+        ours, dense_p, dense_q = p @ q, *(y.to_dense() for y in (p, q))
+        torch.testing.assert_close(ours.to_dense(), dense_p @ dense_q)
+
+
+@each_type
+def test_arguments_of_constructors_and_conversions(cls):
+    for size in ((2.5,), ("a",), ((2, None),)):
+        with pytest.raises(TypeError, match="integers"):
+            cls.zeros(*size)
+    for make in (cls.zeros, cls.eye, cls.randn):
+        with pytest.raises(TypeError, match=f"{cls.__name__}.*int32"):
+            make(2, dtype=torch.int32)
+        with pytest.raises(TypeError, match="base class"):
+            getattr(PackedTensor, make.__name__)(2)
+    with pytest.raises(TypeError, match="base class"):
+        PackedTensor.from_dense(torch.eye(2))
+    t = cls.eye(2)
+    with pytest.raises(TypeError, match="dtpye"):
+        t.to_dense(dtpye=torch.float64)
+    with pytest.raises(TypeError, match="to_dense.*int64"):
+        t.to_dense(torch.int64)
+    assert t.to_dense(torch.float64).dtype == torch.float64
 
 
 @each_type

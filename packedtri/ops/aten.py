@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from packedtri._nodes import check_writable
 from packedtri.dispatch import aten_row, describe
 from packedtri.tensor import PackedTensor
 
@@ -60,10 +61,24 @@ def bump_version(packed: Tensor) -> None:
         torch.autograd.graph.increment_version(packed)
 
 
-@aten_row(*_overloads("detach alias lift_fresh lift_fresh_copy"))
-def _alias(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
+@aten_row(*_overloads("detach lift_fresh"))
+def _detach(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t = args[0]
     return t._wrap(t._packed, t._n)
+
+
+def _view(t: PackedTensor, cls: type[PackedTensor], packed: Tensor) -> PackedTensor:
+    """A differentiable view of ``t``, which remembers what ``t`` was made from."""
+    view = cls._wrap(packed, t._n)
+    if "_source" in t.__dict__:
+        view._source = t._source
+    return view
+
+
+@aten_row(*_overloads("alias"))
+def _alias(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
+    t = args[0]
+    return _view(t, type(t), t._packed)
 
 
 @aten_row(*_overloads("view _unsafe_view expand"))
@@ -75,7 +90,7 @@ def _same_shape(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
             f"[{op}] packed storage has no strided view of shape {tuple(size)}; got {describe(t)}. "
             "Use .to_dense(), or .packed for the stored elements"
         )
-    return t._wrap(t._packed, t._n)
+    return _view(t, type(t), t._packed)
 
 
 @aten_row(*_overloads("t transpose.int"))
@@ -83,7 +98,7 @@ def _transpose(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t, rank = args[0], args[0]._packed.dim() + 1
     if len(args) == 3 and {args[1] % rank, args[2] % rank} != {rank - 2, rank - 1}:
         raise NotImplementedError(f"[{op}] transposes packed matrices, not their batch dimensions")
-    return t.transposed._wrap(t._packed, t._n)
+    return _view(t, t.transposed, t._packed)
 
 
 @aten_row(*_overloads("_conj"))
@@ -92,7 +107,7 @@ def _conj(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     # A view that shares the version counter, which torch leaves out at this level.
     key = torch._C.DispatchKey.ADInplaceOrView
     with torch._C._SetExcludeDispatchKeyGuard(key, False):
-        return t._wrap(t._packed.conj(), t._n)
+        return _view(t, type(t), t._packed.conj())
 
 
 @aten_row(
@@ -129,6 +144,7 @@ def _in_place(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     if not isinstance(t, PackedTensor):
         raise NotImplementedError(f"[{op}] cannot write packed elements into {describe(t)}")
     check_alike(op, t, args[1:])
+    check_writable(t)
     op(*map(inner, args), **kwargs)
     bump_version(t._packed)
     return t
@@ -166,7 +182,7 @@ def _equal(op: Any, args: Args, kwargs: Kwargs) -> bool:
     return op(*map(inner, args))
 
 
-@aten_row(*_overloads("_is_any_true _is_all_true"))
+@aten_row(*_overloads("_is_any_true"))
 def _any(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
     return op(args[0]._packed)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from packedtri._nodes import check_source
 from packedtri.dispatch import Function, row
 from packedtri.ops.dense import densify, functions
 from packedtri.tensor import PackedTensor
@@ -28,7 +29,7 @@ _GETTERS = """
 _METHODS = """
     __deepcopy__ __dir__ __format__ __hash__ __reduce_ex__ __setstate__ _is_view dim dense_dim
     element_size get_device has_names is_complex is_conj is_contiguous is_floating_point
-    is_inference is_neg is_same_size is_signed is_nonzero ndimension nelement numel register_hook
+    is_inference is_neg is_same_size is_signed is_nonzero ndimension nelement numel
     register_post_accumulate_grad_hook requires_grad_ retain_grad size stride storage_offset
     untyped_storage _reduce_ex_internal _is_zerotensor __cuda_array_interface__ is_distributed
     is_coalesced
@@ -58,6 +59,9 @@ def _attribute(name: str, accessor: str) -> list[Function]:
 
 def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """In place on a packed type torch runs it; a dense one takes packed arguments as dense."""
+    for other in args:
+        if isinstance(other, PackedTensor):
+            check_source(other)
     handler = passed if isinstance(self, PackedTensor) else densify
     return handler(function, self, *args, **kwargs)
 

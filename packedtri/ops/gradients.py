@@ -5,14 +5,15 @@ Without this a dense gradient for a packed tensor would reach leaves as it is, u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from packedtri.dispatch import describe, row
+from packedtri.dispatch import canonical_type, describe, row
+from packedtri.layout import SYMMETRIC
 from packedtri.ops.attributes import passed
 from packedtri.tensor import PackedTensor
 
@@ -30,7 +31,7 @@ def _project(output: Tensor, grad: Tensor | None) -> Tensor | None:
     dense = grad.to_dense() if isinstance(grad, PackedTensor) else grad
     if dense.shape != output.shape:
         raise ValueError(f"[backward] got the gradient {describe(grad)} for {describe(output)}")
-    if output.kind == 2:
+    if output.kind == SYMMETRIC:
         dense = (dense + dense.mT) / 2
     return type(output).from_dense(dense)
 
@@ -61,6 +62,29 @@ def _tensor_backward(
     self: Tensor, gradient: Tensor | None = None, *args: Any, **kwargs: Any
 ) -> None:
     passed(Tensor.backward, self, _project(self, gradient), *args, **kwargs)
+
+
+_grad_setter: Any = vars(torch._C.TensorBase)["grad"].__set__
+
+
+@row(_grad_setter, how="passed")
+def _set_grad(self: Tensor, value: Tensor | None) -> None:
+    if value is not None and canonical_type(value) is not canonical_type(self):
+        raise TypeError(
+            f"[grad] the gradient of {describe(self)} must be of its type; got {describe(value)}. "
+            "Convert with from_dense, which keeps one triangle, or with to_dense"
+        )
+    passed(_grad_setter, self, value)
+
+
+@row(Tensor.register_hook, how="passed")
+def _register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Any:
+    @wraps(hook)
+    def projecting(grad: Tensor) -> Tensor | None:
+        result = hook(grad)
+        return None if result is None else _project(grad, result)
+
+    return passed(Tensor.register_hook, self, projecting)
 
 
 @row(torch._VF._make_dual, how="passed")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from packedtri._nodes import check_writable
 from packedtri.dispatch import aten_row
 from packedtri.ops.aten import Args, Kwargs, bump_version, check_alike, inner
 from packedtri.ops.reduce import norm
@@ -36,7 +37,7 @@ def _is_list_op(op: Any) -> bool:
     return name in _FOREACH.split()
 
 
-def _written(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
+def _written(op: Any, args: Args, kwargs: Kwargs) -> list[PackedTensor]:
     """The packed tensors that the op writes, by its schema."""
     tensors: list[Tensor] = []
     for i, argument in enumerate(op._schema.arguments):
@@ -47,8 +48,22 @@ def _written(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
 
 
 def _run(op: Any, args: Args, kwargs: Kwargs) -> Any:
-    result = op(*map(inner, args), **{k: inner(v) for k, v in kwargs.items()})
-    for t in _written(op, args, kwargs):
+    written = _written(op, args, kwargs)
+    for t in written:
+        check_writable(t)
+    # Torch has no list ops that write lazy conjugates or negatives: those are written to a copy.
+    lazy = [t for t in written if t._packed.is_conj() or t._packed.is_neg()]
+    views = [t._packed for t in lazy]
+    for t, view in zip(lazy, views, strict=True):
+        t._packed = view.resolve_conj().resolve_neg()
+    try:
+        result = op(*map(inner, args), **{k: inner(v) for k, v in kwargs.items()})
+        for t, view in zip(lazy, views, strict=True):
+            view.copy_(t._packed)
+    finally:
+        for t, view in zip(lazy, views, strict=True):
+            t._packed = view
+    for t in written:
         bump_version(t._packed)
     return result
 
