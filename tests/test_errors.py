@@ -110,6 +110,26 @@ def test_dtypes_and_devices_in_products(cls):
 
 
 @each_type
+def test_dtypes_and_devices_in_products_under_autocast(cls):
+    """Autocast casts no float64 and no complex operand; what it casts may differ before."""
+    a = cls.randn(3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (a @ a.half()).dtype == torch.bfloat16
+        for dtype in (torch.float64, torch.complex64):
+            for b in (cls.randn(3, dtype=dtype), torch.zeros(3, 3, dtype=dtype)):
+                with raises(ValueError, "[matmul]", "same dtype", "float32", "bfloat16", str(dtype)):
+                    a @ b
+                with raises(ValueError, "[matmul]", "same dtype", str(dtype), "float32"):
+                    b @ a
+        for b in (cls.randn(3, device="meta"), torch.zeros(3, 3, device="meta")):
+            with raises(ValueError, "[matmul]", "same device", "cpu", "meta"):
+                a @ b
+    meta = cls.randn(3, device="meta")
+    with raises(ValueError, "[matmul]", "same dtype", "torch.float32", "torch.float64"):
+        meta @ meta.double()
+
+
+@each_type
 def test_wrong_types_in_products(cls):
     a = cls.randn(3)
     for other in (2, 2.5, "x", None, [1.0]):
