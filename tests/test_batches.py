@@ -132,6 +132,14 @@ def test_indexing_gives_views(cls):
 
 
 @each_type
+def test_indices_of_a_matrix_without_batch(cls):
+    t = cls.randn(3)
+    for index, expected in ((None, cls), (..., cls), ((), cls), (0, Tensor), (slice(None), Tensor)):
+        assert type(t[index]) is expected
+        assert torch.equal(dense(t[index]), t.to_dense()[index])
+
+
+@each_type
 def test_changes_through_a_view_are_noticed(cls):
     t = cls.randn(2, 3, requires_grad=True)
     y = t * 1

@@ -214,6 +214,24 @@ def test_in_place_operations_that_would_leave_the_type(cls):
             use()
 
 
+@pytest.mark.parametrize("name", ["LBFGS", "Rprop", "Adafactor"])
+@each_type
+def test_optimizers_that_are_not_supported(cls, name):
+    """They raise in their first step, and take none that would be wrong."""
+    weight = cls.eye(3, requires_grad=True)
+    optimizer = getattr(torch.optim, name)([weight])
+
+    def loss():
+        optimizer.zero_grad()
+        value = (weight @ torch.ones(3)).square().sum()
+        value.backward()
+        return value
+
+    with raises(NotImplementedError, cls.__name__, "to_dense"):
+        optimizer.step(loss)
+    assert torch.equal(weight.detach(), cls.eye(3))
+
+
 def test_torch_func_over_a_type_raises_and_says_how():
     """torch.func hides the type, so that gradients would silently be dense and unprojected."""
     a = LowerTriangular.randn(3)
