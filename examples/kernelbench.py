@@ -1,10 +1,15 @@
 """Drop-in modules for three problems of KernelBench (level 1): products of structured matrices.
 
 The problems multiply two dense tensors of order N = 4096 in float32 that happen to be symmetric
-(13), upper triangular (14) or lower triangular (15). A solution is a module `ModelNew` with the
-same `forward(A, B)`, dense in and dense out. For the triangular ones the modules here pack both
-operands, multiply the triangles and unpack the result; the conversions count in the time. All can
-be differentiated. Run it to check the modules against float64 and to time them:
+(13), upper triangular (14) or lower triangular (15). A solution is a file with a module `ModelNew`
+that has no arguments and the same `forward(A, B)`, dense in and dense out. Each class here is one;
+the file that hands one in is a single line, for problem 15
+
+    from kernelbench import LowerProduct as ModelNew
+
+For the triangular problems the modules pack both operands, multiply the triangles and unpack the
+result; the conversions count in the time. All can be differentiated. Run this program to check the
+modules against float64 and to time them:
 
     python examples/kernelbench.py --problem 15 --n 4096
     python examples/kernelbench.py --backward
@@ -15,13 +20,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch import Tensor, nn
+from torch.utils.benchmark import Timer
 
 from packedtri import LowerTriangular, UpperTriangular
-from packedtri._cli import environment
-from packedtri._cli.timing import measuring_stream, time_sides
 
 Pair = tuple[Tensor, Tensor]
 
@@ -102,6 +107,17 @@ def check(problem: Problem, pair: Pair, seed: Tensor) -> tuple[float, float]:
     return forward, backward
 
 
+def milliseconds(*calls: Callable[[], object]) -> list[float]:
+    """Median times of calls, taken in turn so that a busy machine disturbs all of them alike.
+
+    The timer warms up before it measures, and waits for a GPU to finish.
+    """
+    threads = torch.get_num_threads()
+    timers = [Timer("call()", globals={"call": c}, num_threads=threads) for c in calls]
+    rounds = [[t.blocked_autorange(min_run_time=0.1).median for t in timers] for _ in range(5)]
+    return [median(times) * 1e3 for times in zip(*rounds, strict=True)]
+
+
 def timings(problem: Problem, pair: Pair, seed: Tensor, backward: bool) -> tuple[float, float]:
     """Milliseconds of the solution and of dense torch; with `backward`, of both passes."""
     model = problem.ModelNew()
@@ -110,22 +126,24 @@ def timings(problem: Problem, pair: Pair, seed: Tensor, backward: bool) -> tuple
         dense: Callable[[], object] = lambda: gradients(problem.reference, pair, seed)  # noqa: E731
     else:
         ours, dense = lambda: model(*pair), lambda: problem.reference(*pair)
-    with measuring_stream(pair[0].device):
-        timing = time_sides([ours], [dense], pair[0].device)
-    return timing.ms, timing.dense_ms
+    ours_ms, dense_ms = milliseconds(ours, dense)
+    return ours_ms, dense_ms
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Check and time the problems asked for."""
+    default = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     parser = argparse.ArgumentParser(description="KernelBench problems 13, 14, 15 with packedtri.")
     parser.add_argument("--problem", type=int, choices=PROBLEMS, action="append")
     parser.add_argument("--n", type=int, default=4096)
-    parser.add_argument("--device", type=torch.device, default=environment.default_device())
+    parser.add_argument("--device", type=torch.device, default=default)
     parser.add_argument("--backward", action="store_true", help="time forward and backward")
     parser.add_argument("--tolerance", type=float, default=1e-4)
     options = parser.parse_args(arguments)
     generator = torch.Generator(options.device).manual_seed(0)
-    print(f"n = {options.n}, float32, {environment.device_name(options.device)}")
+    on_gpu = options.device.type == "cuda"
+    name = torch.cuda.get_device_name(options.device) if on_gpu else "CPU"
+    print(f"n = {options.n}, float32, {name}")
     for number in options.problem or PROBLEMS:
         problem = PROBLEMS[number]
         pair = inputs(problem, options.n, options.device, generator)

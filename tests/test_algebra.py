@@ -117,3 +117,19 @@ def test_products_act_on_vectors_one_after_the_other(ts):
     x = random_integers((a.n, 2), a.dtype)
     assert torch.equal((a @ b) @ x, a @ (b @ x))
     assert torch.equal(x.mT @ (a @ b), (x.mT @ a) @ b)
+
+
+@given(operands(1, TYPES), st.integers(-3, 3))
+def test_numbers_may_come_first_and_be_tensors(ts, k):
+    (t,) = ts
+    number = torch.tensor(k, dtype=t.dtype)
+    for multiple in (torch.mul(k, t), torch.multiply(k, t), number * t, t * number):
+        assert equal(multiple, k * t)
+    for left, right in ((k, t), (number, t), (t, k), (t, number)):
+        for f in (torch.add, torch.sub):
+            ours = f(left, right, alpha=2)
+            assert type(ours) is (Symmetric if type(t) is Symmetric else Tensor)
+            assert torch.equal(dense(ours), f(*(dense(x) for x in (left, right)), alpha=2))
+    if type(t) is Symmetric:
+        assert equal(number + t, t + k) and equal(number - t, k - t) and equal(t - number, t - k)
+        assert equal(torch.rsub(t, number), k - t)

@@ -110,6 +110,26 @@ def test_dtypes_and_devices_in_products(cls):
 
 
 @each_type
+def test_dtypes_and_devices_in_products_under_autocast(cls):
+    """Autocast casts no float64 and no complex operand; what it casts may differ before."""
+    a = cls.randn(3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (a @ a.half()).dtype == torch.bfloat16
+        for dtype in (torch.float64, torch.complex64):
+            for b in (cls.randn(3, dtype=dtype), torch.zeros(3, 3, dtype=dtype)):
+                with raises(ValueError, "same dtype", "float32", "bfloat16", str(dtype)):
+                    a @ b
+                with raises(ValueError, "[matmul]", "same dtype", str(dtype), "float32"):
+                    b @ a
+        for b in (cls.randn(3, device="meta"), torch.zeros(3, 3, device="meta")):
+            with raises(ValueError, "[matmul]", "same device", "cpu", "meta"):
+                a @ b
+    meta = cls.randn(3, device="meta")
+    with raises(ValueError, "[matmul]", "same dtype", "torch.float32", "torch.float64"):
+        meta @ meta.double()
+
+
+@each_type
 def test_wrong_types_in_products(cls):
     a = cls.randn(3)
     for other in (2, 2.5, "x", None, [1.0]):
@@ -130,6 +150,10 @@ def test_out_arguments_are_refused(cls):
         torch.exp(out, out=a)
     with raises(NotImplementedError, "out="):
         torch.neg(a, out=a)
+    with raises(NotImplementedError, "torch.mul", "out="):
+        torch.mul(2, a, out=a)
+    with raises(NotImplementedError, "torch.add", "out="):
+        torch.add(1, a, out=a)
 
 
 @each_type
@@ -188,6 +212,24 @@ def test_in_place_operations_that_would_leave_the_type(cls):
     ):
         with raises(NotImplementedError, "packed storage", cls.__name__):
             use()
+
+
+@pytest.mark.parametrize("name", ["LBFGS", "Rprop", "Adafactor"])
+@each_type
+def test_optimizers_that_are_not_supported(cls, name):
+    """They raise in their first step, and take none that would be wrong."""
+    weight = cls.eye(3, requires_grad=True)
+    optimizer = getattr(torch.optim, name)([weight])
+
+    def loss():
+        optimizer.zero_grad()
+        value = (weight @ torch.ones(3)).square().sum()
+        value.backward()
+        return value
+
+    with raises(NotImplementedError, cls.__name__, "to_dense"):
+        optimizer.step(loss)
+    assert torch.equal(weight.detach(), cls.eye(3))
 
 
 def test_torch_func_over_a_type_raises_and_says_how():

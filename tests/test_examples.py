@@ -10,8 +10,6 @@ from types import ModuleType
 import pytest
 import torch
 
-pytest.importorskip("typer")
-
 PATH = Path(__file__).parents[1] / "examples" / "kernelbench.py"
 
 
@@ -34,6 +32,21 @@ def test_modules_agree_with_dense_torch(kernelbench, problem: int, n: int, devic
     pair = kernelbench.inputs(chosen, n, torch.device(device), generator)
     seed = chosen.structure(torch.randn(n, n, device=device, generator=generator))
     assert max(kernelbench.check(chosen, pair, seed)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("SymmetricProduct", 13), ("UpperProduct", 14), ("LowerProduct", 15)]
+)
+def test_a_solution_file_is_one_line(kernelbench, name: str, problem: int) -> None:
+    solution: dict[str, type[torch.nn.Module]] = {}
+    exec(f"from kernelbench import {name} as ModelNew", solution)
+    chosen = kernelbench.PROBLEMS[problem]
+    a, b = kernelbench.inputs(chosen, 33, torch.device("cpu"), torch.Generator().manual_seed(0))
+    torch.testing.assert_close(solution["ModelNew"]()(a, b), chosen.reference(a, b))
+
+
+def test_the_example_uses_public_names_only() -> None:
+    assert "packedtri._" not in PATH.read_text(encoding="utf-8")
 
 
 def test_a_wrong_module_is_noticed(kernelbench) -> None:

@@ -3,6 +3,7 @@
 from packedtri.ops import (
     aten,
     attributes,
+    batch,
     convert,
     copies,
     dense,
@@ -19,6 +20,7 @@ from packedtri.ops import (
 __all__ = [
     "aten",
     "attributes",
+    "batch",
     "convert",
     "copies",
     "dense",

@@ -65,12 +65,11 @@ _REDUCTIONS = """
     sort std std_mean sum topk trace var var_mean
 """
 _SHAPE = """
-    block_diag broadcast_to cat chunk concat diag diag_embed
-    diagonal diff dsplit expand expand_as flatten flip fliplr flipud gather hsplit hstack dstack
-    index_select index_add index_copy index_fill kron masked_select movedim moveaxis narrow nonzero
-    permute ravel repeat repeat_interleave reshape reshape_as roll rot90 scatter scatter_add select
-    split squeeze stack take take_along_dim tensor_split tile tril triu unbind unflatten unsqueeze
-    vsplit vstack
+    block_diag broadcast_to chunk diag diag_embed diagonal diff dsplit expand expand_as flatten
+    flip fliplr flipud gather hsplit hstack dstack index_select index_add index_copy index_fill
+    kron masked_select movedim moveaxis narrow nonzero permute ravel repeat repeat_interleave
+    reshape reshape_as roll rot90 scatter scatter_add split squeeze take take_along_dim
+    tensor_split tile tril triu unflatten unsqueeze vsplit vstack
 """
 _LINEAR_ALGEBRA = """
     addbmm addmm addmv addr baddbmm chain_matmul cdist cholesky cholesky_inverse
@@ -84,7 +83,7 @@ _LINALG = """
 """
 # Reading by Python's own syntax, and conversions to other libraries and types.
 _METHODS = """
-    __getitem__ __iter__ __contains__ __bool__ __int__ __float__ __complex__ __index__ __len__
+    __contains__ __bool__ __int__ __float__ __complex__ __index__
     __abs__ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __div__ __rtruediv__
     __rdiv__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __neg__ __pos__ __eq__
     __ne__ __lt__ __le__ __gt__ __ge__ __array__ item tolist bool byte char int long short

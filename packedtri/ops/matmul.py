@@ -18,6 +18,7 @@ from packedtri._autograd import is_plain, past_autograd
 from packedtri.dispatch import Function, describe, row
 from packedtri.layout import DENSE, LOWER
 from packedtri.ops.dense import densify
+from packedtri.ops.mm import autocast_dtype
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 _mm = torch.ops.packedtri.mm.default
@@ -96,16 +97,21 @@ def _check_packed_pair(name: str, a: PackedTensor, b: PackedTensor) -> int:
 
 def _check_elements(name: str, a: Tensor, b: Tensor, p: Tensor, q: Tensor) -> None:
     """Raise where the elements ``p`` and ``q`` of two operands do not go together."""
-    if p.dtype is not q.dtype and not torch.is_autocast_enabled(p.device.type):
+    if p.dtype is not q.dtype and autocast_dtype(p) is not autocast_dtype(q):
         raise ValueError(
             f"[{name}] expected both operands to have the same dtype; "
-            f"got {describe(a)} of {p.dtype} and {describe(b)} of {q.dtype}"
+            f"got {describe(a)} of {_dtype(p)} and {describe(b)} of {_dtype(q)}"
         )
     if p.device != q.device:
         raise ValueError(
             f"[{name}] expected both operands on the same device; "
             f"got {describe(a)} on {p.device} and {describe(b)} on {q.device}"
         )
+
+
+def _dtype(x: Tensor) -> str:
+    cast = autocast_dtype(x)
+    return str(x.dtype) if cast is x.dtype else f"{x.dtype} ({cast} under autocast)"
 
 
 def _check_batches(name: str, a: Tensor, b: Tensor, p: torch.Size, q: torch.Size) -> None:

@@ -91,21 +91,31 @@ def _batch_first(x: Tensor, dim: int, missing: int) -> Tensor:
     return x.reshape(x.shape[0], *(1,) * missing, *x.shape[1:])
 
 
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype:
+    """The dtype in which ``x`` enters a product: as for torch.mm, autocast leaves float64 alone."""
+    device = x.device.type
+    if device not in _AUTOCAST_DEVICES or not torch.is_autocast_enabled(device):
+        return x.dtype
+    eligible = x.is_floating_point() and x.dtype != torch.float64
+    return torch.get_autocast_dtype(device) if eligible else x.dtype
+
+
 def _register_autocast(device_type: str) -> None:
     """Cast as torch.mm does under autocast: floating operands but float64 to its dtype."""
     key = f"Autocast{device_type.upper()}"
     excluded = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
-    def eligible(x: Tensor) -> bool:
-        return x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device_type
-
     def cast_mm(a: Tensor, b: Tensor, *rest: int) -> Tensor:
-        dtype = torch.get_autocast_dtype(device_type)
+        # Autocast reads as disabled below its key, so the dtypes are asked for first.
+        a, b = (x.to(autocast_dtype(x)) for x in (a, b))
         with torch._C._ExcludeDispatchKeyGuard(excluded):
-            return _mm(*(x.to(dtype) if eligible(x) else x for x in (a, b)), *rest)
+            return _mm(a, b, *rest)
 
     library.impl("mm", cast_mm, key)
 
 
-for _device_type in ("cpu", "cuda"):
+for _device_type in _AUTOCAST_DEVICES:
     _register_autocast(_device_type)

@@ -40,11 +40,13 @@ _EXTREMES = "maximum minimum fmax fmin"
 def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> PackedTensor:
     """Apply ``function`` to the stored elements."""
     if kwargs.get("out") is not None:
-        raise NotImplementedError(
-            f"[{function_name(function)}] out= is not supported with packed types"
-        )
+        raise NotImplementedError(f"[{_name(function)}] out= is not supported with packed types")
     packed = function(_nodes.to_packed(input), *args, **kwargs)
     return _nodes.from_packed(type(input), packed, input.n)
+
+
+def _name(function: Function) -> str:
+    return function_name(function.args[0] if isinstance(function, partial) else function)
 
 
 def _number(
@@ -87,6 +89,23 @@ def _power(function: Function, input: PackedTensor, exponent: Any, **kwargs: Any
     if input.kind == layout.SYMMETRIC or (isinstance(exponent, (int, float)) and exponent > 0):
         return _keep(function, input, exponent, **kwargs)
     return densify(function, input, exponent, **kwargs)
+
+
+def _sum_with_scalar(
+    function: Function, input: Any, other: Any, *args: Any, **kwargs: Any
+) -> Tensor:
+    """Add a Symmetric and a number in either order; the number may be a tensor of no dimensions."""
+    first = isinstance(input, PackedTensor)
+    symmetric, number = (input, other) if first else (other, input)
+    if args or (isinstance(number, Tensor) and number.dim() > 0):
+        return densify(function, input, other, *args, **kwargs)
+    if first:
+        return _keep(function, input, other, **kwargs)
+    return _keep(partial(_flipped, function), symmetric, number, **kwargs)
+
+
+def _flipped(function: Function, input: Any, other: Any, **kwargs: Any) -> Tensor:
+    return function(other, input, **kwargs)
 
 
 def _swapped(compute: Function) -> Function:
@@ -137,7 +156,16 @@ for _cls in _TRIANGULAR:
 _add(_MULTIPLICATION, _scaled, Symmetric, Tensor, result=None)
 _add(_MULTIPLICATION, _swapped(_scaled), Tensor, Symmetric, result=None)
 # A constant is a symmetric matrix.
-_add(_ADDITION, _number, Symmetric, Number, result=Symmetric)
+_add(_ADDITION, _sum_with_scalar, Symmetric, Number, result=Symmetric)
+for _types in ((Symmetric, Tensor), (Tensor, Symmetric)):
+    _add(_ADDITION, _sum_with_scalar, *_types, result=None)
+# Methods always have a tensor first; functions may have a number there.
+for _function in functions("add sub subtract", torch):
+    row(_function, Number, Symmetric, result=Symmetric)(partial(_sum_with_scalar, _function))
+for _function in functions(_MULTIPLICATION, torch):
+    for _cls in (*_TRIANGULAR, Symmetric):
+        _handler = partial(_swapped(_number), _function)
+        row(_function, Number, _cls, result=_cls)(_handler)
 
 
 def _triple(

@@ -1,0 +1,151 @@
+"""Functions of batch dimensions alone, which keep the type: indexing, iteration, stack and cat.
+
+Indexing gives views as torch has them, made by torch's own code through the aten ops below, so that
+versions are shared and in-place changes through a view differentiate. Whatever touches a dimension
+of the matrices is dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes, layout
+from packedtri.dispatch import Function, aten_row, describe, row
+from packedtri.ops.attributes import passed
+from packedtri.ops.dense import densify, functions
+from packedtri.tensor import PackedTensor
+
+aten = torch.ops.aten
+
+
+def _view(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Any:
+    """Apply a function that makes views along batch dimensions."""
+    if not _nodes.carries_autograd(input._packed):
+        return passed(function, input, *args, **kwargs)
+    result = function(input._packed, *args, **kwargs)
+    if isinstance(result, Tensor):
+        return input._wrap(result, input.n)
+    return tuple(input._wrap(r, input.n) for r in result)
+
+
+def _batch_dim(dim: int, input: PackedTensor) -> int | None:
+    """The dimension counted from the front, None where it is one of the matrices or none at all."""
+    rank = input._packed.dim() + 1
+    at = dim + rank if dim < 0 else dim
+    return at if 0 <= at < rank - 2 else None
+
+
+def _selects_batches(index: Any, rank: int) -> bool:
+    """Whether the index, as in ``t[index]``, takes integers and slices of batch dimensions only.
+
+    Args:
+        rank: the number of batch dimensions.
+    """
+    items = index if isinstance(index, tuple) else (index,)
+    if items and items[-1] is Ellipsis:
+        items = items[:-1]
+    plain = all(
+        item is None or isinstance(item, slice) or type(item) in (int, torch.SymInt)
+        for item in items
+    )
+    return plain and sum(item is not None for item in items) <= rank
+
+
+@row(Tensor.__getitem__)
+def _getitem(input: Tensor, index: Any) -> Tensor:
+    # The tensor may also be dense and the index packed.
+    if isinstance(input, PackedTensor) and _selects_batches(index, input._packed.dim() - 1):
+        return _view(Tensor.__getitem__, input, index)
+    return densify(Tensor.__getitem__, input, index)
+
+
+@row(functions("select"))
+def _select(input: Tensor, dim: int, index: int) -> Tensor:
+    if isinstance(input, PackedTensor) and (at := _batch_dim(dim, input)) is not None:
+        return _view(torch.select, input, at, index)
+    return densify(torch.select, input, dim, index)
+
+
+@row(functions("unbind"))
+def _unbind(input: PackedTensor, dim: int = 0) -> tuple[Tensor, ...]:
+    if (at := _batch_dim(dim, input)) is not None:
+        return _view(torch.unbind, input, at)
+    return densify(torch.unbind, input, dim)
+
+
+@row(Tensor.__iter__)
+def _iter(input: PackedTensor) -> Iterator[Tensor]:
+    return iter(_unbind(input))
+
+
+row(Tensor.__len__, how="passed")(partial(passed, Tensor.__len__))
+# A compiled function calls it on results that are views; the shape it asks for is their own.
+row(aten._unsafe_view, how="passed")(partial(passed, aten._unsafe_view))
+
+
+def _join(function: Function, tensors: Sequence[Any], dim: int = 0, **kwargs: Any) -> Tensor:
+    """Stack or concatenate; matrices of one type and order along a batch dimension keep it."""
+    first = tensors[0]
+    if isinstance(first, PackedTensor) and kwargs.get("out") is None:
+        # A new dimension may also come after the last batch dimension.
+        rank = first._packed.dim() + 1 + (function is torch.stack)
+        at = dim + rank if dim < 0 else dim
+        alike = all(type(t) is type(first) and t.shape[-1] == first.shape[-1] for t in tensors)
+        if alike and 0 <= at < rank - 2:
+            packed = function([_nodes.to_packed(t) for t in tensors], at)
+            return _nodes.from_packed(type(first), packed, first.n)
+    return densify(function, tensors, dim, **kwargs)
+
+
+for _function in (torch.stack, torch.cat, torch.concat, torch.concatenate):
+    row(_function)(partial(_join, _function))
+
+
+@aten_row(aten.select.int, aten.slice.Tensor, aten.unbind.int, aten.unsqueeze.default)
+def _view_below(op: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    t, dim = args[0], args[1] if len(args) > 1 else 0
+    rank = t._packed.dim() + 1 + (op is aten.unsqueeze.default)
+    dim = dim + rank if dim < 0 else dim
+    if not 0 <= dim < rank - 2:
+        raise NotImplementedError(f"[{op}] applies to batch dimensions; got {dim} of {describe(t)}")
+    # A view that shares the version counter, which torch leaves out at this level.
+    key = torch._C.DispatchKey.ADInplaceOrView
+    with torch._C._SetExcludeDispatchKeyGuard(key, False):
+        result = op(t._packed, dim, *args[2:], **kwargs)
+    if isinstance(result, Tensor):
+        return t._wrap(result, t._n)
+    return [t._wrap(r, t._n) for r in result]
+
+
+@aten_row(aten.select_backward.default, aten.slice_backward.default)
+def _view_backward(op: Any, args: tuple[Any, ...], kwargs: Any) -> PackedTensor:
+    grad, sizes, dim, *rest = args
+    dim = dim + len(sizes) if dim < 0 else dim
+    packed_sizes = (*sizes[:-2], layout.numel(sizes[-1]))
+    return grad._wrap(op(grad._packed, packed_sizes, dim, *rest, **kwargs), grad._n)
+
+
+@aten_row(aten.squeeze.dim)
+def _unsqueeze_backward(op: Any, args: tuple[Any, ...], kwargs: Any) -> PackedTensor:
+    t, dim = args
+    if (at := _batch_dim(dim, t)) is None:
+        raise NotImplementedError(f"[{op}] applies to batch dimensions; got {dim} of {describe(t)}")
+    return t._wrap(op(t._packed, at), t._n)
+
+
+@aten_row(aten.stack.default)
+def _unbind_backward(op: Any, args: tuple[Any, ...], kwargs: Any) -> PackedTensor:
+    tensors, dim = args[0], args[1] if len(args) > 1 else 0
+    like = next(t for t in tensors if isinstance(t, PackedTensor))
+    zero = torch.zeros_like(like._packed)
+    for t in tensors:
+        # Autograd stands for the gradient of an unused matrix by a zero that it expands.
+        if type(t) is not type(like) and (isinstance(t, PackedTensor) or any(t.stride())):
+            raise NotImplementedError(f"[{op}] got {describe(like)} and {describe(t)}")
+    inner = [t._packed if isinstance(t, PackedTensor) else zero for t in tensors]
+    return like._wrap(op(inner, dim), like._n)

@@ -1,0 +1,164 @@
+"""Batch dimensions: indexing, iteration and joining keep the type, its views and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+each_type = pytest.mark.parametrize("cls", TYPES)
+
+# Functions of a tensor (4, 2, 3, 3) whose results keep the type.
+KEPT: dict[str, Callable[[Tensor], Any]] = {
+    "t[1]": lambda t: t[1],
+    "t[-1]": lambda t: t[-1],
+    "t[1, 0]": lambda t: t[1, 0],
+    "t[1, ...]": lambda t: t[1, ...],
+    "t[1:3]": lambda t: t[1:3],
+    "t[::2, 1]": lambda t: t[::2, 1],
+    "t[None, :, None]": lambda t: t[None, :, None],
+    "select": lambda t: torch.select(t, -3, 1),
+    "iter": lambda t: list(t),
+    "unbind": lambda t: t.unbind(),
+    "unbind -3": lambda t: torch.unbind(t, -3),
+    "one of unbind": lambda t: t.unbind()[2],
+    "nested": lambda t: [x for row in t for x in row],
+    "stack": lambda t: torch.stack([t, t * 2]),
+    "stack -3": lambda t: torch.stack([t, t * 2], dim=-3),
+    "stack 1": lambda t: torch.stack([t[0], t[1]], 1),
+    "cat": lambda t: torch.cat([t, t[1:]]),
+    "concat 1": lambda t: torch.concat((t, t), dim=1),
+}
+# Functions that touch the matrices, or take a mask.
+DENSE: dict[str, Callable[[Tensor], Any]] = {
+    "t[1, 0, 2]": lambda t: t[1, 0, 2],
+    "t[..., 0]": lambda t: t[..., 0],
+    "t[1, :, :]": lambda t: t[1, :, :],
+    "t[mask]": lambda t: t[torch.tensor([True, False, True, False])],
+    "t[0, 0][0]": lambda t: t[0, 0][0],
+    "select": lambda t: torch.select(t, -1, 1),
+    "unbind": lambda t: torch.unbind(t, 2),
+    "rows": lambda t: list(t[0, 0]),
+    "stack -1": lambda t: torch.stack([t, t], -1),
+    "cat -1": lambda t: torch.cat([t, t], -1),
+    "cat with dense": lambda t: torch.cat([t, torch.ones(1, 2, 3, 3, dtype=t.dtype)]),
+}
+
+
+def flat(result: Any) -> list[Tensor]:
+    return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+def dense(t: Tensor) -> Tensor:
+    return t.to_dense() if isinstance(t, PackedTensor) else t
+
+
+def total(results: list[Tensor]) -> Tensor:
+    """A function of all elements with a different weight for each."""
+    elements = torch.cat([dense(r).reshape(-1) for r in results])
+    return (elements * torch.arange(1.0, len(elements) + 1).sin()).sum()
+
+
+def project(cls: type, x: Tensor) -> Tensor:
+    if cls is Symmetric:
+        return (x + x.mT) / 2
+    return x.tril() if cls is LowerTriangular else x.triu()
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "dense"])
+@each_type
+def test_values_types_and_gradients(cls, kept):
+    for name, f in (KEPT if kept else DENSE).items():
+        t = cls.randn(4, 2, 3, requires_grad=True)
+        twin = t.detach().to_dense().requires_grad_()
+        ours, expected = flat(f(t)), flat(f(twin))
+        for a, b in zip(ours, expected, strict=True):
+            assert type(a) is (cls if kept else Tensor), name
+            assert torch.equal(dense(a), b), name
+        total(ours).backward()
+        total(expected).backward()
+        assert type(t.grad) is cls
+        torch.testing.assert_close(t.grad.to_dense(), project(cls, twin.grad), msg=name)
+        with torch.no_grad():
+            assert all(type(a) is type(b) for a, b in zip(flat(f(t)), ours, strict=True)), name
+
+
+@each_type
+def test_second_derivatives_and_forward_mode(cls):
+    for name, f in KEPT.items():
+        p = torch.randn(4, 2, 6, dtype=torch.float64, requires_grad=True)
+        loss = lambda p, f=f: sum(r.to_dense().pow(3).sum() for r in flat(f(cls(p))))  # noqa: E731
+        assert torch.autograd.gradgradcheck(loss, p), name
+        assert torch.autograd.gradcheck(loss, p, check_forward_ad=True), name
+        torch.testing.assert_close(torch.func.grad(loss)(p), torch.autograd.grad(loss(p), p)[0])
+
+
+@each_type
+def test_compiled(cls):
+    for name, f in KEPT.items():
+        t = cls.randn(4, 2, 3, requires_grad=True)
+        torch._dynamo.reset()
+        ours = flat(torch.compile(f, backend="aot_eager", fullgraph=True)(t))
+        for a, b in zip(ours, flat(f(t)), strict=True):
+            assert type(a) is cls and torch.equal(dense(a), dense(b)), name
+        (grad,) = torch.autograd.grad(total(ours), t)
+        (expected,) = torch.autograd.grad(total(flat(f(t))), t)
+        torch.testing.assert_close(grad.packed, expected.packed, msg=name)
+
+
+@each_type
+def test_indexing_gives_views(cls):
+    t = cls.zeros(4, 3)
+    t[1].add_(cls.eye(3))
+    t[2:].mul_(0).add_(2 * cls.eye(2, 3))
+    assert t.packed[:, 0].tolist() == [0, 1, 2, 2]
+    leaf = cls.randn(4, 3, requires_grad=True)
+    ours, twin = leaf * 1, leaf.detach().to_dense().requires_grad_()
+    theirs = twin * 1
+    ours[1].mul_(3)
+    theirs[1].mul_(3)
+    ours[2:][0].zero_()
+    theirs[2:][0].zero_()
+    assert torch.equal(ours.to_dense(), theirs)
+    total([ours]).backward()
+    total([theirs]).backward()
+    torch.testing.assert_close(leaf.grad.to_dense(), project(cls, twin.grad))
+
+
+@each_type
+def test_indices_of_a_matrix_without_batch(cls):
+    t = cls.randn(3)
+    for index, expected in ((None, cls), (..., cls), ((), cls), (0, Tensor), (slice(None), Tensor)):
+        assert type(t[index]) is expected
+        assert torch.equal(dense(t[index]), t.to_dense()[index])
+
+
+@each_type
+def test_changes_through_a_view_are_noticed(cls):
+    t = cls.randn(2, 3, requires_grad=True)
+    y = t * 1
+    z = y * y
+    with torch.no_grad():
+        y[0].zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        dense(z).sum().backward()
+
+
+@each_type
+def test_lengths_and_indices_out_of_range(cls):
+    t = cls.randn(4, 3)
+    assert len(t) == 4 and len(t[0]) == 3
+    with pytest.raises(IndexError):
+        t[4]
+    with pytest.raises(IndexError):
+        torch.stack([t, t], 7)
+    with pytest.raises(IndexError):
+        torch.unbind(t, 3)
+    with pytest.raises(RuntimeError):
+        torch.stack([t, t[:2]])
