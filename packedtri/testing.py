@@ -23,16 +23,7 @@ import torch
 from torch import Tensor
 
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
-
-#: The element types of the package.
-DTYPES = (
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex64,
-    torch.complex128,
-)
+from packedtri.layout import DTYPES as DTYPES  # Public here too.
 
 #: The number of elements of a packed triangle of order n.
 packed_length = numel
