@@ -25,9 +25,6 @@ from torch import Tensor
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.layout import DTYPES as DTYPES  # Public here too.
 
-#: The number of elements of a packed triangle of order n.
-packed_length = numel
-
 # What an error may add to twice the error of torch, in units of the dtype's epsilon. One rounding
 # of the result costs at most half an epsilon, and torch may by luck have none; a complex product
 # rounds about three times an element.

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.autograd import forward_ad as fwad
 from torch.autograd import gradcheck, gradgradcheck
 
-from packedtri.testing import DENSE, LOWER, SYMMETRIC, UPPER, densify, packed_length
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.testing import densify
 
 OPS = torch.ops.packedtri
 OPERANDS = (LOWER, UPPER, DENSE)
@@ -23,7 +24,7 @@ WIDE = (torch.float64, torch.complex128)
 def operand(
     kind: int, n: int, dtype: torch.dtype, batch: tuple[int, ...] = (), **options
 ) -> Tensor:
-    shape = (n, n) if kind == DENSE else (packed_length(n),)
+    shape = (n, n) if kind == DENSE else (numel(n),)
     return torch.randn((*batch, *shape), dtype=dtype, requires_grad=True, **options)
 
 

@@ -94,8 +94,8 @@ class MainLoopStaged {
     const ProductArgs<T>& args_;
     const TilePart part_;
     T* shared_;
-    volatile int*
-        nonfinite_step_;  // For each stage, the last step in it that needs multiply_stored.
+    // For each stage, the last step in it that needs multiply_stored.
+    volatile int* nonfinite_step_;
 };
 
 }  // namespace packedtri::cuda

@@ -9,8 +9,7 @@
 
 namespace packedtri::cuda {
 
-// An operand and whether its memory rows run along k. `r` is the side of the operand that the
-// result keeps.
+// An operand, and whether its memory rows run along k.
 template <class T>
 struct OrientedPanel {
     Panel<T> panel;
