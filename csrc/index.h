@@ -25,8 +25,18 @@ PACKEDTRI_HD constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 
 
 // The row i that holds linear position t, that is row_start(i) <= t < row_start(i + 1), for
 // 0 <= t < 2^61. The bits of i are found from the top, in integers: a floating-point square root
-// is wrong at rows where t passes its precision.
+// is wrong at rows where t passes its precision. On the GPU, where one thread may wait for it, small t
+// start from such a root and are put right.
 PACKEDTRI_HD constexpr int64_t row_of(int64_t t) {
+#if defined(__CUDA_ARCH__)
+    if (t < int64_t{1} << 30) {
+        const int small = static_cast<int>(t);
+        int i = static_cast<int>(__fsqrt_rn(2.f * static_cast<float>(small)));
+        while (i * (i + 1) / 2 > small) --i;
+        while ((i + 1) * (i + 2) / 2 <= small) ++i;
+        return i;
+    }
+#endif
     int64_t i = 0;
     for (int bit = 30; bit >= 0; --bit) {
         const int64_t larger = i + (int64_t{1} << bit);

@@ -29,6 +29,9 @@ constexpr int tile_side(DType dtype, TileSize size) {
     return size == TileSize::Small || complex ? 64 : 128;
 }
 
+// Side of the square tiles of the engine (engine.h).
+constexpr int engine_tile_side(TileSize size) { return size == TileSize::Small ? 128 : 256; }
+
 // How many blocks a multiprocessor runs at once.
 constexpr int blocks_per_sm(DType dtype, TileSize size) {
     if (dtype == DType::c64 || dtype == DType::c128) return 1;

@@ -34,9 +34,12 @@ struct Schedule {
     }
 
     PACKEDTRI_HD constexpr Tile at(int64_t index) const {
-        const int within = static_cast<int>(index % (group * group));
-        const Tile g =
-            lower ? lower_group(index / (group * group)) : dense_group(index / (group * group));
+        // 32 bits hold any index of a result that fits a memory, and are much faster to divide.
+        const auto place = static_cast<uint32_t>(index);
+        const auto per_group = static_cast<uint32_t>(group * group);
+        const int within = static_cast<int>(place % per_group);
+        const int number = static_cast<int>(place / per_group);
+        const Tile g = lower ? lower_group(number) : dense_group(number);
         const int i = g.i * group + (group - 1 - within / group), j = g.j * group + within % group;
         return {i, j, i < tiles_m && j < tiles_n && (!lower || j <= i)};
     }
@@ -53,10 +56,10 @@ struct Schedule {
     }
 
   private:
-    PACKEDTRI_HD constexpr Tile lower_group(int64_t index) const {
+    PACKEDTRI_HD constexpr Tile lower_group(int index) const {
         const int last = groups(tiles_m) - 1;
         if (longest == Longest::HighRows || longest == Longest::LowColumns)
-            index = row_start(last + 1) - 1 - index;
+            index = static_cast<int>(row_start(last + 1)) - 1 - index;
         const int r = static_cast<int>(row_of(index)), s = static_cast<int>(index - row_start(r));
         switch (longest) {
             case Longest::FarFromDiagonal: return {s + last - r, s, true};
@@ -66,13 +69,13 @@ struct Schedule {
         }
     }
 
-    PACKEDTRI_HD constexpr Tile dense_group(int64_t index) const {
+    PACKEDTRI_HD constexpr Tile dense_group(int index) const {
         const int gm = groups(tiles_m), gn = groups(tiles_n);
         if (longest == Longest::LowColumns || longest == Longest::HighColumns) {
-            const int j = static_cast<int>(index / gm), i = static_cast<int>(index % gm);
+            const int j = index / gm, i = index % gm;
             return {i, longest == Longest::LowColumns ? j : gn - 1 - j, true};
         }
-        const int i = static_cast<int>(index / gn), j = static_cast<int>(index % gn);
+        const int i = index / gn, j = index % gn;
         return {longest == Longest::HighRows ? gm - 1 - i : i, j, true};
     }
 };

@@ -1,0 +1,167 @@
+// Products on Hopper's tensor cores. Operands are tile images (image.h) or mapped dense matrices;
+// the sum over k of a tile of the result is fed block by block to shared memory, by one thread, and
+// multiplied by two warpgroups. Blocks of threads stay on their multiprocessor and draw tiles, the
+// longest sums first, until none is left.
+#pragma once
+
+#include "../krange.h"
+#include "image.h"
+#include "scalar.cuh"
+#include "schedule.h"
+#include "wgmma.cuh"
+
+namespace packedtri::cuda {
+
+// What the blocks of one launch share; zero when the launch starts.
+struct EngineControl {
+    int next;       // The next tile to be drawn.
+    int nonfinite;  // Set where a result is not finite, and may be wrong for that (see Epilogue).
+    int arrived[];  // For each place where a part of a sum may be left: whether it is there.
+};
+
+struct EngineOperand {
+    const char* image;   // Its first part; null where the matrix is mapped.
+    int64_t part_bytes;  // To the next part.
+    Image layout;
+    Kind kind;
+};
+
+template <class T>
+struct EngineArgs {
+    CUtensorMap a_map, b_map;
+    EngineOperand a, b;
+    T* c;
+    int64_t c_row_stride;
+    bool c_packed;
+    int m, n, k_blocks;
+    // The first shared_tiles of the schedule are computed by `split` blocks each, a part of the sum
+    // over k a block; their sums meet in `partials`.
+    Schedule schedule;
+    int split, shared_tiles;
+    EngineControl* control;
+    float* partials;
+};
+
+// Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other
+// and loads the columns of B for both. PARTS images stand for an element of more than 2 bytes.
+template <class T_, int PARTS_, int BN_, int STAGES_, int CLUSTER_>
+struct EngineShape {
+    using T = T_;
+    static constexpr int PARTS = PARTS_, BN = BN_, STAGES = STAGES_, CLUSTER = CLUSTER_;
+    static constexpr int SIDE = Image::SIDE;
+    static constexpr int ROWS = 2, COLS = BN / SIDE;  // Of a block's tile, in image blocks.
+    static constexpr int CLUSTER_ROWS = ROWS * CLUSTER;
+    static constexpr int THREADS = 128 * (ROWS + 1);
+    static constexpr int ACCS = BN / 2;
+
+    static constexpr int A_BYTES = ROWS * PARTS * Image::BLOCK_BYTES;
+    static constexpr int STAGE_BYTES = A_BYTES + COLS * PARTS * Image::BLOCK_BYTES;
+    // A row of staging is padded so that the lanes of a store meet different banks.
+    static constexpr int PITCH = BN + 8;
+    static constexpr int STAGING_BYTES = ROWS * 4 * 8 * PITCH * static_cast<int>(sizeof(T));
+    static constexpr int DRAWS = 8;  // Tiles that the first block of a cluster may be ahead.
+    static constexpr int BARRIERS = 2 * STAGES + DRAWS;
+    static constexpr int WORDS = STAGES + DRAWS + ROWS;
+    static constexpr int SHARED_BYTES =
+        STAGES * STAGE_BYTES + STAGING_BYTES + (BARRIERS + WORDS) * 8;
+};
+
+// A tile of the result, or where `share` is positive a part of its sum: the shares of a launch are
+// numbered from 1 on, tile after tile. Travels as one word.
+struct EngineItem {
+    static constexpr int64_t NONE = -1;  // Instead of an item, it ends the work.
+    int i, j, share;
+
+    __device__ int64_t word() const { return int64_t{share} << 32 | int64_t{i} << 16 | j; }
+    __device__ static EngineItem of(int64_t word) {
+        return {static_cast<int>(word >> 16 & 0xffff), static_cast<int>(word & 0xffff),
+                static_cast<int>(word >> 32)};
+    }
+};
+
+// The shared memory of a block, by name.
+template <class Shape>
+struct EngineShared {
+    char* base;
+
+    __device__ uint32_t address(int offset) const { return ptx::shared_address(base) + offset; }
+    __device__ uint32_t a(int stage) const { return address(stage * Shape::STAGE_BYTES); }
+    __device__ uint32_t b(int stage) const { return a(stage) + Shape::A_BYTES; }
+    __device__ typename Shape::T* staging() const {
+        return reinterpret_cast<typename Shape::T*>(base + STAGING);
+    }
+    __device__ uint32_t full(int stage) const { return address(BARRIERS + stage * 8); }
+    __device__ uint32_t empty(int stage) const { return full(Shape::STAGES + stage); }
+    __device__ uint32_t drawn(int slot) const { return full(2 * Shape::STAGES + slot); }
+    // The item that a stage belongs to, the draws on their way to the second block, and for each
+    // warpgroup a word to agree on.
+    __device__ volatile int64_t* item(int stage) const { return words() + stage; }
+    __device__ volatile int64_t* draw(int slot) const { return words() + Shape::STAGES + slot; }
+    __device__ volatile int64_t* vote(int group) const {
+        return words() + Shape::STAGES + Shape::DRAWS + group;
+    }
+
+  private:
+    static constexpr int STAGING = Shape::STAGES * Shape::STAGE_BYTES;
+    static constexpr int BARRIERS = STAGING + Shape::STAGING_BYTES;
+    __device__ volatile int64_t* words() const {
+        return reinterpret_cast<volatile int64_t*>(base + BARRIERS + Shape::BARRIERS * 8);
+    }
+};
+
+// The stages are used in turn; both sides of the pipeline count for themselves.
+template <int STAGES>
+struct StageCounter {
+    int stage = 0, parity = 0;
+    __device__ void advance() {
+        if (++stage == STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+// What a block has to do for an item, in image blocks.
+template <class Shape, bool B_ACROSS>
+struct EngineTile {
+    int i0, j0;   // The first block of its rows and columns.
+    int columns;  // How many columns of blocks exist.
+    int k0, k1;
+
+    template <class T>
+    __device__ EngineTile(const EngineArgs<T>& args, const EngineItem& item, int rank) {
+        const int cluster_i0 = item.i * Shape::CLUSTER_ROWS;
+        i0 = cluster_i0 + rank * Shape::ROWS;
+        j0 = item.j * Shape::COLS;
+        columns = min(Shape::COLS, static_cast<int>(ceil_div(args.n, Shape::SIDE)) - j0);
+        const KRange range =
+            k_range(args.a.kind, args.b.kind, cluster_i0, cluster_i0 + Shape::CLUSTER_ROWS, j0,
+                    j0 + Shape::COLS, args.k_blocks);
+        const int parts = item.share > 0 ? args.split : 1;
+        const int part = item.share > 0 ? (item.share - 1) % parts : 0;
+        const int begin = static_cast<int>(range.begin), steps = static_cast<int>(range.length());
+        k0 = begin + steps * part / parts;
+        k1 = begin + steps * (part + 1) / parts;
+    }
+
+    // A tile whose sum is empty, or a part of one, passes the stages once all the same.
+    __device__ int end() const { return max(k1, k0 + 1); }
+
+    // Columns of blocks lie in a stage in this order: so that those with a structural zero at k, left
+    // of the diagonal or right of it, are the last, and the tensor cores leave them out.
+    __device__ static constexpr int column_at(int place) {
+        return B_ACROSS ? place : Shape::COLS - 1 - place;
+    }
+    // How many of the last places have no block of B at k. Where rows of B run along k, places for
+    // columns past the edge of the matrix are filled with the last column.
+    __device__ int missing_columns(Kind b, int k) const {
+        if (k >= k1) return Shape::COLS;
+        if (!B_ACROSS) return b == Kind::Upper ? max(0, k - j0) : 0;
+        return Shape::COLS - (b == Kind::Lower ? min(columns, k - j0 + 1) : columns);
+    }
+    __device__ bool needs_row(Kind a, int row, int k) const {
+        return k < k1 && !(a == Kind::Lower && k > i0 + row) && !(a == Kind::Upper && k < i0 + row);
+    }
+};
+
+}  // namespace packedtri::cuda

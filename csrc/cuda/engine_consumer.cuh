@@ -1,0 +1,279 @@
+// A warpgroup that multiplies 64 rows of a block's tile and stores them.
+#pragma once
+
+#include <type_traits>
+
+#include "engine.cuh"
+
+namespace packedtri::cuda {
+
+template <class Shape, bool A_ACROSS, bool B_ACROSS>
+class EngineConsumer {
+    using T = typename Shape::T;
+    using Args = EngineArgs<T>;
+    using Tile = EngineTile<Shape, B_ACROSS>;
+    using Element = std::conditional_t<Shape::PARTS == 1, T, __nv_bfloat16>;
+    static constexpr int SIDE = Shape::SIDE;
+
+  public:
+    __device__ EngineConsumer(const Args& args, const EngineShared<Shape>& shared, int rank,
+                              int group)
+        : args_(args), shared_(shared), rank_(rank), group_(group) {}
+
+    __device__ void run() {
+        for (;;) {
+            ptx::barrier_wait(shared_.full(at_.stage), at_.parity);
+            // One value for the warp, and known to be: products of a warpgroup must not diverge.
+            const int64_t word = __shfl_sync(~0u, *shared_.item(at_.stage), 0);
+            if (word == EngineItem::NONE) break;
+            const EngineItem item = EngineItem::of(word);
+            const Tile tile(args_, item, rank_);
+            float acc[Shape::ACCS];
+#pragma unroll
+            for (int e = 0; e < Shape::ACCS; ++e) acc[e] = 0;
+            multiply(tile, acc);
+            if (item.share == 0 || meet(item, acc)) store(tile, acc);
+            __syncwarp();
+        }
+    }
+
+  private:
+    // ------------------------------------------------------------------------------- the sum
+
+    __device__ void multiply(const Tile& tile, float* acc) {
+        const bool exists = (tile.i0 + group_) * SIDE < args_.m;
+        for (int k = tile.k0; k < tile.end(); ++k) {
+            ptx::barrier_wait(shared_.full(at_.stage), at_.parity);
+            if (exists && tile.needs_row(args_.a.kind, group_, k)) step(tile, k, acc);
+            else group_sync();  // One thread releases the stage for all; products synchronise them.
+            release();
+        }
+    }
+
+    // Near the diagonal of B the last of the columns, in the order of the stage, have no block at k.
+    __device__ void step(const Tile& tile, int k, float* acc) {
+        const int missing = tile.missing_columns(args_.b.kind, k);
+        if (missing == 0) products<Shape::BN>(acc);
+        else if (missing == 1) products<Shape::BN - SIDE>(acc);
+        else if (Shape::COLS > 2 && missing == 2) products<Shape::COLS / 2 * SIDE>(acc);
+        else if (Shape::COLS > 2 && missing == 3) products<SIDE>(acc);
+    }
+
+    template <int N>
+    __device__ void products(float* acc) {
+        const uint32_t a = shared_.a(at_.stage) + group_ * Image::BLOCK_BYTES,
+                       b = shared_.b(at_.stage);
+        if constexpr (Shape::PARTS == 1) {
+            ptx::wgmma_fence();
+            products_of_parts<N>(acc, a, b, true);
+            ptx::wgmma_commit();
+            ptx::wgmma_wait();
+        } else {
+            // x = x0 + x1 + x2 in bfloat16. The six products that matter are summed on the tensor
+            // cores, the small ones first, and 64 steps at a time: they truncate every addition.
+            float sum[N / 2];
+            constexpr int A_PART = Shape::ROWS * Image::BLOCK_BYTES,
+                          B_PART = Shape::COLS * Image::BLOCK_BYTES;
+            ptx::wgmma_fence();
+            products_of_parts<N>(sum, a + 2 * A_PART, b, false);
+            products_of_parts<N>(sum, a + A_PART, b + B_PART, true);
+            products_of_parts<N>(sum, a, b + 2 * B_PART, true);
+            products_of_parts<N>(sum, a + A_PART, b, true);
+            products_of_parts<N>(sum, a, b + B_PART, true);
+            products_of_parts<N>(sum, a, b, true);
+            ptx::wgmma_commit();
+            ptx::wgmma_wait();
+#pragma unroll
+            for (int e = 0; e < N / 2; ++e) acc[e] += sum[e];
+        }
+    }
+
+    template <int N>
+    __device__ static void products_of_parts(float* acc, uint32_t a, uint32_t b, bool add) {
+        const uint64_t da = ptx::tile_descriptor(a), db = ptx::tile_descriptor(b);
+        // 16 steps of k, in units of 16 bytes: along the rows of a block, or down.
+        constexpr int A_STEP = A_ACROSS ? 128 : 2, B_STEP = B_ACROSS ? 128 : 2;
+#pragma unroll
+        for (int x = 0; x < SIDE / 16; ++x)
+            ptx::wgmma<N, A_ACROSS, B_ACROSS>(acc, da + x * A_STEP, db + x * B_STEP, add || x > 0,
+                                              Element{});
+    }
+
+    // The stage may be filled again, here and, where a block of the cluster fills it for both, there.
+    __device__ void release() {
+        const int thread = threadIdx.x % 128;
+        if (Shape::CLUSTER == 1) {
+            if (thread == 0) ptx::barrier_arrive(shared_.empty(at_.stage));
+        } else if (thread < Shape::CLUSTER) {
+            ptx::barrier_arrive_peer(shared_.empty(at_.stage), thread);
+        }
+        at_.advance();
+    }
+
+    // ------------------------------------------------------------------------- sums in parts
+
+    // The parts of a sum meet in pairs, the pairs in pairs, and so on. Who comes first leaves its sum
+    // and goes; the other adds it, in either order the same, and goes on. The last one of all returns
+    // true and has the whole, which does not depend on timing.
+    __device__ bool meet(const EngineItem& item, float* acc) {
+        const int tile = (item.share - 1) / args_.split, part = (item.share - 1) % args_.split;
+        for (int width = 1; width < args_.split; width *= 2) {
+            const int left = part / (2 * width) * 2 * width;
+            const int slot = tile * args_.split + left + width - 1;  // A place for each pair.
+            if (!add_partner(slot, acc)) return false;
+        }
+        return true;
+    }
+
+    __device__ bool add_partner(int slot, float* acc) {
+        const int thread = threadIdx.x % 128;
+        const int64_t place =
+            (int64_t{slot} * Shape::CLUSTER + rank_) * Shape::ROWS + group_;
+        int* arrived = &args_.control->arrived[place];
+        float4* sum = reinterpret_cast<float4*>(args_.partials + place * Shape::ACCS * 128);
+        if (vote(thread == 0 ? atomicAdd(arrived, 0) : 0) == 0) {
+#pragma unroll
+            for (int e = 0; e < Shape::ACCS; e += 4)
+                __stcg(sum + e / 4 * 128 + thread,
+                       make_float4(acc[e], acc[e + 1], acc[e + 2], acc[e + 3]));
+            __threadfence();
+            group_sync();
+            if (vote(thread == 0 ? atomicAdd(arrived, 1) : 0) == 0) return false;
+        }
+        __threadfence();
+#pragma unroll
+        for (int e = 0; e < Shape::ACCS; e += 4) {
+            const float4 x = __ldcg(sum + e / 4 * 128 + thread);
+            acc[e] += x.x, acc[e + 1] += x.y, acc[e + 2] += x.z, acc[e + 3] += x.w;
+        }
+        return true;
+    }
+
+    // What the first thread of the warpgroup has found.
+    __device__ int vote(int found) {
+        if (threadIdx.x % 128 == 0) *shared_.vote(group_) = found;
+        group_sync();
+        const int result = static_cast<int>(*shared_.vote(group_));
+        group_sync();
+        return result;
+    }
+    __device__ void group_sync() const { ptx::barrier_sync(1 + group_, 128); }
+
+    // ---------------------------------------------------------------------------- the result
+
+    // Where the elements of one row of the tile go. A row is staged at the same distance from 16-byte
+    // boundaries as it has in memory, so that all but the few elements at its ends are stored 16
+    // bytes at a time.
+    struct Row {
+        static constexpr int UNIT = 16 / static_cast<int>(sizeof(T));
+        T* out;
+        int count;
+
+        __device__ Row(T* out, int count) : out(out), count(count) {}
+        __device__ Row(const Args& args, int i, int j0) {
+            out = args.c + (args.c_packed ? row_start(i) : i * args.c_row_stride) + j0;
+            const int end = args.c_packed ? min(i + 1, args.n) : args.n;
+            count = i < args.m ? max(0, min(Shape::BN, end - j0)) : 0;
+        }
+        __device__ Row of_lane(int lane) const {
+            const auto address = reinterpret_cast<unsigned long long>(out);
+            return {reinterpret_cast<T*>(__shfl_sync(~0u, address, lane)),
+                    __shfl_sync(~0u, count, lane)};
+        }
+        __device__ int shift() const {
+            return static_cast<int>(reinterpret_cast<uintptr_t>(out) % 16 / sizeof(T));
+        }
+    };
+
+    __device__ void store(const Tile& tile, const float* acc) {
+        note_nonfinite(acc);
+        const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+        const int i0 = (tile.i0 + group_) * SIDE + warp * 16, j0 = tile.j0 * SIDE;
+        T* staging = shared_.staging() + (group_ * 4 + warp) * 8 * Shape::PITCH;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const Row rows(args_, i0 + half * 8 + lane % 8, j0);  // One a lane.
+            const int shift = __shfl_sync(~0u, rows.shift(), lane / 4);
+            __syncwarp();
+            stage(staging + lane / 4 * Shape::PITCH, shift, acc, half);
+            __syncwarp();
+            store_middles(rows, staging);
+            store_ends(rows, staging);
+        }
+    }
+
+    // Writes this lane's elements of its row to staging.
+    __device__ void stage(T* row, int shift, const float* acc, int half) {
+        const int t = threadIdx.x % 4;
+        [[maybe_unused]] uint32_t last = 0;
+#pragma unroll
+        for (int c = 0; c < Shape::BN / 8; ++c) {
+            const float* pair = acc + 4 * (Tile::column_at(c / 8) * 8 + c % 8) + 2 * half;
+            T* to = row + shift + c * 8 + 2 * t;
+            if constexpr (sizeof(T) == 4) {
+                to[0] = pair[0];
+                to[1] = pair[1];
+            } else {
+                // In a row that is staged at an odd place a word has the second element of the lane
+                // before and the first of this one; the lane before the first is the last of the
+                // columns before.
+                const bool odd = shift % 2 != 0;
+                const T both[2] = {Accumulator<T>::round(pair[0]), Accumulator<T>::round(pair[1])};
+                const uint32_t word = *reinterpret_cast<const uint32_t*>(both);
+                const uint32_t before =
+                    __shfl_sync(~0u, t == 3 ? last : word, (threadIdx.x & 28) | ((t + 3) & 3));
+                *reinterpret_cast<uint32_t*>(to - odd) =
+                    odd ? __byte_perm(before, word, 0x5432) : word;
+                if (c == Shape::BN / 8 - 1 && odd && t == 3) to[1] = both[1];
+                last = word;
+            }
+        }
+    }
+
+    __device__ void store_middles(const Row& rows, const T* staging) {
+        constexpr int UNIT = Row::UNIT, LANES = Shape::BN / UNIT, AT_ONCE = 32 / LANES;
+        const int lane = threadIdx.x % 32, x = lane % LANES * UNIT;
+#pragma unroll
+        for (int r = lane / LANES; r < 8; r += AT_ONCE) {
+            const Row row = rows.of_lane(r);
+            const int shift = row.shift();
+            if (x >= shift && x + UNIT <= shift + row.count)
+                *reinterpret_cast<uint4*>(row.out - shift + x) =
+                    *reinterpret_cast<const uint4*>(staging + r * Shape::PITCH + x);
+        }
+    }
+
+    // The elements before the first and after the last boundary of 8 rows, by 2 UNIT lanes a row.
+    __device__ void store_ends(const Row& rows, const T* staging) {
+        constexpr int UNIT = Row::UNIT, LANES = 2 * UNIT, AT_ONCE = 32 / LANES;
+        const int lane = threadIdx.x % 32, place = lane % LANES;
+#pragma unroll
+        for (int r = lane / LANES; r < 8; r += AT_ONCE) {
+            const Row row = rows.of_lane(r);
+            const int shift = row.shift(), end = shift + row.count;
+            const int tail = max(shift, end / UNIT * UNIT);
+            // In staging: the first unit where it begins with another row's elements, and the last.
+            const int x = place < UNIT ? place : tail + place - UNIT;
+            const bool head = place < UNIT && shift > 0 && x >= shift && x < min(end, UNIT);
+            const bool last = place >= UNIT && x < end && (shift == 0 || tail >= UNIT);
+            if (head || last) row.out[x - shift] = staging[r * Shape::PITCH + x];
+        }
+    }
+
+    // An infinite or nan element meets the zeros past the other operand's diagonal in a block, and
+    // its parts meet each other: nan may come out where the product has none. The kernel that reads
+    // stored elements only then computes the result again.
+    __device__ void note_nonfinite(const float* acc) {
+        float zero[4] = {};
+#pragma unroll
+        for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
+        if (zero[0] + zero[1] + zero[2] + zero[3] != 0) args_.control->nonfinite = 1;
+    }
+
+    const Args& args_;
+    const EngineShared<Shape> shared_;
+    const int rank_, group_;
+    StageCounter<Shape::STAGES> at_;
+};
+
+}  // namespace packedtri::cuda

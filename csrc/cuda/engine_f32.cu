@@ -1,0 +1,9 @@
+#include "engine_launch.cuh"
+
+namespace packedtri::cuda {
+
+void engine_f32(const EnginePlan& plan, cudaStream_t stream) {
+    launch_engine<EngineShape<float, 3, 128, 2, 1>>(plan, stream);
+}
+
+}  // namespace packedtri::cuda

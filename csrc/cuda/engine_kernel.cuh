@@ -1,0 +1,48 @@
+// The kernel of the engine: sets up the barriers and gives the warpgroups their roles.
+#pragma once
+
+#include "engine_consumer.cuh"
+#include "engine_producer.cuh"
+
+namespace packedtri::cuda {
+
+template <class Shape, bool A_ACROSS, bool B_ACROSS>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    engine_kernel(const __grid_constant__ EngineArgs<typename Shape::T> args) {
+#if PACKEDTRI_HOPPER
+    extern __shared__ __align__(1024) char memory[];
+    const EngineShared<Shape> shared{memory};
+    const int rank = Shape::CLUSTER > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
+    const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < Shape::STAGES; ++s) {
+            ptx::barrier_init(shared.full(s), 1);
+            ptx::barrier_init(shared.empty(s), Shape::ROWS * Shape::CLUSTER);
+        }
+        for (int d = 0; d < Shape::DRAWS; ++d) {
+            ptx::barrier_init(shared.drawn(d), 1);
+            if (rank > 0) ptx::barrier_arrive_expect(shared.drawn(d), sizeof(int64_t));
+        }
+        ptx::barrier_init_fence();
+    }
+    if (Shape::CLUSTER > 1) ptx::cluster_sync();
+    else __syncthreads();
+
+    // The registers of 384 threads are 168 each; who only copies needs few.
+    if (group == 0) {
+        ptx::registers_decrease<56>();
+        if (threadIdx.x == 0) {
+            ptx::wait_for_dependency();
+            EngineProducer<Shape, A_ACROSS, B_ACROSS>(args, shared, rank).run();
+        }
+    } else {
+        ptx::registers_increase<224>();
+        EngineConsumer<Shape, A_ACROSS, B_ACROSS>(args, shared, rank, group - 1).run();
+    }
+    // A block's barriers must outlive its peer's arrivals.
+    __syncwarp();
+    if (Shape::CLUSTER > 1) ptx::cluster_sync();
+#endif
+}
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,151 @@
+// The thread that draws tiles and keeps the stages of a block filled.
+#pragma once
+
+#include "engine.cuh"
+
+namespace packedtri::cuda {
+
+template <class Shape, bool A_ACROSS, bool B_ACROSS>
+class EngineProducer {
+    using T = typename Shape::T;
+    using Args = EngineArgs<T>;
+    using Tile = EngineTile<Shape, B_ACROSS>;
+
+  public:
+    __device__ EngineProducer(const Args& args, const EngineShared<Shape>& shared, int rank)
+        : args_(args), shared_(shared), rank_(rank) {}
+
+    __device__ void run() {
+        // Blocks start with one item each and draw the others.
+        int64_t word = rank_ == 0 ? take(static_cast<int>(blockIdx.x) / Shape::CLUSTER) : 0;
+        for (int count = 0;; ++count) {
+            if (Shape::CLUSTER > 1) word = agree(word, count);
+            if (word == EngineItem::NONE) break;
+            const Tile tile(args_, EngineItem::of(word), rank_);
+            int64_t next = EngineItem::NONE;
+            for (int k = tile.k0; k < tile.end(); ++k) {
+                load(tile, k, word);
+                // Drawn late, since who is done first shall have the next; the stages hide the wait.
+                if (k == tile.end() - 1 && rank_ == 0) next = take(draw());
+            }
+            word = next;
+        }
+        begin_stage(EngineItem::NONE);
+        ptx::barrier_arrive(shared_.full(at_.stage));
+    }
+
+  private:
+    __device__ int draw() const {
+        return static_cast<int>(gridDim.x) / Shape::CLUSTER + atomicAdd(&args_.control->next, 1);
+    }
+
+    // The item of this number, or of a later one where the schedule has a gap.
+    __device__ int64_t take(int number) const {
+        const Schedule& schedule = args_.schedule;
+        const int shares = args_.shared_tiles * args_.split;
+        for (;; number = draw()) {
+            const bool share = number < shares;
+            const int place =
+                share ? number / args_.split : number - shares + args_.shared_tiles;
+            if (place >= schedule.size()) return EngineItem::NONE;
+            const Schedule::Tile tile = schedule.at(place);
+            if (tile.exists)
+                return EngineItem{tile.i, tile.j, share ? number + 1 : 0}.word();
+        }
+    }
+
+    // Both blocks of a cluster work on what the first has drawn.
+    __device__ int64_t agree(int64_t word, int count) {
+        const int slot = count % Shape::DRAWS;
+        const uint32_t barrier = shared_.drawn(slot);
+        if (rank_ == 0) {
+            ptx::store_peer(ptx::shared_address(const_cast<int64_t*>(shared_.draw(slot))), word,
+                            barrier, 1);
+            return word;
+        }
+        ptx::barrier_wait(barrier, count / Shape::DRAWS % 2);
+        const int64_t drawn = *shared_.draw(slot);
+        ptx::barrier_arrive_expect(barrier, sizeof(drawn));
+        return drawn;
+    }
+
+    __device__ void begin_stage(int64_t word) {
+        ptx::barrier_wait(shared_.empty(at_.stage), at_.parity ^ 1);
+        *shared_.item(at_.stage) = word;
+    }
+
+    __device__ void load(const Tile& tile, int k, int64_t word) {
+        begin_stage(word);
+        const int columns = Shape::COLS - tile.missing_columns(args_.b.kind, k);
+        bool needed[Shape::ROWS];
+        int blocks = columns;
+#pragma unroll
+        for (int r = 0; r < Shape::ROWS; ++r) {
+            needed[r] = (tile.i0 + r) * Shape::SIDE < args_.m && tile.needs_row(args_.a.kind, r, k);
+            blocks += needed[r];
+        }
+        ptx::barrier_arrive_expect(shared_.full(at_.stage),
+                                   blocks * Shape::PARTS * Image::BLOCK_BYTES);
+#pragma unroll
+        for (int part = 0; part < Shape::PARTS; ++part) {
+#pragma unroll
+            for (int r = 0; r < Shape::ROWS; ++r)
+                if (needed[r]) load_a(tile.i0 + r, k, part, r);
+            load_b(tile, k, part, columns);
+        }
+        at_.advance();
+    }
+
+    __device__ void load_a(int i, int k, int part, int r) {
+        const int row = A_ACROSS ? k : i, col = A_ACROSS ? i : k;
+        const uint32_t to = shared_.a(at_.stage) + (part * Shape::ROWS + r) * Image::BLOCK_BYTES,
+                       full = shared_.full(at_.stage);
+        if (args_.a.image)
+            ptx::bulk_load(to, block(args_.a, row, col, part), Image::BLOCK_BYTES, full);
+        else ptx::tensor_load(to, &args_.a_map, row * Image::SIDE, col * Image::SIDE, full);
+    }
+
+    // Each block of a cluster loads half of the columns for both.
+    __device__ void load_b(const Tile& tile, int k, int part, int columns) {
+        constexpr int SHARE = Shape::COLS / Shape::CLUSTER;
+        const int first = rank_ * SHARE, last = min(columns, first + SHARE);
+        const uint32_t to = shared_.b(at_.stage) + part * Shape::COLS * Image::BLOCK_BYTES;
+        if (B_ACROSS && args_.b.image) {  // Blocks side by side are one piece of memory.
+            if (first < last)
+                copy_b(to + first * Image::BLOCK_BYTES, k, tile.j0 + first, part,
+                       (last - first) * Image::BLOCK_BYTES);
+            return;
+        }
+        for (int place = first; place < last; ++place) {
+            const int j = tile.j0 + min(Tile::column_at(place), tile.columns - 1);
+            copy_b(to + place * Image::BLOCK_BYTES, B_ACROSS ? k : j, B_ACROSS ? j : k, part,
+                   Image::BLOCK_BYTES);
+        }
+    }
+
+    __device__ void copy_b(uint32_t to, int row, int col, int part, int bytes) {
+        const uint32_t full = shared_.full(at_.stage);
+        constexpr uint16_t both = 3;
+        if (args_.b.image) {
+            const char* from = block(args_.b, row, col, part);
+            if (Shape::CLUSTER > 1) ptx::bulk_load_multicast(to, from, bytes, full, both);
+            else ptx::bulk_load(to, from, bytes, full);
+        } else {
+            const int r = row * Image::SIDE, c = col * Image::SIDE;
+            if (Shape::CLUSTER > 1)
+                ptx::tensor_load_multicast(to, &args_.b_map, r, c, full, both);
+            else ptx::tensor_load(to, &args_.b_map, r, c, full);
+        }
+    }
+
+    __device__ static const char* block(const EngineOperand& x, int row, int col, int part) {
+        return x.image + part * x.part_bytes + x.layout.index(row, col) * Image::BLOCK_BYTES;
+    }
+
+    const Args& args_;
+    const EngineShared<Shape> shared_;
+    const int rank_;
+    StageCounter<Shape::STAGES> at_;
+};
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,184 @@
+// Thin wrappers of what only Hopper has: barriers in shared memory that count bytes, bulk copies,
+// register hand-over between warps, and launches that overlap. Code for other chips compiles them to
+// nothing; config.cpp never chooses a kernel there that would need them.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "ptx.cuh"
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define PACKEDTRI_HOPPER 1
+#else
+#define PACKEDTRI_HOPPER 0
+#endif
+
+namespace packedtri::cuda::ptx {
+
+// ------------------------------------------------------------------------------ memory barriers
+// A barrier is 8 bytes of shared memory, named by its address. A phase ends when `count` arrivals
+// and all expected bytes have come; phases are told apart by their parity.
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, int count) {
+#if PACKEDTRI_HOPPER
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
+#endif
+}
+// Makes initialised barriers visible to the cluster and to bulk copies.
+__device__ __forceinline__ void barrier_init_fence() {
+#if PACKEDTRI_HOPPER
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+#ifdef PACKEDTRI_BOUND_WAITS
+__device__ __forceinline__ uint32_t shared_address_base() {
+    extern __shared__ __align__(1024) char memory[];
+    return shared_address(memory);
+}
+#endif
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, int parity) {
+#if PACKEDTRI_HOPPER
+    uint32_t done = 0;
+#ifdef PACKEDTRI_BOUND_WAITS
+    const long long start = clock64();
+#endif
+    do {
+#ifdef PACKEDTRI_BOUND_WAITS
+        if (clock64() - start > 200000000ll) {
+            printf("stuck: block %d thread %d barrier %d parity %d\n", blockIdx.x, threadIdx.x, barrier - shared_address_base(), parity);
+            __trap();
+        }
+#endif
+        asm volatile(
+            "{\n.reg .pred p;\n"
+            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, p;\n}"
+            : "=r"(done)
+            : "r"(barrier), "r"(parity)
+            : "memory");
+    } while (!done);
+#endif
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+#if PACKEDTRI_HOPPER
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+__device__ __forceinline__ void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
+#if PACKEDTRI_HOPPER
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+#endif
+}
+// Arrives at the barrier with the same address in another block of the cluster.
+__device__ __forceinline__ void barrier_arrive_peer(uint32_t barrier, uint32_t rank) {
+#if PACKEDTRI_HOPPER
+    asm volatile(
+        "{\n.reg .b32 peer;\nmapa.shared::cluster.u32 peer, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [peer];\n}" ::"r"(barrier),
+        "r"(rank)
+        : "memory");
+#endif
+}
+
+// --------------------------------------------------------------------------------- bulk copies
+
+// Copies `bytes` (a multiple of 16, both sides aligned) to shared memory; they count at `barrier`.
+__device__ __forceinline__ void bulk_load(uint32_t to, const void* from, uint32_t bytes,
+                                          uint32_t barrier) {
+#if PACKEDTRI_HOPPER
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(to),
+        "l"(from), "r"(bytes), "r"(barrier)
+        : "memory");
+#endif
+}
+// The same to every block of the cluster whose bit is set, and counting at the barrier there.
+__device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void* from, uint32_t bytes,
+                                                    uint32_t barrier, uint16_t blocks) {
+#if PACKEDTRI_HOPPER
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+        : "memory");
+#endif
+}
+// Copies the 64 x 64 box at (row, col) of a mapped matrix; places outside the matrix become zero.
+__device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap* map, int row, int col,
+                                            uint32_t barrier) {
+#if PACKEDTRI_HOPPER
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+        "l"(map), "r"(col), "r"(row), "r"(barrier)
+        : "memory");
+#endif
+}
+__device__ __forceinline__ void tensor_load_multicast(uint32_t to, const CUtensorMap* map, int row,
+                                                      int col, uint32_t barrier, uint16_t blocks) {
+#if PACKEDTRI_HOPPER
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(col), "r"(row), "r"(barrier), "h"(blocks)
+        : "memory");
+#endif
+}
+// Writes 8 bytes to shared memory of another block; they count at the barrier there.
+__device__ __forceinline__ void store_peer(uint32_t to, int64_t value, uint32_t barrier,
+                                           uint32_t rank) {
+#if PACKEDTRI_HOPPER
+    asm volatile(
+        "{\n.reg .b32 there, counter;\nmapa.shared::cluster.u32 there, %0, %3;\n"
+        "mapa.shared::cluster.u32 counter, %2, %3;\n"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [there], %1, [counter];\n}" ::
+            "r"(to),
+        "l"(value), "r"(barrier), "r"(rank)
+        : "memory");
+#endif
+}
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+    uint32_t rank = 0;
+#if PACKEDTRI_HOPPER
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return rank;
+}
+
+// ------------------------------------------------------------------------------------- launches
+
+// Lets the next kernel of the stream start, where it was launched to overlap with this one.
+__device__ __forceinline__ void launch_dependents() {
+#if PACKEDTRI_HOPPER
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Waits until the kernel before has finished and its writes are visible.
+__device__ __forceinline__ void wait_for_dependency() {
+#if PACKEDTRI_HOPPER
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// ------------------------------------------------------------------------------------ registers
+
+// The whole warpgroup gives registers back to the block, or takes some.
+template <int REGISTERS>
+__device__ __forceinline__ void registers_decrease() {
+#if PACKEDTRI_HOPPER
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
+}
+template <int REGISTERS>
+__device__ __forceinline__ void registers_increase() {
+#if PACKEDTRI_HOPPER
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
+}
+
+}  // namespace packedtri::cuda::ptx

@@ -1,0 +1,172 @@
+#include "image_pack.h"
+
+#include "elements.cuh"
+#include "hopper.cuh"
+#include "product_launch.cuh"
+
+namespace packedtri::cuda {
+namespace {
+
+constexpr int SIDE = Image::SIDE;
+
+template <class T>
+struct PackArgs {
+    Panel<T> panel;
+    Image image;
+    char* to;
+    int64_t part_bytes;
+};
+
+__device__ __forceinline__ void block_at(const Image& image, int64_t index, int& row, int& col) {
+    if (image.packed) {
+        row = static_cast<int>(row_of(index));
+        col = static_cast<int>(index - row_start(row));
+    } else {
+        row = static_cast<int>(index / image.cols);
+        col = static_cast<int>(index % image.cols);
+    }
+}
+
+template <class T>
+__device__ uint4 load_elements(const T* from, int valid) {
+    const auto* bits = reinterpret_cast<const uint16_t*>(from);
+    uint32_t w[4] = {};
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+        if (e < valid) w[e / 2] |= uint32_t{bits[e]} << e % 2 * 16;
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+// 8 elements of 2 bytes from any even address, of which `valid` are stored, zeros behind them. They
+// are cut out of the two aligned words that hold them, unless these reach out of [begin, end).
+template <class T>
+__device__ __forceinline__ uint4 load_chunk(const T* from, int valid, const T* begin,
+                                            const T* end) {
+    const uintptr_t address = reinterpret_cast<uintptr_t>(from);
+    const uint4* words = reinterpret_cast<const uint4*>(address & ~uintptr_t{15});
+    const int shift = static_cast<int>(address & 15) / 2;
+    if (valid > 0 && (from - shift < begin || from - shift + (shift + valid > 8 ? 16 : 8) > end))
+        return load_elements(from, valid);
+    uint4 low = make_uint4(0, 0, 0, 0), high = make_uint4(0, 0, 0, 0);
+    ptx::load_if(low, words, valid > 0);
+    ptx::load_if(high, words + 1, shift + valid > 8);
+    uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int x = 0; x < 6; ++x) w[x] = shift & 4 ? w[x + 2] : w[x];
+#pragma unroll
+    for (int x = 0; x < 5; ++x) w[x] = shift & 2 ? w[x + 1] : w[x];
+#pragma unroll
+    for (int x = 0; x < 4; ++x) w[x] = __funnelshift_r(w[x], w[x + 1], (shift & 1) * 16);
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+        if (2 * x >= valid) w[x] = 0;
+        else if (2 * x + 1 >= valid) w[x] &= 0xffffu;
+    }
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+// One block of the image by 256 threads, 8 lanes a row.
+template <class T>
+__device__ void pack_block(const PackArgs<T>& args, int row, int col, char* to) {
+    const int chunk = threadIdx.x % 8, last = args.panel.rows - 1;
+    const T* end = args.panel.data + args.panel.row_offset(last) + args.panel.length(last);
+#pragma unroll
+    for (int pass = 0; pass < 2; ++pass) {
+        const int r = threadIdx.x / 8 + 32 * pass, i = row * SIDE + r, j = col * SIDE + chunk * 8;
+        const int valid =
+            i < args.panel.rows ? max(0, min(8, args.panel.length(i) - j)) : 0;
+        const uint4 word =
+            load_chunk(args.panel.data + args.panel.row_offset(i) + j, valid, args.panel.data, end);
+        *reinterpret_cast<uint4*>(to + Image::chunk_offset(r, chunk)) = word;
+    }
+}
+
+// x as a sum of three bfloat16, exact to 24 bits. Where that cannot be, because x is not finite, or
+// so large or small that its parts leave their range, the parts are nan, which the engine reports.
+__device__ __forceinline__ void split(float x, __nv_bfloat16 (&parts)[3]) {
+    constexpr float smallest = 0x1p-109f, largest = 0x1.fep127f;
+    const float size = fabsf(x);
+    if (!(size <= largest) || (size < smallest && size != 0)) x = NAN;
+    parts[0] = __float2bfloat16_rn(x);
+    const float rest = x - __bfloat162float(parts[0]);
+    parts[1] = __float2bfloat16_rn(rest);
+    parts[2] = __float2bfloat16_rn(rest - __bfloat162float(parts[1]));
+}
+
+// The same for float32: a warp a row, two elements a lane, three images.
+__device__ void pack_block(const PackArgs<float>& args, int row, int col, char* to) {
+    const int lane = threadIdx.x % 32, j = col * SIDE + 2 * lane;
+#pragma unroll
+    for (int pass = 0; pass < 8; ++pass) {
+        const int r = threadIdx.x / 32 + 8 * pass, i = row * SIDE + r;
+        const int valid = i < args.panel.rows ? args.panel.length(i) - j : 0;
+        const float* from = args.panel.data + args.panel.row_offset(i) + j;
+        __nv_bfloat16 x[3], y[3];
+        split(valid > 0 ? __ldg(from) : 0.f, x);
+        split(valid > 1 ? __ldg(from + 1) : 0.f, y);
+        char* at = to + Image::chunk_offset(r, lane / 4) + lane % 4 * 4;
+#pragma unroll
+        for (int p = 0; p < 3; ++p)
+            *reinterpret_cast<__nv_bfloat162*>(at + p * args.part_bytes) = {x[p], y[p]};
+    }
+}
+
+template <class T>
+struct PackPair {
+    PackArgs<T> of[2];
+    int64_t first_blocks;
+    int* control;
+    int control_words;
+};
+
+template <class T>
+__global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackPair<T> pair) {
+    ptx::launch_dependents();
+    if (blockIdx.x == 0)
+        for (int w = threadIdx.x; w < pair.control_words; w += 256) pair.control[w] = 0;
+    const bool second = blockIdx.x >= pair.first_blocks;
+    const PackArgs<T>& args = pair.of[second];
+    const int64_t index = second ? blockIdx.x - pair.first_blocks : blockIdx.x;
+    int row, col;
+    block_at(args.image, index, row, col);
+    pack_block(args, row, col, args.to + index * Image::BLOCK_BYTES);
+}
+
+template <class T>
+PackArgs<T> pack_args(const ImageRequest& request) {
+    return {orient<T>(request.operand, request.is_a).panel, request.layout, request.to,
+            request.part_bytes};
+}
+
+template <class T>
+void launch_pack(const ImageRequest* requests, int count, int* control, int words,
+                 cudaStream_t stream) {
+    int64_t blocks = 0;
+    for (int r = 0; r < count; ++r) blocks += requests[r].layout.blocks();
+    pack_kernel<T><<<static_cast<unsigned>(blocks), 256, 0, stream>>>(
+        {{pack_args<T>(requests[0]), pack_args<T>(requests[count - 1])},
+         requests[0].layout.blocks(), control, words});
+    check(cudaGetLastError(), "cannot launch the packing of a product's operands");
+}
+
+}  // namespace
+
+Image image_of(const Operand& x) {
+    const auto blocks = [](int64_t size) { return static_cast<int>(ceil_div(size, SIDE)); };
+    const bool by_rows = x.kind != Kind::Dense || x.col_stride == 1 || x.cols <= 1;
+    return {blocks(by_rows ? x.rows : x.cols), blocks(by_rows ? x.cols : x.rows),
+            x.kind != Kind::Dense};
+}
+
+void pack_images(DType dtype, const ImageRequest* requests, int count, int* control, int words,
+                 cudaStream_t stream) {
+    switch (dtype) {
+        case DType::f16: return launch_pack<__half>(requests, count, control, words, stream);
+        case DType::bf16:
+            return launch_pack<__nv_bfloat16>(requests, count, control, words, stream);
+        case DType::f32: return launch_pack<float>(requests, count, control, words, stream);
+        default: throw std::logic_error("[packedtri] no images of this element type");
+    }
+}
+
+}  // namespace packedtri::cuda

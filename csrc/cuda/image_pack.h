@@ -1,0 +1,29 @@
+// Makes tile images of the operands of a product.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "../problem.h"
+#include "image.h"
+
+namespace packedtri::cuda {
+
+// An image to be made of one matrix of the operand's batch. part_bytes is the distance between the
+// images of the parts of split elements.
+struct ImageRequest {
+    Operand operand;
+    bool is_a;  // The left operand of the product, or the right one.
+    Image layout;
+    char* to;
+    int64_t part_bytes;
+};
+
+// The image of an operand: of its rows of memory.
+Image image_of(const Operand& x);
+
+// Makes up to two images in one launch, and zeroes `words` words at `control`. float32 is split into
+// three bfloat16, whose sum it is.
+void pack_images(DType dtype, const ImageRequest* requests, int count, int* control, int words,
+                 cudaStream_t stream);
+
+}  // namespace packedtri::cuda

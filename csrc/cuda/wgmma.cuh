@@ -1,0 +1,109 @@
+// The tensor-core instruction of Hopper: four warps multiply tiles that lie in shared memory.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "hopper.cuh"
+
+namespace packedtri::cuda::ptx {
+
+// Orders a warpgroup's accesses to its accumulators before its next products.
+__device__ __forceinline__ void wgmma_fence() {
+#if PACKEDTRI_HOPPER
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wgmma_commit() {
+#if PACKEDTRI_HOPPER
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wgmma_wait() {
+#if PACKEDTRI_HOPPER
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
+}
+
+// Describes a tile made of blocks of 64 rows of 128 bytes in the swizzled order of image.h, one block
+// after another. Along the rows of a block 32 bytes are 16 elements; down the rows, 16 rows are 2048
+// bytes. Fields: address, stride to the next block across, stride to the next 8 rows, swizzle.
+__device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
+    return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{8192 >> 4} << 16 |
+           uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+
+#if PACKEDTRI_HOPPER
+
+// The operands of an instruction with 32, 64, 96 or 128 accumulators a thread.
+// clang-format off
+#define PACKEDTRI_REGISTERS_32 \
+    "%0, %1, %2, %3, %4, %5, %6, %7" ", " \
+    "%8, %9, %10, %11, %12, %13, %14, %15" ", " \
+    "%16, %17, %18, %19, %20, %21, %22, %23" ", " \
+    "%24, %25, %26, %27, %28, %29, %30, %31"
+#define PACKEDTRI_REGISTERS_64 \
+    PACKEDTRI_REGISTERS_32 ", " \
+    "%32, %33, %34, %35, %36, %37, %38, %39" ", " \
+    "%40, %41, %42, %43, %44, %45, %46, %47" ", " \
+    "%48, %49, %50, %51, %52, %53, %54, %55" ", " \
+    "%56, %57, %58, %59, %60, %61, %62, %63"
+#define PACKEDTRI_REGISTERS_96 \
+    PACKEDTRI_REGISTERS_64 ", " \
+    "%64, %65, %66, %67, %68, %69, %70, %71" ", " \
+    "%72, %73, %74, %75, %76, %77, %78, %79" ", " \
+    "%80, %81, %82, %83, %84, %85, %86, %87" ", " \
+    "%88, %89, %90, %91, %92, %93, %94, %95"
+#define PACKEDTRI_REGISTERS_128 \
+    PACKEDTRI_REGISTERS_96 ", " \
+    "%96, %97, %98, %99, %100, %101, %102, %103" ", " \
+    "%104, %105, %106, %107, %108, %109, %110, %111" ", " \
+    "%112, %113, %114, %115, %116, %117, %118, %119" ", " \
+    "%120, %121, %122, %123, %124, %125, %126, %127"
+#define PACKEDTRI_RUN_8(d, x) \
+    "+f"((d)[(x)]), "+f"((d)[(x) + 1]), "+f"((d)[(x) + 2]), "+f"((d)[(x) + 3]), \
+    "+f"((d)[(x) + 4]), "+f"((d)[(x) + 5]), "+f"((d)[(x) + 6]), "+f"((d)[(x) + 7])
+#define PACKEDTRI_RUN_32(d, x) \
+    PACKEDTRI_RUN_8(d, x), PACKEDTRI_RUN_8(d, (x) + 8), \
+    PACKEDTRI_RUN_8(d, (x) + 16), PACKEDTRI_RUN_8(d, (x) + 24)
+#define PACKEDTRI_ACCS_32(d) PACKEDTRI_RUN_32(d, 0)
+#define PACKEDTRI_ACCS_64(d) PACKEDTRI_ACCS_32(d), PACKEDTRI_RUN_32(d, 32)
+#define PACKEDTRI_ACCS_96(d) PACKEDTRI_ACCS_64(d), PACKEDTRI_RUN_32(d, 64)
+#define PACKEDTRI_ACCS_128(d) PACKEDTRI_ACCS_96(d), PACKEDTRI_RUN_32(d, 96)
+// clang-format on
+
+// %0 ... are the accumulators; then come the descriptors, whether to add to what the accumulators
+// hold, and for each operand whether its rows of memory run across k.
+#define PACKEDTRI_WGMMA(N, ACCS, TYPE, A, B, ADD, TA, TB)                                           \
+    asm volatile(                                                                                   \
+        "{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\n"                                             \
+        "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE                             \
+        " {" PACKEDTRI_REGISTERS_##ACCS "}, " A ", " B ", p, 1, 1, " TA ", " TB ";\n}"              \
+        : PACKEDTRI_ACCS_##ACCS(d)                                                              \
+        : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(A_ACROSS), "n"(B_ACROSS))
+
+#define PACKEDTRI_WGMMA_OF(TYPE)                                                                    \
+    if constexpr (N == 64) PACKEDTRI_WGMMA(64, 32, TYPE, "%32", "%33", "%34", "%35", "%36");        \
+    else if constexpr (N == 128) PACKEDTRI_WGMMA(128, 64, TYPE, "%64", "%65", "%66", "%67", "%68"); \
+    else if constexpr (N == 192) PACKEDTRI_WGMMA(192, 96, TYPE, "%96", "%97", "%98", "%99", "%100"); \
+    else PACKEDTRI_WGMMA(256, 128, TYPE, "%128", "%129", "%130", "%131", "%132")
+
+#endif
+
+// d = a b, or d += a b, for 64 x 16 by 16 x N tiles. Lane l of warp w holds rows 16 w + l / 4 and 8
+// more, columns l % 4 * 2 and 1 more of each 8: element (row half h, column 8 c + l % 4 * 2 + e) is
+// d[4 c + 2 h + e]. The products run in the background until wgmma_wait.
+template <int N, bool A_ACROSS, bool B_ACROSS>
+__device__ __forceinline__ void wgmma(float* d, uint64_t a, uint64_t b, bool add, __nv_bfloat16) {
+#if PACKEDTRI_HOPPER
+    PACKEDTRI_WGMMA_OF("bf16");
+#endif
+}
+template <int N, bool A_ACROSS, bool B_ACROSS>
+__device__ __forceinline__ void wgmma(float* d, uint64_t a, uint64_t b, bool add, __half) {
+#if PACKEDTRI_HOPPER
+    PACKEDTRI_WGMMA_OF("f16");
+#endif
+}
+
+}  // namespace packedtri::cuda::ptx
