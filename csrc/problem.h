@@ -28,30 +28,47 @@ enum class Kind : int32_t { Lower = 0, Upper = 1, Symmetric = 2, Dense = 3 };
 // One matrix operand of a product, rows x cols as the product sees it. Strides are in elements. For
 // Dense one of row_stride and col_stride is 1 (or its dimension is at most 1 long); packed kinds
 // ignore both. Matrix b of a batch starts at data + b * batch_stride; a broadcast operand has 0.
+//
+// A packed operand may be a block of the triangle at `data`, whose first element in memory is
+// (row0, col0): one on the diagonal, row0 = col0, or one that holds stored elements only. Upper
+// reads the transpose of such a block. A `strict` triangle has zeros for its diagonal. `conj`
+// multiplies by the conjugate.
 struct Operand {
     const void* data;
     Kind kind;
     int64_t rows, cols;
     int64_t row_stride, col_stride;
     int64_t batch_stride;
+    int64_t row0 = 0, col0 = 0;
+    bool strict = false, conj = false;
 };
 
-// Where the product goes: Dense, rows contiguous (row_stride >= cols), or Lower, which keeps the
-// lower triangle of the product as a packed triangle.
+// Where the product goes: Dense, rows contiguous (row_stride >= cols), or Lower, which keeps those
+// elements of the product that have a place in the block of a packed triangle at (row0, col0):
+// row0 = col0, or stored elements only.
 struct Result {
     void* data;
     Kind kind;
     int64_t row_stride;
     int64_t batch_stride;
+    int64_t row0 = 0, col0 = 0;
 };
 
-// C = A B for every matrix of the batch: C is m x n and the sum runs over 0 <= p < k.
+// What may be nonzero, wherever it is stored: Dense for a block off the diagonal.
+template <class Matrix>
+constexpr Kind structure(const Matrix& x) {
+    return x.kind != Kind::Symmetric && x.row0 != x.col0 ? Kind::Dense : x.kind;
+}
+
+// C = alpha A B + beta C for every matrix of the batch: C is m x n and the sum runs over
+// 0 <= p < k. With beta = 0 nothing is read from C.
 struct Product {
     DType dtype;
     int64_t m, n, k;
     int64_t batch;
     Operand a, b;
     Result c;
+    double alpha = 1, beta = 0;
 };
 
 // Moving a triangle of order n between dense and packed storage. The packed side is contiguous,

@@ -18,14 +18,15 @@ struct OrientedPanel {
 
 template <class T>
 OrientedPanel<T> orient(const Operand& x, bool is_a) {
-    const T* data = static_cast<const T*>(x.data);
     const int rows = static_cast<int>(x.rows), cols = static_cast<int>(x.cols);
     // In memory rows: a packed triangle read as it is, or transposed; a dense matrix by rows, or by
     // columns.
-    const bool by_rows =
-        x.kind == Kind::Dense ? x.col_stride == 1 || cols <= 1 : x.kind == Kind::Lower;
-    const Panel<T> panel{data, by_rows ? x.row_stride : x.col_stride, by_rows ? rows : cols,
-                         by_rows ? cols : rows, x.kind != Kind::Dense};
+    const bool packed = x.kind != Kind::Dense;
+    const bool by_rows = packed ? x.kind != Kind::Upper : x.col_stride == 1 || cols <= 1;
+    const T* data = static_cast<const T*>(x.data) + (packed ? offset(x.row0, x.col0) : 0);
+    const int64_t ld = packed ? x.row0 : by_rows ? x.row_stride : x.col_stride;
+    const int reach = structure(x) == Kind::Dense ? Panel<T>::ALL : x.strict ? 0 : 1;
+    const Panel<T> panel{data, ld, by_rows ? rows : cols, by_rows ? cols : rows, packed, reach};
     return {panel, by_rows == is_a};
 }
 
@@ -59,11 +60,17 @@ template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM>
 void launch_product(const Product& p, const Config& config, cudaStream_t stream) {
     using T = typename MainLoop<true, true>::T;
     using Mma = typename MainLoop<true, true>::Mma;
+    using Real = typename Accumulator<T>::real;
     const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
+    const Kind a_kind = structure(p.a), b_kind = structure(p.b);
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
+    const bool packed = p.c.kind == Kind::Lower, lower = structure(p.c) == Kind::Lower;
     const Schedule schedule{static_cast<int>(ceil_div(m, Mma::BM)),
-                            static_cast<int>(ceil_div(n, Mma::BN)), config.group,
-                            p.c.kind == Kind::Lower, longest_first(p.a.kind, p.b.kind)};
+                            static_cast<int>(ceil_div(n, Mma::BN)),
+                            config.group,
+                            lower && m == n,
+                            longest_first(a_kind, b_kind),
+                            lower};
     const int64_t shared =
         config.split == 1
             ? 0
@@ -72,12 +79,19 @@ void launch_product(const Product& p, const Config& config, cudaStream_t stream)
                               b.panel,
                               p.a.batch_stride,
                               p.b.batch_stride,
-                              static_cast<T*>(p.c.data),
-                              p.c.row_stride,
+                              static_cast<T*>(p.c.data) + (packed ? offset(p.c.row0, p.c.col0) : 0),
+                              packed ? p.c.row0 : p.c.row_stride,
                               p.c.batch_stride,
-                              p.c.kind == Kind::Lower,
-                              p.a.kind,
-                              p.b.kind,
+                              packed,
+                              lower,
+                              static_cast<Real>(p.alpha),
+                              static_cast<Real>(p.beta),
+                              a_kind,
+                              b_kind,
+                              p.a.conj,
+                              p.b.conj,
+                              p.a.strict,
+                              p.b.strict,
                               m,
                               n,
                               static_cast<int>(p.k),
