@@ -1,22 +1,25 @@
-// Plain descriptions of solves, factorizations and inverses, as problem.h has them of products. All
-// work in place: the bindings copy what must be kept. Elements are f32, f64, c64 or c128; 16-bit
-// ones are computed in float32 by the caller.
+// Plain descriptions of solves and factorizations for the kernels, as problem.h has them of
+// products. Both work in place: the bindings copy what must be kept. Elements are f32, f64, c64 or
+// c128; 16-bit ones are computed in float32 by the caller.
 #pragma once
 
 #include "problem.h"
 
 namespace packedtri {
 
-// X becomes the solution of T X = X where `left`, else of X T = X, for every matrix of the batch.
+// X becomes the solution Y of T Y = X where `left`, else of Y T = X, for every matrix of the batch.
 // T has order n and is stored as a packed triangle: kind Lower reads it as it is, Upper as its
 // transpose (without conjugation). With `unit` its diagonal is not read and taken for ones. A zero
 // on the diagonal is no error: the solution then has infinities and nans.
 //
 // x_kind says what X is:
-//   Dense: n x m where left, else m x n, rows contiguous and row_stride >= columns apart. The rows
-//          of a matrix do not overlap those of another.
-//   Lower: a packed lower triangle of order m = n. The solution is one as well, because kind is
-//          Lower then. row_stride is ignored.
+//   Dense: n x m where left, else m x n, rows contiguous and row_stride >= columns apart.
+//   Lower: a packed lower triangle of order m = n, which becomes the lower triangle of the
+//          solution. For kind Lower that is all of it. For Upper the rest is left out, and is not
+//          needed on the way: column j of T' Y = X needs rows >= j only to find those rows. The
+//          gradients of typed solves are of this form. row_stride is ignored.
+//
+// With T Y = 1, x_kind Lower, the solution is the inverse of T.
 struct Solve {
     DType dtype;
     Kind kind;
@@ -40,17 +43,6 @@ struct Factor {
     void* packed;
     int64_t batch_stride;
     int32_t* info;
-};
-
-// The packed lower triangle T becomes its inverse. With `unit` the diagonal is not read but taken
-// for ones, and becomes ones. A zero on the diagonal is no error: the result then has infinities and
-// nans.
-struct Inverse {
-    DType dtype;
-    bool unit;
-    int64_t n, batch;
-    void* packed;
-    int64_t batch_stride;
 };
 
 }  // namespace packedtri
