@@ -32,6 +32,15 @@ struct SmallSolve {
     Block t, x;
 };
 
+// T y = x, or T' y = x, in place, with T packed lower of order n and x contiguous.
+struct VectorSubstitution {
+    DType dtype;
+    bool transposed, unit;
+    int64_t n;
+    const void* triangle;
+    void* x;
+};
+
 constexpr int64_t small_triangle = 64;
 
 // Single-threaded pieces of the operations; what calls them shares them among threads.
@@ -45,6 +54,7 @@ struct Kernels {
     void (*pack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
     void (*unpack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
     void (*solve)(const SmallSolve& p);
+    void (*solve_vector)(const VectorSubstitution& p);
     // Factors a triangle of an order of at most small_triangle in place. Returns the order of the
     // first leading minor that is not positive definite, 0 where all are.
     int64_t (*cholesky)(const Block& a, int64_t n);

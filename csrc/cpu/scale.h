@@ -2,6 +2,8 @@
 // of reals.
 #pragma once
 
+#include <utility>
+
 #include "elements.h"
 #include "vectors.h"
 
@@ -63,9 +65,15 @@ struct Scale {
     }
 };
 
-template <class R, class V, int... lane>
+template <class V, int... lane>
 inline V swap_pairs(V x, std::integer_sequence<int, lane...>) {
     return __builtin_shufflevector(x, x, (lane ^ 1)...);
+}
+
+// Exchanges the real and the imaginary parts.
+template <class R>
+inline typename Vector<R>::type swap_pairs(typename Vector<R>::type x) {
+    return swap_pairs(x, std::make_integer_sequence<int, Vector<R>::lanes>{});
 }
 
 template <class R>
@@ -79,9 +87,7 @@ struct Scale<Complex<R>> {
         for (int l = 0; l < lanes; ++l) im[l] = l % 2 ? s.im : -s.im;
     }
 
-    V times(V x) const {
-        return re * x + im * swap_pairs<R>(x, std::make_integer_sequence<int, lanes>{});
-    }
+    V times(V x) const { return re * x + im * swap_pairs<R>(x); }
 };
 
 template <class E>
@@ -89,6 +95,7 @@ struct Divisor {
     E d;
     explicit Divisor(E d) : d(d) {}
 
+    // Of a vector or of one element.
     template <class V>
     V divide(V x) const {
         return x / d;

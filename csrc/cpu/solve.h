@@ -12,10 +12,7 @@ struct BlockSolve {
     bool upper, left, unit, conj, lower;
 };
 
-// On the calling thread; t has order n and X is n x m (left) or m x n.
-void solve_block(const BlockSolve& p, const Block& t, const Block& x, int64_t n, int64_t m);
-
-// The same, shared among threads.
+// t has order n and x is n x m (left) or m x n. Only solves from the right conjugate.
 void solve_block(const BlockSolve& p, const Block& t, const Block& x, int64_t n, int64_t m,
                  const Threads& threads);
 

@@ -16,105 +16,99 @@ Lines<E> lines_of(const Block& b, bool triangular) {
 }
 
 template <class E>
-class Substitution {
+void store_lines(const Lines<E>& lines, const E* src, int64_t ld, const Rectangle& r) {
+    for (int64_t l = r.l0; l < r.l1; ++l, src += ld)
+        std::copy_n(src, lines.stored(l, r.p0, r.p1), const_cast<E*>(lines.line(l)) + r.p0);
+}
+
+// The rows of the triangle as the panels see it: read as its transpose where one, but not both, of
+// "upper" and "right" turns it.
+template <class E>
+struct Rows {
+    bool downward;  // the triangle is lower, and the first unknown comes first
+    int64_t ld;
+    E* data;
+
+    explicit Rows(const SmallSolve& p)
+        : downward(p.left != p.upper), ld(ceil_div(p.n, block_order<E>) * block_order<E>),
+          data(static_cast<E*>(workspace(sizeof(E) * ld * (ld + 2 * widest)))) {
+        const Rectangle all{0, p.n, 0, p.n};
+        if (downward) {
+            copy_lines(lines_of<E>(p.t, true), all, data, ld);
+        } else {
+            transpose_lines(lines_of<E>(p.t, true), all, data, ld);
+        }
+        if (p.conj)
+            for (int64_t q = 0; q < p.n * ld; ++q) data[q] = conjugate(data[q]);
+    }
+
+    static constexpr int per_vector = vector_bytes / static_cast<int>(sizeof(E));
+    static constexpr int widest = 4 * per_vector;
+    E* panel() const { return data + ld * ld; }
+};
+
+template <class E, int vectors>
+class Panel {
     using R = Real<E>;
     using V = typename Vector<R>::type;
     static constexpr int lanes = Vector<R>::lanes;
-    static constexpr int reals = Element<E>::reals;
-    // Columns of a panel: four vectors.
-    static constexpr int width = 4 * lanes / reals;
+    static constexpr int width = vectors * Rows<E>::per_vector;
 
   public:
-    explicit Substitution(const SmallSolve& p)
-        : p_(p), downward_(p.left != p.upper), ld_(ceil_div(p.n, block_order<E>) * block_order<E>),
-          t_(static_cast<E*>(workspace(sizeof(E) * ld_ * (ld_ + 2 * width)))),
-          panel_(t_ + ld_ * ld_), turned_(panel_ + ld_ * width) {}
+    // Right-hand sides [c, c + count), count <= width.
+    Panel(const SmallSolve& p, const Rows<E>& t, int64_t c, int64_t count)
+        : p_(p), t_(t), c_(c), count_(count), x_(lines_of<E>(p.x, p.lower)), panel_(t.panel()) {}
 
     void run() {
-        load_triangle();
-        for (int64_t c = 0; c < p_.m; c += width) {
-            const int64_t count = std::min<int64_t>(width, p_.m - c);
-            load_panel(c, count);
-            if (count * reals <= lanes) {
-                substitute<1>();
-            } else if (count * reals <= 2 * lanes) {
-                substitute<2>();
-            } else {
-                substitute<4>();
-            }
-            if (p_.lower && has_nan(c, count)) {
-                load_panel(c, count);
-                for (int64_t q = 0; q < count; ++q) substitute_exactly(c + q, panel_ + q);
-            }
-            store_panel(c, count);
+        load_panel();
+        substitute();
+        if (p_.lower && has_nan()) {
+            load_panel();
+            for (int64_t q = 0; q < count_; ++q) substitute_exactly(c_ + q, panel_ + q);
         }
+        store_panel();
     }
 
   private:
-    // The rows of the triangle as the panels see it: read as its transpose where one, but not both,
-    // of "upper" and "right" turns it.
-    void load_triangle() {
-        const Lines<E> lines = lines_of<E>(p_.t, true);
-        const Rectangle all{0, p_.n, 0, p_.n};
-        if (downward_) {
-            copy_lines(lines, all, t_, ld_);
-        } else {
-            transpose_lines(lines, all, t_, ld_);
-        }
-        if (p_.conj)
-            for (int64_t q = 0; q < p_.n * ld_; ++q) t_[q] = conjugate(t_[q]);
-    }
-
-    void load_panel(int64_t c, int64_t count) {
-        const Lines<E> lines = lines_of<E>(p_.x, p_.lower);
+    void load_panel() {
         if (p_.left) {
-            copy_lines<width>(lines, {0, p_.n, c, c + count}, panel_, width);
+            copy_lines<width>(x_, {0, p_.n, c_, c_ + count_}, panel_, width);
         } else {
-            transpose_lines(lines, {c, c + count, 0, p_.n}, panel_, width);
+            transpose_lines(x_, {c_, c_ + count_, 0, p_.n}, panel_, width);
         }
     }
 
-    void store_panel(int64_t c, int64_t count) {
-        const Lines<E> lines = lines_of<E>(p_.x, p_.lower);
-        if (p_.left) return store_lines(lines, panel_, width, {0, p_.n, c, c + count});
-        const Lines<E> rows{panel_, width, false, true, false};
-        transpose_lines(rows, {0, p_.n, 0, width}, turned_, ld_);
-        store_lines(lines, turned_, ld_, {c, c + count, 0, p_.n});
+    void store_panel() {
+        if (p_.left) return store_lines(x_, panel_, width, {0, p_.n, c_, c_ + count_});
+        E* turned = panel_ + t_.ld * width;
+        transpose_lines<E>({panel_, width, false, true, false}, {0, p_.n, 0, width}, turned, t_.ld);
+        store_lines(x_, turned, t_.ld, {c_, c_ + count_, 0, p_.n});
     }
 
-    static void store_lines(const Lines<E>& lines, const E* src, int64_t ld, const Rectangle& r) {
-        for (int64_t l = r.l0; l < r.l1; ++l, src += ld)
-            std::copy_n(src, lines.stored(l, r.p0, r.p1), const_cast<E*>(lines.line(l)) + r.p0);
-    }
-
-    // The first `vectors` vectors of every row of the panel.
-    template <int vectors>
     void substitute() {
         for (int64_t s = 0; s < p_.n; ++s) {
-            const int64_t i = downward_ ? s : p_.n - 1 - s;
-            const E* t = t_ + i * ld_;
+            const int64_t i = t_.downward ? s : p_.n - 1 - s;
+            const E* t = t_.data + i * t_.ld;
             R* x = reinterpret_cast<R*>(panel_ + i * width);
             V sums[vectors];
             for (int v = 0; v < vectors; ++v) sums[v] = load(x + v * lanes);
-            const int64_t end = downward_ ? i : p_.n;
-            for (int64_t k = downward_ ? 0 : i + 1; k < end; ++k) {
+            const int64_t end = t_.downward ? i : p_.n;
+            for (int64_t k = t_.downward ? 0 : i + 1; k < end; ++k) {
                 const R* known = reinterpret_cast<const R*>(panel_ + k * width);
                 const Scale<E> scale(t[k]);
                 for (int v = 0; v < vectors; ++v) sums[v] -= scale.times(load(known + v * lanes));
             }
             const Divisor<E> divisor(p_.unit ? from_real<E>(1) : t[i]);
-            for (int v = 0; v < vectors; ++v) {
-                const V y = divisor.divide(sums[v]);
-                std::memcpy(x + v * lanes, &y, sizeof y);
-            }
+            for (int v = 0; v < vectors; ++v) sums[v] = divisor.divide(sums[v]);
+            std::memcpy(x, sums, sizeof sums);
         }
     }
 
     // A triangle of right-hand sides has zeros, and they meet elements of T that the exact sum leaves
     // out. As in products, that is harmless until one of those is infinite or a nan.
-    bool has_nan(int64_t c, int64_t count) const {
-        for (int64_t q = 0; q < count; ++q)
-            for (int64_t i = first(c + q); i < last(c + q); ++i)
+    bool has_nan() const {
+        for (int64_t q = 0; q < count_; ++q)
+            for (int64_t i = first(c_ + q); i < last(c_ + q); ++i)
                 if (is_nan(panel_[i * width + q])) return true;
         return false;
     }
@@ -126,25 +120,41 @@ class Substitution {
     void substitute_exactly(int64_t c, E* x) const {
         const int64_t begin = first(c), end = last(c);
         for (int64_t s = 0; s < end - begin; ++s) {
-            const int64_t i = downward_ ? begin + s : end - 1 - s;
-            const E* t = t_ + i * ld_;
+            const int64_t i = t_.downward ? begin + s : end - 1 - s;
+            const E* t = t_.data + i * t_.ld;
             E sum = x[i * width];
-            for (int64_t k = downward_ ? begin : i + 1; k < (downward_ ? i : end); ++k)
+            for (int64_t k = t_.downward ? begin : i + 1; k < (t_.downward ? i : end); ++k)
                 sum = sum - t[k] * x[k * width];
             x[i * width] = Divisor<E>(p_.unit ? from_real<E>(1) : t[i]).divide(sum);
         }
     }
 
     const SmallSolve& p_;
-    const bool downward_;
-    const int64_t ld_;
-    E *const t_, *const panel_, *const turned_;
+    const Rows<E>& t_;
+    const int64_t c_, count_;
+    const Lines<E> x_;
+    E* const panel_;
 };
+
+template <class E>
+void substitute(const SmallSolve& p) {
+    const Rows<E> t(p);
+    for (int64_t c = 0; c < p.m; c += t.widest) {
+        const int64_t count = std::min<int64_t>(t.widest, p.m - c);
+        if (count <= t.per_vector) {
+            Panel<E, 1>(p, t, c, count).run();
+        } else if (count <= 2 * t.per_vector) {
+            Panel<E, 2>(p, t, c, count).run();
+        } else {
+            Panel<E, 4>(p, t, c, count).run();
+        }
+    }
+}
 
 }  // namespace
 
 void solve(const SmallSolve& p) {
-    with_solvable(p.x.dtype, [&](auto e) { Substitution<decltype(e)>(p).run(); });
+    with_solvable(p.x.dtype, [&](auto e) { substitute<decltype(e)>(p); });
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA
