@@ -24,44 +24,45 @@ struct Span {
 // A matrix whose blocks are operands and results of products: the packed triangle at `data`, or a
 // dense matrix by rows.
 struct Blocked {
-    const void* data;
+    void* data;
     DType dtype;
     bool packed;
     int64_t row_stride, batch_stride;
 
-    // The block as it lies in memory; one of a packed triangle is on its diagonal, or holds stored
+    // The block as it lies in memory. One of a packed triangle is on its diagonal, or holds stored
     // elements only.
     Operand operand(Span rows, Span cols) const {
-        Operand x{};
-        x.data = packed ? data : element(rows.begin, cols.begin);
-        x.kind = packed ? Kind::Lower : Kind::Dense;
-        x.rows = rows.length();
-        x.cols = cols.length();
-        x.row_stride = row_stride;
-        x.col_stride = 1;
-        x.batch_stride = batch_stride;
-        if (packed) {
-            x.row0 = rows.begin;
-            x.col0 = cols.begin;
-        }
-        return x;
+        return {element(rows.begin, cols.begin),
+                kind(rows, cols),
+                rows.length(),
+                cols.length(),
+                stride(rows),
+                1,
+                batch_stride,
+                packed ? Stagger::Rows : Stagger::None};
     }
 
     Result result(Span rows, Span cols) const {
-        const Operand x = operand(rows, cols);
-        return {const_cast<void*>(x.data), x.kind, x.row_stride, x.batch_stride, x.row0, x.col0};
+        return {element(rows.begin, cols.begin), kind(rows, cols), stride(rows), batch_stride,
+                packed};
     }
 
   private:
-    const void* element(int64_t i, int64_t j) const {
-        return static_cast<const char*>(data) + (i * row_stride + j) * element_size(dtype);
+    Kind kind(Span rows, Span cols) const {
+        return packed && rows.begin == cols.begin ? Kind::Lower : Kind::Dense;
+    }
+    int64_t stride(Span rows) const { return packed ? rows.begin : row_stride; }
+    void* element(int64_t i, int64_t j) const {
+        return static_cast<char*>(data) +
+               (packed ? offset(i, j) : i * row_stride + j) * element_size(dtype);
     }
 };
 
-// The transpose of a packed block.
+// The transpose of a block off the diagonal.
 inline Operand transposed(Operand x) {
-    x.kind = Kind::Upper;
+    x.stagger = Stagger::Columns;
     std::swap(x.rows, x.cols);
+    std::swap(x.row_stride, x.col_stride);
     return x;
 }
 

@@ -8,9 +8,7 @@ namespace {
 
 std::atomic<int> forced_tile{-1}, forced_split{-1}, forced_above{-1}, forced_group{-1};
 
-bool triangular(const Operand& x) {
-    return structure(x) == Kind::Lower || structure(x) == Kind::Upper;
-}
+bool triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
 
 // How long the sums of a product are, in tiles.
 struct Work {
@@ -21,9 +19,9 @@ struct Work {
 Work work(const Product& p, TileSize size, const Device& device) {
     const int64_t side = tile_side(p.dtype, size);
     const int64_t tm = ceil_div(p.m, side), tn = ceil_div(p.n, side), tk = ceil_div(p.k, side);
-    const bool lower = structure(p.c) == Kind::Lower && tm == tn;
+    const bool lower = p.c.kind == Kind::Lower && tm == tn;
     const int64_t tiles = (lower ? row_start(tm) : tm * tn) * p.batch;
-    const int triangles = triangular(p.a) + triangular(p.b);
+    const int triangles = triangular(p.a.kind) + triangular(p.b.kind);
     const double average = static_cast<double>(tk) / (1 + triangles);
     const int slots = device.multiprocessors * blocks_per_sm(p.dtype, size);
     return {tk, static_cast<double>(tiles) * average / slots};
@@ -55,7 +53,7 @@ Config choose(const Product& p, const Device& device) {
         else if (excess > 2) share(2, blocks_per_sm(p.dtype, config.tile) > 2 ? 0.65 : 0.25);
         else if (excess > 0.3 && blocks_per_sm(p.dtype, config.tile) > 1) share(2, 0.78);
         // Without a triangle all sums are equally long.
-        if (!triangular(p.a) && !triangular(p.b)) config.split_above = 1;
+        if (!triangular(p.a.kind) && !triangular(p.b.kind)) config.split_above = 1;
     }
     // 16-bit tiles are multiplied so fast that the L2 cache must serve them; then neighbours matter
     // more than balance.

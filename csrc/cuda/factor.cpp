@@ -36,10 +36,10 @@ class Factorizer {
 
     void update(Span done, Span next) const {
         const Span rows{next.begin, p_.n};
-        Operand across = transposed(a_.operand(next, done));
-        across.conj = true;
-        mm(subtraction(p_.dtype, p_.batch, a_.operand(rows, done), across, a_.result(rows, next)),
-           stream_);
+        Product p = subtraction(p_.dtype, p_.batch, a_.operand(rows, done),
+                                transposed(a_.operand(next, done)), a_.result(rows, next));
+        p.conj_b = true;
+        mm(p, stream_);
     }
 
     const Factor& p_;

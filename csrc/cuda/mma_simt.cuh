@@ -27,16 +27,12 @@ struct MmaSimt {
 
     T acc[ACCS] = {};
     int row0, col0;  // This lane's first element in the tile.
+    bool conj_b = false;
 
     __device__ MmaSimt() {
         const int lane = threadIdx.x % 32;
         row0 = warp_row() + lane / 8 * V;
         col0 = warp_col() + lane % 8 * V;
-    }
-    // Takes the conjugates of the elements of an operand from now on.
-    __device__ void conjugate(bool a, bool b) {
-        a_conj = a;
-        b_conj = b;
     }
     __device__ int warp_row() const { return Grid::row(threadIdx.x / 32) * WM; }
     __device__ int warp_col() const { return Grid::col(threadIdx.x / 32) * WN; }
@@ -52,11 +48,10 @@ struct MmaSimt {
 #pragma unroll
         for (int k = 0; k < BK; ++k) {
 #pragma unroll
-            for (int g = 0; g < TM / V; ++g)
-                a[g] = read(a_tile + LayoutA::at(row0 + g * 4 * V, k), a_conj);
+            for (int g = 0; g < TM / V; ++g) a[g] = read(a_tile + LayoutA::at(row0 + g * 4 * V, k));
 #pragma unroll
             for (int g = 0; g < TN / V; ++g)
-                b[g] = read(b_tile + LayoutB::at(col0 + g * 8 * V, k), b_conj);
+                b[g] = read(b_tile + LayoutB::at(col0 + g * 8 * V, k), conj_b);
             // In blocks of 2 x 2, back and forth through the rows of blocks, so that neighbouring
             // instructions share operand registers; 3% faster than row by row.
 #pragma unroll
@@ -71,12 +66,10 @@ struct MmaSimt {
     }
 
   private:
-    bool a_conj = false, b_conj = false;
-
     struct alignas(16) Group {
         T x[V];
     };
-    __device__ static Group read(const T* from, bool conj) {
+    __device__ static Group read(const T* from, bool conj = false) {
         Group group = *reinterpret_cast<const Group*>(from);
 #pragma unroll
         for (T& x : group.x) x = conjugate_if(x, conj);

@@ -21,12 +21,15 @@ OrientedPanel<T> orient(const Operand& x, bool is_a) {
     const int rows = static_cast<int>(x.rows), cols = static_cast<int>(x.cols);
     // In memory rows: a packed triangle read as it is, or transposed; a dense matrix by rows, or by
     // columns.
-    const bool packed = x.kind != Kind::Dense;
-    const bool by_rows = packed ? x.kind != Kind::Upper : x.col_stride == 1 || cols <= 1;
-    const T* data = static_cast<const T*>(x.data) + (packed ? offset(x.row0, x.col0) : 0);
-    const int64_t ld = packed ? x.row0 : by_rows ? x.row_stride : x.col_stride;
-    const int reach = structure(x) == Kind::Dense ? Panel<T>::ALL : x.strict ? 0 : 1;
-    const Panel<T> panel{data, ld, by_rows ? rows : cols, by_rows ? cols : rows, packed, reach};
+    const bool triangle = x.kind != Kind::Dense, block = x.stagger != Stagger::None;
+    const bool by_rows = block      ? x.stagger == Stagger::Rows
+                         : triangle ? x.kind != Kind::Upper
+                                    : x.col_stride == 1 || cols <= 1;
+    const int64_t ld = triangle && !block ? 0 : by_rows ? x.row_stride : x.col_stride;
+    const T* data = static_cast<const T*>(x.data);
+    const int reach = !triangle ? Panel<T>::ALL : x.strict ? 0 : 1;
+    const Panel<T> panel{data, ld, by_rows ? rows : cols, by_rows ? cols : rows, triangle || block,
+                         reach};
     return {panel, by_rows == is_a};
 }
 
@@ -62,14 +65,13 @@ void launch_product(const Product& p, const Config& config, cudaStream_t stream)
     using Mma = typename MainLoop<true, true>::Mma;
     using Real = typename Accumulator<T>::real;
     const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
-    const Kind a_kind = structure(p.a), b_kind = structure(p.b);
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
-    const bool packed = p.c.kind == Kind::Lower, lower = structure(p.c) == Kind::Lower;
+    const bool lower = p.c.kind == Kind::Lower;
     const Schedule schedule{static_cast<int>(ceil_div(m, Mma::BM)),
                             static_cast<int>(ceil_div(n, Mma::BN)),
                             config.group,
                             lower && m == n,
-                            longest_first(a_kind, b_kind),
+                            longest_first(p.a.kind, p.b.kind),
                             lower};
     const int64_t shared =
         config.split == 1
@@ -79,17 +81,16 @@ void launch_product(const Product& p, const Config& config, cudaStream_t stream)
                               b.panel,
                               p.a.batch_stride,
                               p.b.batch_stride,
-                              static_cast<T*>(p.c.data) + (packed ? offset(p.c.row0, p.c.col0) : 0),
-                              packed ? p.c.row0 : p.c.row_stride,
+                              static_cast<T*>(p.c.data),
+                              lower && !p.c.staggered ? 0 : p.c.row_stride,
                               p.c.batch_stride,
-                              packed,
+                              lower || p.c.staggered,
                               lower,
                               static_cast<Real>(p.alpha),
                               static_cast<Real>(p.beta),
-                              a_kind,
-                              b_kind,
-                              p.a.conj,
-                              p.b.conj,
+                              p.a.kind,
+                              p.b.kind,
+                              p.conj_b,
                               p.a.strict,
                               p.b.strict,
                               m,

@@ -13,7 +13,7 @@ class Solver {
   public:
     Solver(const Solve& p, cudaStream_t stream)
         : p_(p), stream_(stream), forward_(p.left == (p.kind == Kind::Lower)),
-          triangle_{p.triangle, p.dtype, true, 0, p.triangle_batch_stride},
+          triangle_{const_cast<void*>(p.triangle), p.dtype, true, 0, p.triangle_batch_stride},
           x_{p.x, p.dtype, p.x_kind == Kind::Lower, p.row_stride, p.x_batch_stride} {}
 
     // Solves with the rows and columns `span` of the triangle.
