@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <string>
-#include <vector>
 
+#include "arguments.h"
 #include "index.h"
 
 namespace packedtri {
-namespace {
 
 using torch::headeronly::ScalarType;
-using Sizes = std::vector<int64_t>;
 
 DType dtype_of(const Tensor& t, const char* op) {
     switch (t.scalar_type()) {
@@ -43,7 +40,7 @@ std::string to_string(const Sizes& sizes) {
 }
 
 Sizes sizes_of(const Tensor& t) { return {t.sizes().begin(), t.sizes().end()}; }
-Sizes strides_of(const Tensor& t) { return {t.strides().begin(), t.strides().end()}; }
+static Sizes strides_of(const Tensor& t) { return {t.strides().begin(), t.strides().end()}; }
 
 int64_t product_of(const Sizes& sizes) {
     int64_t p = 1;
@@ -51,7 +48,7 @@ int64_t product_of(const Sizes& sizes) {
     return p;
 }
 
-Tensor expand(const Tensor& t, const Sizes& sizes) {
+static Tensor expand(const Tensor& t, const Sizes& sizes) {
     std::array<StableIValue, 3> stack{
         torch::stable::detail::from(t),
         torch::stable::detail::from(torch::headeronly::IntHeaderOnlyArrayRef(sizes)),
@@ -74,7 +71,8 @@ Sizes broadcast(const Sizes& a, const Sizes& b, const char* op) {
 }
 
 // The one stride that steps through a batch in row-major order, if there is one.
-std::optional<int64_t> single_stride(const Sizes& sizes, const Sizes& strides, size_t batch_dims) {
+static std::optional<int64_t> single_stride(const Sizes& sizes, const Sizes& strides,
+                                            size_t batch_dims) {
     int64_t stride = 0, expected = -1;
     for (size_t d = batch_dims; d-- > 0;) {
         if (sizes[d] == 1) continue;
@@ -88,15 +86,7 @@ std::optional<int64_t> single_stride(const Sizes& sizes, const Sizes& strides, s
     return stride;
 }
 
-// A tensor whose matrices the kernels can walk: batch expanded to `batch` with a single stride, and
-// the inner dimensions laid out as they need. Copies only where no view will do.
-struct Walkable {
-    Tensor tensor;
-    int64_t batch_stride;
-    int64_t row_stride = 0, col_stride = 0;
-};
-
-bool inner_contiguous(const Sizes& sizes, const Sizes& strides, size_t inner_dims) {
+static bool inner_contiguous(const Sizes& sizes, const Sizes& strides, size_t inner_dims) {
     const size_t rank = sizes.size();
     const auto unit = [&](size_t d) { return strides[d] == 1 || sizes[d] <= 1; };
     if (inner_dims == 1) return unit(rank - 1);
@@ -139,6 +129,8 @@ Sizes batch_of(const Tensor& t, size_t inner_dims) {
     s.resize(s.size() - inner_dims);
     return s;
 }
+
+namespace {
 
 // rows x cols of an operand as the product reads it.
 std::array<int64_t, 2> extent(const Tensor& t, Kind kind, int64_t n, const char* name) {

@@ -1,19 +1,10 @@
 // The schemas of the ops, and their CPU kernels.
 #include "bindings.h"
+#include "bindings_threads.h"
 #include "cpu/kernels.h"
 
 namespace packedtri {
 namespace {
-
-void run_on_torch_threads(int count, void (*body)(int, void*), void* context) {
-    torch::stable::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t w = begin; w < end; ++w) body(static_cast<int>(w), context);
-    });
-}
-
-cpu::Threads threads() {
-    return {static_cast<int>(torch::stable::get_num_threads()), run_on_torch_threads};
-}
 
 Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind) {
     return mm(a, b, n, a_kind, b_kind, c_kind, [](const Product& p) { cpu::mm(p, threads()); });

@@ -25,33 +25,49 @@ constexpr int64_t element_size(DType t) {
 // the same numbers.
 enum class Kind : int32_t { Lower = 0, Upper = 1, Symmetric = 2, Dense = 3 };
 
+// Where the lines of an operand begin. None: at equal distances, or, for packed kinds, as in a whole
+// triangle. Otherwise the operand is a block of a packed triangle, whose rows lie along the rows or
+// along the columns of the operand: line l begins l * stride + l(l+1)/2 elements after line 0, the
+// stride being the number of the block's first row in the triangle.
+enum class Stagger : int32_t { None, Rows, Columns };
+
 // One matrix operand of a product, rows x cols as the product sees it. Strides are in elements. For
 // Dense one of row_stride and col_stride is 1 (or its dimension is at most 1 long); packed kinds
 // ignore both. Matrix b of a batch starts at data + b * batch_stride; a broadcast operand has 0.
+// A strict Lower or Upper has zeros on its diagonal; the CUDA kernels alone know it.
 struct Operand {
     const void* data;
     Kind kind;
     int64_t rows, cols;
     int64_t row_stride, col_stride;
     int64_t batch_stride;
+    Stagger stagger = Stagger::None;
+    bool strict = false;
 };
 
 // Where the product goes: Dense, rows contiguous (row_stride >= cols), or Lower, which keeps the
-// lower triangle of the product as a packed triangle.
+// lower triangle of the product as a packed triangle; of a product with more rows than columns also
+// the rows below. A staggered one is a block of such a triangle.
 struct Result {
     void* data;
     Kind kind;
     int64_t row_stride;
     int64_t batch_stride;
+    bool staggered = false;
 };
 
-// C = A B for every matrix of the batch: C is m x n and the sum runs over 0 <= p < k.
+// C = alpha A B + beta C for every matrix of the batch: C is m x n and the sum runs over
+// 0 <= p < k. With beta = 0 nothing is read from C. conj_b takes the conjugate of B. The CPU kernels
+// know alpha = 1, beta = 0, and the update of factorizations, alpha = -1, beta = 1, in which alone
+// conj_b may be set, for a dense B.
 struct Product {
     DType dtype;
     int64_t m, n, k;
     int64_t batch;
     Operand a, b;
     Result c;
+    double alpha = 1, beta = 0;
+    bool conj_b = false;
 };
 
 // Moving a triangle of order n between dense and packed storage. The packed side is contiguous,

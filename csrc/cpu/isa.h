@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../problem.h"
+#include "block.h"
 
 namespace packedtri::cpu {
 
@@ -22,6 +23,26 @@ struct MatrixVector {
     int64_t y_stride;
 };
 
+// A solve, as solve_problem.h has it, of an order of at most small_triangle, for one strip of X. The
+// triangle is conjugated where `conj` says so. X is n x m where left, else m x n; `lower` means that
+// it is a triangle, m = n.
+struct SmallSolve {
+    bool upper, left, unit, conj, lower;
+    int64_t n, m;
+    Block t, x;
+};
+
+// T y = x, or T' y = x, in place, with T packed lower of order n and x contiguous.
+struct VectorSubstitution {
+    DType dtype;
+    bool transposed, unit;
+    int64_t n;
+    const void* triangle;
+    void* x;
+};
+
+constexpr int64_t small_triangle = 64;
+
 // Single-threaded pieces of the operations; what calls them shares them among threads.
 struct Kernels {
     const char* name;
@@ -32,6 +53,11 @@ struct Kernels {
     // Rows [begin, end) of one packed triangle of the batch, and what mirrors them.
     void (*pack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
     void (*unpack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
+    void (*solve)(const SmallSolve& p);
+    void (*solve_vector)(const VectorSubstitution& p);
+    // Factors a triangle of an order of at most small_triangle in place. Returns the order of the
+    // first leading minor that is not positive definite, 0 where all are.
+    int64_t (*cholesky)(const Block& a, int64_t n);
 };
 
 // The fastest kernels that this machine runs, or the ones that PACKEDTRI_CPU_ISA names. The choice

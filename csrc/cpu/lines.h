@@ -21,8 +21,9 @@ struct Lines {
     int64_t stride;
     bool triangular;
     bool are_rows;
+    bool staggered;
 
-    const E* line(int64_t l) const { return data + (triangular ? row_start(l) : l * stride); }
+    const E* line(int64_t l) const { return data + l * stride + (staggered ? row_start(l) : 0); }
 
     // How many of the positions [p0, p1) of line l are stored; the rest are structural zeros.
     int64_t stored(int64_t l, int64_t p0, int64_t p1) const {
@@ -33,10 +34,12 @@ struct Lines {
 template <class E>
 inline Lines<E> lines_of(const Operand& x, int64_t batch) {
     const E* data = static_cast<const E*>(x.data) + batch * x.batch_stride;
-    if (x.kind == Kind::Lower) return {data, 0, true, true};
-    if (x.kind == Kind::Upper) return {data, 0, true, false};
-    if (x.col_stride == 1 || x.cols <= 1) return {data, x.row_stride, false, true};
-    return {data, x.col_stride, false, false};
+    const bool block = x.stagger != Stagger::None;
+    if (x.kind == Kind::Lower) return {data, block ? x.row_stride : 0, true, true, true};
+    if (x.kind == Kind::Upper) return {data, block ? x.col_stride : 0, true, false, true};
+    if (x.stagger == Stagger::Columns) return {data, x.col_stride, false, false, true};
+    if (block || x.col_stride == 1 || x.cols <= 1) return {data, x.row_stride, false, true, block};
+    return {data, x.col_stride, false, false, false};
 }
 
 // A rectangle of lines [l0, l1) and positions [p0, p1).

@@ -91,17 +91,19 @@ inline void block_product(const Compute<E>* a, const Compute<E>* b, int64_t k, i
     block_product<E, row_major, third>(ra, rb, k, cols, sums);
 }
 
-// Joins the sums of real and imaginary parts of A into `rows` complex rows, in place.
+// Joins the sums of real and imaginary parts of A into `rows` complex rows, in place: those of A B,
+// or of A times the conjugate of B.
 template <class R>
-inline void combine(R* sums, int64_t rows) {
+inline void combine(R* sums, int64_t rows, bool conj_b) {
     constexpr int width = Micro<Complex<R>>::sum_cols;
+    const R sign = conj_b ? R{-1} : R{1};
     for (int64_t r = 0; r < rows; ++r) {
         const R* re = sums + 2 * r * width;
         const R* im = re + width;
         R joined[width];
         for (int c = 0; c < width; c += 2) {
-            joined[c] = re[c] - im[c + 1];
-            joined[c + 1] = re[c + 1] + im[c];
+            joined[c] = re[c] - sign * im[c + 1];
+            joined[c + 1] = sign * re[c + 1] + im[c];
         }
         std::memcpy(sums + r * width, joined, sizeof joined);
     }

@@ -123,7 +123,7 @@ void vectors(const Product& p, const Threads& threads) {
 void mm(const Product& p, const Threads& threads) {
     const bool vector = (packed(p.a) && p.b.kind == Kind::Dense && p.n == 1) ||
                         (packed(p.b) && p.a.kind == Kind::Dense && p.m == 1);
-    if (vector && p.c.kind == Kind::Dense) return vectors(p, threads);
+    if (vector && p.c.kind == Kind::Dense && p.beta == 0) return vectors(p, threads);
     if (p.m <= 64 && p.n <= 64 && p.k <= 256) return whole(p, threads);
     tiled(p, threads);
 }

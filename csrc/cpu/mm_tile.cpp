@@ -101,13 +101,14 @@ class TileProduct {
         if (p_.c.kind == Kind::Lower && t.j0 >= t.i1) return;
         const KRange needed = range(t);
         const KRange ks = clip(needed, ks_);
-        const bool overwrite = needed.length() == 0 ? first_ : needed.begin >= ks_.begin;
+        const bool overwrite =
+            p_.beta == 0 && (needed.length() == 0 ? first_ : needed.begin >= ks_.begin);
         alignas(64) R sums[M::sums];
         if (ks.length() > 0) {
             const T* a = a_panel(t.i0) + (ks.begin - ks_.begin) * PanelA<E, row_major>::k_step;
             const T* b = b_panel(t.j0) + (ks.begin - ks_.begin) * M::cols;
             block_product<E, row_major>(a, b, ks.length(), t.i1 - t.i0, t.j1 - t.j0, sums);
-            if constexpr (M::reals == 2) combine(sums, t.i1 - t.i0);
+            if constexpr (M::reals == 2) combine(sums, t.i1 - t.i0, p_.conj_b);
             if (crosses_diagonal(t, ks) && has_nan(sums, t))
                 exact_product<row_major>(a, b, t, ks, reinterpret_cast<T*>(sums));
         } else if (overwrite) {
@@ -159,7 +160,9 @@ class TileProduct {
     }
 
     E* c_row(int64_t i) const {
-        return c_ + (p_.c.kind == Kind::Lower ? row_start(i) : i * p_.c.row_stride);
+        const bool triangle = p_.c.kind == Kind::Lower;
+        return c_ + (triangle && !p_.c.staggered ? 0 : i * p_.c.row_stride) +
+               (triangle || p_.c.staggered ? row_start(i) : 0);
     }
 
     // Row i of the sums so far: C itself, or unrounded beside it for 16-bit elements.
@@ -176,7 +179,7 @@ class TileProduct {
             R* c = reinterpret_cast<R*>(sums_row(i) + t.j0);
             const int64_t count = stored(i, t.j0, t.j1) * M::reals;
             for (int j = 0; j < M::sum_cols; j += Vector<R>::lanes) {
-                const auto v = load(sums + j);
+                const auto v = p_.beta != 0 ? -load(sums + j) : load(sums + j);
                 store_first(c + j, overwrite ? v : v + load_first(c + j, count - j), count - j);
             }
         }

@@ -110,7 +110,7 @@ void columns(const MatrixVector& p, const Lines<E>& lines, const Compute<E>* x, 
 template <class E>
 void mv_as(const MatrixVector& p, int64_t begin, int64_t end) {
     using T = Compute<E>;
-    const Lines<E> lines{static_cast<const E*>(p.triangle), 0, true, true};
+    const Lines<E> lines{static_cast<const E*>(p.triangle), 0, true, true, true};
     T* x = static_cast<T*>(workspace((p.n + end - begin) * sizeof(T)));
     const int64_t x_begin = p.transposed ? begin : 0, x_end = p.transposed ? p.n : end;
     for (int64_t k = x_begin; k < x_end; ++k)

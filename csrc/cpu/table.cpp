@@ -10,8 +10,11 @@ void mm_tile(const Product& p, int64_t batch, const Tile& tile);
 void mv(const MatrixVector& p, int64_t begin, int64_t end);
 void pack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 void unpack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
+void solve(const SmallSolve& p);
+void solve_vector(const VectorSubstitution& p);
+int64_t cholesky(const Block& a, int64_t n);
 
 extern const Kernels table;
-const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA), mm_tile, mv, pack, unpack};
+const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA), mm_tile, mv, pack, unpack, solve, solve_vector, cholesky};
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

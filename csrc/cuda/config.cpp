@@ -19,7 +19,8 @@ struct Work {
 Work work(const Product& p, TileSize size, const Device& device) {
     const int64_t side = tile_side(p.dtype, size);
     const int64_t tm = ceil_div(p.m, side), tn = ceil_div(p.n, side), tk = ceil_div(p.k, side);
-    const int64_t tiles = (p.c.kind == Kind::Lower ? row_start(tm) : tm * tn) * p.batch;
+    const bool lower = p.c.kind == Kind::Lower && tm == tn;
+    const int64_t tiles = (lower ? row_start(tm) : tm * tn) * p.batch;
     const int triangles = triangular(p.a.kind) + triangular(p.b.kind);
     const double average = static_cast<double>(tk) / (1 + triangles);
     const int slots = device.multiprocessors * blocks_per_sm(p.dtype, size);

@@ -42,6 +42,11 @@ constexpr int blocks_per_sm(DType dtype, TileSize size) {
 // Whether a product is a packed triangle times one column, or one row times a packed triangle. Such
 // products have kernels of their own (mv.h); choose is about all others.
 inline bool is_mv(const Product& p) {
+    const auto whole = [](const Operand& x) {
+        return x.stagger == Stagger::None && !x.strict && x.kind != Kind::Symmetric;
+    };
+    if (!whole(p.a) || !whole(p.b) || p.c.staggered) return false;
+    if (p.alpha != 1 || p.beta != 0 || p.conj_b) return false;
     if (p.c.kind != Kind::Dense) return false;
     const bool a_dense = p.a.kind == Kind::Dense, b_dense = p.b.kind == Kind::Dense;
     return (!a_dense && b_dense && p.n == 1) || (a_dense && !b_dense && p.m == 1);

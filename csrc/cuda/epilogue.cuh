@@ -32,7 +32,8 @@ struct Staging {
 };
 
 // Stores rows [first, last) of the tile at (i0, j0), summed over `parts` staging areas in the order
-// of their ranks, so that the result does not depend on timing.
+// of their ranks, so that the result does not depend on timing; times alpha, plus beta times what is
+// there.
 template <class Mma, int THREADS, class T>
 __device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma::Acc* staging,
                            int parts, int i0, int j0, int first, int last) {
@@ -52,11 +53,16 @@ __device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma:
             for (int x = 0; x < PER_LANE; ++x) sum[x] += peer[x * 32];
         }
         const int i = i0 + r;
-        T* out = c + (args.c_packed ? row_start(i) : i * args.c_row_stride) + j0 + lane;
-        const int limit = (args.c_packed ? min(i + 1, args.n) : args.n) - j0 - lane;
+        T* out = c + row_offset(i, args.c_ld, args.c_packed) + j0 + lane;
+        const int limit = (args.c_lower ? min(i + 1, args.n) : args.n) - j0 - lane;
 #pragma unroll
-        for (int x = 0; x < PER_LANE; ++x)
-            if (x * 32 < limit) out[x * 32] = Accumulator<T>::round(sum[x]);
+        for (int x = 0; x < PER_LANE; ++x) {
+            if (x * 32 >= limit) continue;
+            sum[x] = scale(sum[x], args.alpha);
+            if (args.beta != 0)
+                sum[x] = add(sum[x], scale(Accumulator<T>::widen(out[x * 32]), args.beta));
+            out[x * 32] = Accumulator<T>::round(sum[x]);
+        }
     }
 }
 

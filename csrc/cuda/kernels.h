@@ -5,11 +5,14 @@
 #include <cuda_runtime_api.h>
 
 #include "../problem.h"
+#include "../solve_problem.h"
 
 namespace packedtri::cuda {
 
 void mm(const Product& p, cudaStream_t stream);
 void pack(const Conversion& c, cudaStream_t stream);
 void unpack(const Conversion& c, cudaStream_t stream);
+void solve(const Solve& p, cudaStream_t stream);
+void factor(const Factor& p, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

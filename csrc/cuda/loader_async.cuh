@@ -38,7 +38,7 @@ class AsyncLoader {
     __device__ KRange full_range() const {
         if (K_MAJOR) return {0, r0_ + R <= panel_.rows ? panel_.length(r0_) - BK + 1 : 0};
         if (r0_ + R > panel_.cols) return {0, 0};
-        return {panel_.packed ? r0_ + R - 1 : 0, panel_.rows - BK + 1};
+        return {r0_ + R - panel_.reach, panel_.rows - BK + 1};
     }
 
     // Starts copying the next BK steps into `tile`; places past the stored elements become zero.

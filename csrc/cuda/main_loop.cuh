@@ -39,9 +39,10 @@ __device__ void multiply_stored(const ProductArgs<T>& args, Mma& mma, const Tile
             const int r = mma.row0 + Mma::row_of_acc(e), c = mma.col0 + Mma::col_of_acc(e);
             const int i = part.i0 + r, j = part.j0 + c;
             const KRange range = k_range(args.a_kind, args.b_kind, i, i + 1, j, j + 1, args.k);
+            if ((args.a_strict && k0 + k == i) || (args.b_strict && k0 + k == j)) continue;
             if (k0 + k >= range.begin && k0 + k < range.end)
                 fma_into(mma.acc[e], Accumulator<T>::widen(a[LayoutA::at(r, k)]),
-                         Accumulator<T>::widen(b[LayoutB::at(c, k)]));
+                         conjugate_if(Accumulator<T>::widen(b[LayoutB::at(c, k)]), args.conj_b));
         }
     }
 }

@@ -41,6 +41,7 @@ class MainLoopAsync {
         : args_(args), part_(part), shared_(reinterpret_cast<T*>(shared)),
           load_a_(at_batch(args.a, batch * args.a_batch_stride), part.i0, part.k0),
           load_b_(at_batch(args.b, batch * args.b_batch_stride), part.j0, part.k0) {
+        if constexpr (is_complex<T>) mma_.conj_b = args.conj_b;
         const KRange a = load_a_.full_range(), b = load_b_.full_range();
         plain_ = {max(a.begin, b.begin), min(a.end, b.end)};
     }

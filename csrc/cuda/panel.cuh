@@ -4,9 +4,16 @@
 #include "../index.h"
 #include "../krange.h"
 #include "../problem.h"
+#include "scalar.cuh"
 #include "schedule.h"
 
 namespace packedtri::cuda {
+
+// Where row R of a matrix starts, from its first element on. In a block of a packed triangle whose
+// first row is row0 of the triangle, rows are row0 + 1, row0 + 2 ... elements apart: `ld` is row0.
+__device__ inline int64_t row_offset(int64_t R, int64_t ld, bool packed) {
+    return R * ld + (packed ? row_start(R) : 0);
+}
 
 // One operand, by rows of memory: row R holds elements (R, 0) ... (R, length(R) - 1) side by side.
 // A packed triangle and a dense matrix differ only in where rows start and how long they are. The
@@ -18,18 +25,20 @@ struct Panel {
     int64_t ld;
     int rows, cols;
     bool packed;
+    // Row R stores elements (R, 0) ... (R, R + reach - 1), as far as there are such: `reach` is 1
+    // for a triangle, 0 for one without its diagonal.
+    int reach;
+    static constexpr int ALL = 1 << 30;
 
-    __device__ int64_t row_offset(int64_t R) const { return packed ? row_start(R) : R * ld; }
-    __device__ int length(int R) const { return packed ? min(R + 1, cols) : cols; }
+    __device__ int64_t row_offset(int64_t R) const { return cuda::row_offset(R, ld, packed); }
+    __device__ int length(int R) const { return packed ? min(R + reach, cols) : cols; }
 
     // Whether the nr x nc rectangle at (R, c) holds stored elements only.
     __device__ bool full(int R, int c, int nr, int nc) const {
         return R + nr <= rows && c + nc <= length(R);
     }
     // Whether it holds structural zeros: places right of the diagonal.
-    __device__ bool crosses_diagonal(int R, int c, int nc) const {
-        return packed && c + nc > R + 1;
-    }
+    __device__ bool crosses_diagonal(int R, int c, int nc) const { return c + nc > R + reach; }
 };
 
 template <class T>
@@ -37,9 +46,11 @@ struct ProductArgs {
     Panel<T> a, b;
     int64_t a_batch_stride, b_batch_stride;
     T* c;
-    int64_t c_row_stride, c_batch_stride;
-    bool c_packed;
+    int64_t c_ld, c_batch_stride;
+    bool c_packed, c_lower;  // How c is stored, and whether only up to its diagonal.
+    typename Accumulator<T>::real alpha, beta;
     Kind a_kind, b_kind;
+    bool conj_b, a_strict, b_strict;
     int m, n, k;
     int batch;
     // Blocks come in clusters of `split`. For the first shared_items tiles a whole cluster shares

@@ -18,14 +18,18 @@ struct OrientedPanel {
 
 template <class T>
 OrientedPanel<T> orient(const Operand& x, bool is_a) {
-    const T* data = static_cast<const T*>(x.data);
     const int rows = static_cast<int>(x.rows), cols = static_cast<int>(x.cols);
     // In memory rows: a packed triangle read as it is, or transposed; a dense matrix by rows, or by
     // columns.
-    const bool by_rows =
-        x.kind == Kind::Dense ? x.col_stride == 1 || cols <= 1 : x.kind == Kind::Lower;
-    const Panel<T> panel{data, by_rows ? x.row_stride : x.col_stride, by_rows ? rows : cols,
-                         by_rows ? cols : rows, x.kind != Kind::Dense};
+    const bool triangle = x.kind != Kind::Dense, block = x.stagger != Stagger::None;
+    const bool by_rows = block      ? x.stagger == Stagger::Rows
+                         : triangle ? x.kind != Kind::Upper
+                                    : x.col_stride == 1 || cols <= 1;
+    const int64_t ld = triangle && !block ? 0 : by_rows ? x.row_stride : x.col_stride;
+    const T* data = static_cast<const T*>(x.data);
+    const int reach = !triangle ? Panel<T>::ALL : x.strict ? 0 : 1;
+    const Panel<T> panel{data, ld, by_rows ? rows : cols, by_rows ? cols : rows, triangle || block,
+                         reach};
     return {panel, by_rows == is_a};
 }
 
@@ -59,11 +63,16 @@ template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM>
 void launch_product(const Product& p, const Config& config, cudaStream_t stream) {
     using T = typename MainLoop<true, true>::T;
     using Mma = typename MainLoop<true, true>::Mma;
+    using Real = typename Accumulator<T>::real;
     const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
+    const bool lower = p.c.kind == Kind::Lower;
     const Schedule schedule{static_cast<int>(ceil_div(m, Mma::BM)),
-                            static_cast<int>(ceil_div(n, Mma::BN)), config.group,
-                            p.c.kind == Kind::Lower, longest_first(p.a.kind, p.b.kind)};
+                            static_cast<int>(ceil_div(n, Mma::BN)),
+                            config.group,
+                            lower && m == n,
+                            longest_first(p.a.kind, p.b.kind),
+                            lower};
     const int64_t shared =
         config.split == 1
             ? 0
@@ -73,11 +82,17 @@ void launch_product(const Product& p, const Config& config, cudaStream_t stream)
                               p.a.batch_stride,
                               p.b.batch_stride,
                               static_cast<T*>(p.c.data),
-                              p.c.row_stride,
+                              lower && !p.c.staggered ? 0 : p.c.row_stride,
                               p.c.batch_stride,
-                              p.c.kind == Kind::Lower,
+                              lower || p.c.staggered,
+                              lower,
+                              static_cast<Real>(p.alpha),
+                              static_cast<Real>(p.beta),
                               p.a.kind,
                               p.b.kind,
+                              p.conj_b,
+                              p.a.strict,
+                              p.b.strict,
                               m,
                               n,
                               static_cast<int>(p.k),

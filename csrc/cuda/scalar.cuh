@@ -26,6 +26,51 @@ __device__ __forceinline__ void fma_into(Complex<R>& c, Complex<R> a, Complex<R>
     c.im = fma(a.im, b.re, c.im);
 }
 
+__device__ __forceinline__ float scale(float x, float s) { return x * s; }
+__device__ __forceinline__ double scale(double x, double s) { return x * s; }
+template <class R>
+__device__ __forceinline__ Complex<R> scale(Complex<R> x, R s) {
+    return {x.re * s, x.im * s};
+}
+
+// c -= a b
+__device__ __forceinline__ void subtract(float& c, float a, float b) { c = fmaf(-a, b, c); }
+__device__ __forceinline__ void subtract(double& c, double a, double b) { c = fma(-a, b, c); }
+template <class R>
+__device__ __forceinline__ void subtract(Complex<R>& c, Complex<R> a, Complex<R> b) {
+    fma_into(c, {-a.re, -a.im}, b);
+}
+
+__device__ __forceinline__ float divide(float a, float b) { return a / b; }
+__device__ __forceinline__ double divide(double a, double b) { return a / b; }
+// Smith's formula, which does not overflow where the quotient does not.
+template <class R>
+__device__ __forceinline__ Complex<R> divide(Complex<R> a, Complex<R> b) {
+    if (fabs(b.re) >= fabs(b.im)) {
+        const R ratio = b.im / b.re, denominator = fma(b.im, ratio, b.re);
+        return {fma(a.im, ratio, a.re) / denominator, fma(-a.re, ratio, a.im) / denominator};
+    }
+    const R ratio = b.re / b.im, denominator = fma(b.re, ratio, b.im);
+    return {fma(a.re, ratio, a.im) / denominator, fma(a.im, ratio, -a.re) / denominator};
+}
+
+__device__ __forceinline__ float real(float x) { return x; }
+__device__ __forceinline__ double real(double x) { return x; }
+template <class R>
+__device__ __forceinline__ R real(Complex<R> x) {
+    return x.re;
+}
+
+// Real numbers are their own conjugates.
+template <class T>
+__device__ __forceinline__ T conjugate_if(T x, bool) {
+    return x;
+}
+template <class R>
+__device__ __forceinline__ Complex<R> conjugate_if(Complex<R> x, bool conj) {
+    return {x.re, conj ? -x.im : x.im};
+}
+
 template <class T>
 __device__ __forceinline__ T add(T a, T b) {
     return a + b;
@@ -45,6 +90,15 @@ __device__ __forceinline__ bool finite(Complex<R> x) {
 }
 
 template <class T>
+__device__ __forceinline__ T shuffle(T x, int lane) {
+    return __shfl_sync(0xffffffffu, x, lane);
+}
+template <class R>
+__device__ __forceinline__ Complex<R> shuffle(Complex<R> x, int lane) {
+    return {shuffle(x.re, lane), shuffle(x.im, lane)};
+}
+
+template <class T>
 __device__ __forceinline__ T shuffle_down(T x, int distance) {
     return __shfl_down_sync(0xffffffffu, x, distance);
 }
@@ -53,22 +107,37 @@ __device__ __forceinline__ Complex<R> shuffle_down(Complex<R> x, int distance) {
     return {shuffle_down(x.re, distance), shuffle_down(x.im, distance)};
 }
 
-// The type that sums of T are kept in, and the conversions to and from it.
+template <class T>
+struct RealPart {
+    using type = T;
+};
+template <class R>
+struct RealPart<Complex<R>> {
+    using type = R;
+};
+
+template <class T>
+constexpr bool is_complex = sizeof(typename RealPart<T>::type) < sizeof(T);
+
+// The type that sums of T are kept in and that of their parts, and the conversions.
 template <class T>
 struct Accumulator {
     using type = T;
+    using real = typename RealPart<T>::type;
     __device__ static T widen(T x) { return x; }
     __device__ static T round(T x) { return x; }
 };
 template <>
 struct Accumulator<__half> {
     using type = float;
+    using real = float;
     __device__ static float widen(__half x) { return __half2float(x); }
     __device__ static __half round(float x) { return __float2half_rn(x); }
 };
 template <>
 struct Accumulator<__nv_bfloat16> {
     using type = float;
+    using real = float;
     __device__ static float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
     __device__ static __nv_bfloat16 round(float x) { return __float2bfloat16_rn(x); }
 };

@@ -8,7 +8,8 @@
 
 namespace packedtri::cuda {
 
-// The tiles of the result, tiles_m x tiles_n; only those on and below the diagonal when `lower`.
+// The tiles of the result, tiles_m x tiles_n; only those on and below the diagonal when `lower`,
+// which needs as many rows as columns of them, or `trapezoid`, which does not.
 // Tiles are visited in square groups of `group` x `group`: those of one group run at about the same
 // time and read the same rows of A and columns of B.
 struct Schedule {
@@ -19,6 +20,7 @@ struct Schedule {
     int group;
     bool lower;
     Longest longest;
+    bool trapezoid = false;
 
     struct Tile {
         int i, j;
@@ -41,7 +43,7 @@ struct Schedule {
         const int number = static_cast<int>(place / per_group);
         const Tile g = lower ? lower_group(number) : dense_group(number);
         const int i = g.i * group + (group - 1 - within / group), j = g.j * group + within % group;
-        return {i, j, i < tiles_m && j < tiles_n && (!lower || j <= i)};
+        return {i, j, i < tiles_m && j < tiles_n && (!(lower || trapezoid) || j <= i)};
     }
 
     // How many of the first indices have sums of at least `length` tiles, when the longest sum has

@@ -1,0 +1,34 @@
+// Checking arguments and laying tensors out for the kernels: what the bindings of all ops share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bindings.h"
+
+namespace packedtri {
+
+using Sizes = std::vector<int64_t>;
+
+// `op` names the op in the messages of errors.
+DType dtype_of(const Tensor& t, const char* op);
+Kind kind_of(int64_t value, const char* op, const char* name);
+void check_packed(const Tensor& t, int64_t n, const char* op);
+
+std::string to_string(const Sizes& sizes);
+Sizes sizes_of(const Tensor& t);
+int64_t product_of(const Sizes& sizes);
+Sizes batch_of(const Tensor& t, size_t inner_dims);
+Sizes broadcast(const Sizes& a, const Sizes& b, const char* op);
+
+// A tensor whose matrices the kernels can walk: batch expanded to `batch` with a single stride, and
+// the inner dimensions laid out as they need. Copies only where no view will do.
+struct Walkable {
+    Tensor tensor;
+    int64_t batch_stride;
+    int64_t row_stride = 0, col_stride = 0;
+};
+
+Walkable walkable(const Tensor& t, const Sizes& batch, size_t inner_dims, bool any_strides);
+
+}  // namespace packedtri

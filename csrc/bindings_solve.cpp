@@ -1,0 +1,80 @@
+#include "bindings_solve.h"
+
+#include <utility>
+
+#include "arguments.h"
+#include "index.h"
+
+namespace packedtri {
+namespace {
+
+DType solvable_dtype_of(const Tensor& t, const char* op) {
+    const DType dtype = dtype_of(t, op);
+    STD_TORCH_CHECK(dtype != DType::f16 && dtype != DType::bf16, "[packedtri::", op,
+                    "] has no kernels for 16-bit elements; convert them to float32");
+    return dtype;
+}
+
+void check_right_hand_side(const Tensor& b, bool dense, int64_t n, bool left) {
+    if (!dense) return check_packed(b, n, "solve_triangular");
+    const int64_t rank = b.dim();
+    STD_TORCH_CHECK(rank >= 2 && b.size(left ? rank - 2 : rank - 1) == n,
+                    "[packedtri::solve_triangular] expected a right-hand side ",
+                    left ? "(..., n, m)" : "(..., m, n)", " with n = ", n, "; got ",
+                    to_string(sizes_of(b)));
+}
+
+}  // namespace
+
+Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
+                        int64_t b_kind, bool left, bool unit, void (*run)(const Solve&)) {
+    constexpr const char* op = "solve_triangular";
+    const Kind k = kind_of(kind, op, "kind"), x_kind = kind_of(b_kind, op, "b_kind");
+    const bool dense = x_kind == Kind::Dense;
+    STD_TORCH_CHECK(k == Kind::Lower || k == Kind::Upper, "[packedtri::", op,
+                    "] expected kind to be 0 (lower) or 1 (upper); got ", kind);
+    STD_TORCH_CHECK(dense || x_kind == Kind::Lower, "[packedtri::", op,
+                    "] expected b_kind to be 0 (lower) or 3 (dense); got ", b_kind);
+    const DType dtype = solvable_dtype_of(packed, op);
+    STD_TORCH_CHECK(packed.scalar_type() == b.scalar_type(), "[packedtri::", op,
+                    "] expected both operands to have the same dtype");
+    STD_TORCH_CHECK(packed.device() == b.device(), "[packedtri::", op,
+                    "] expected both operands to be on the same device");
+    check_packed(packed, n, op);
+    check_right_hand_side(b, dense, n, left);
+
+    const size_t inner = dense ? 2 : 1;
+    const Sizes batch = broadcast(batch_of(packed, 1), batch_of(b, inner), op);
+    Sizes shape = batch;
+    const Sizes own = sizes_of(b);
+    shape.insert(shape.end(), own.end() - static_cast<int64_t>(inner), own.end());
+    Tensor x = torch::stable::new_empty(b, shape);
+    if (x.numel() == 0) return x;
+    torch::stable::copy_(x, b);
+    const Walkable w = walkable(packed, batch, 1, false);
+    int64_t count = product_of(batch), m = n, cols = 0;
+    if (dense) {
+        cols = own.back();
+        m = left ? cols : own[own.size() - 2];
+        // Rows on the left of one triangle are one tall right-hand side.
+        if (!left && w.batch_stride == 0) m *= std::exchange(count, 1);
+    }
+    run({dtype, k, left, unit, n, m, count, w.tensor.const_data_ptr(), w.batch_stride, x_kind,
+         x.mutable_data_ptr(), cols, x.numel() / count});
+    return x;
+}
+
+std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n, void (*run)(const Factor&)) {
+    const DType dtype = solvable_dtype_of(packed, "cholesky");
+    check_packed(packed, n, "cholesky");
+    const Sizes batch = batch_of(packed, 1);
+    Tensor factor = torch::stable::new_empty(packed, sizes_of(packed));
+    Tensor info = torch::stable::new_empty(packed, batch, torch::headeronly::ScalarType::Int);
+    if (factor.numel() == 0) return {factor, torch::stable::zero_(info)};
+    torch::stable::copy_(factor, packed);
+    run({dtype, n, product_of(batch), factor.mutable_data_ptr(), row_start(n),
+         static_cast<int32_t*>(info.mutable_data_ptr())});
+    return {factor, info};
+}
+
+}  // namespace packedtri

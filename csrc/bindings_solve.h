@@ -1,0 +1,16 @@
+// Shared by the CPU and the CUDA bindings of solves and factorizations, as bindings.h is by those of
+// products.
+#pragma once
+
+#include <tuple>
+
+#include "bindings.h"
+#include "solve_problem.h"
+
+namespace packedtri {
+
+Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
+                        int64_t b_kind, bool left, bool unit, void (*run)(const Solve&));
+std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n, void (*run)(const Factor&));
+
+}  // namespace packedtri

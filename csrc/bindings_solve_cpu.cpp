@@ -1,0 +1,32 @@
+// The schemas of solves and factorizations, and their CPU kernels.
+#include "bindings_solve.h"
+#include "bindings_threads.h"
+#include "cpu/kernels.h"
+
+namespace packedtri {
+namespace {
+
+Tensor solve_triangular_cpu(Tensor packed, Tensor b, int64_t n, int64_t kind, int64_t b_kind,
+                            bool left, bool unit) {
+    return solve_triangular(packed, b, n, kind, b_kind, left, unit,
+                            [](const Solve& p) { cpu::solve(p, threads()); });
+}
+
+std::tuple<Tensor, Tensor> cholesky_cpu(Tensor packed, int64_t n) {
+    return cholesky(packed, n, [](const Factor& p) { cpu::cholesky(p, threads()); });
+}
+
+}  // namespace
+}  // namespace packedtri
+
+STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
+    m.def(
+        "solve_triangular(Tensor packed, Tensor b, SymInt n, int kind, int b_kind, bool left, "
+        "bool unit) -> Tensor");
+    m.def("cholesky(Tensor packed, SymInt n) -> (Tensor factor, Tensor info)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
+    m.impl("solve_triangular", TORCH_BOX(&packedtri::solve_triangular_cpu));
+    m.impl("cholesky", TORCH_BOX(&packedtri::cholesky_cpu));
+}

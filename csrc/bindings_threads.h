@@ -1,0 +1,20 @@
+// Torch's threads, as the CPU kernels take them.
+#pragma once
+
+#include <torch/csrc/stable/ops.h>
+
+#include "cpu/kernels.h"
+
+namespace packedtri {
+
+inline void run_on_torch_threads(int count, void (*body)(int, void*), void* context) {
+    torch::stable::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t w = begin; w < end; ++w) body(static_cast<int>(w), context);
+    });
+}
+
+inline cpu::Threads threads() {
+    return {static_cast<int>(torch::stable::get_num_threads()), run_on_torch_threads};
+}
+
+}  // namespace packedtri

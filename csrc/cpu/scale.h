@@ -1,0 +1,128 @@
+// Vectors of elements times and divided by one element. Complex elements lie interleaved in a vector
+// of reals.
+#pragma once
+
+#include <utility>
+
+#include "elements.h"
+#include "vectors.h"
+
+namespace packedtri::cpu::PACKEDTRI_ISA {
+
+template <class R>
+inline Complex<R> operator-(Complex<R> x, Complex<R> y) {
+    return {x.re - y.re, x.im - y.im};
+}
+
+inline float conjugate(float x) { return x; }
+inline double conjugate(double x) { return x; }
+template <class R>
+inline Complex<R> conjugate(Complex<R> x) {
+    return {x.re, -x.im};
+}
+
+inline float real_part(float x) { return x; }
+inline double real_part(double x) { return x; }
+template <class R>
+inline R real_part(Complex<R> x) {
+    return x.re;
+}
+
+template <class E>
+inline E from_real(Real<E> x) {
+    if constexpr (Element<E>::reals == 2) {
+        return {x, 0};
+    } else {
+        return x;
+    }
+}
+
+template <class R>
+inline bool is_nan(R x) {
+    return x != x;
+}
+template <class R>
+inline bool is_nan(Complex<R> x) {
+    return x.re != x.re || x.im != x.im;
+}
+
+// Calls f with a value of the element type that t names; the 16-bit ones have no solves.
+template <class F>
+inline void with_solvable(DType t, F f) {
+    with_element(t, [&](auto e) {
+        if constexpr (sizeof(e) >= sizeof(float)) f(e);
+    });
+}
+
+template <class E>
+struct Scale {
+    E s;
+    explicit Scale(E s) : s(s) {}
+
+    template <class V>
+    V times(V x) const {
+        return s * x;
+    }
+};
+
+template <class V, int... lane>
+inline V swap_pairs(V x, std::integer_sequence<int, lane...>) {
+    return __builtin_shufflevector(x, x, (lane ^ 1)...);
+}
+
+// Exchanges the real and the imaginary parts.
+template <class R>
+inline typename Vector<R>::type swap_pairs(typename Vector<R>::type x) {
+    return swap_pairs(x, std::make_integer_sequence<int, Vector<R>::lanes>{});
+}
+
+template <class R>
+struct Scale<Complex<R>> {
+    using V = typename Vector<R>::type;
+    static constexpr int lanes = Vector<R>::lanes;
+    R re;
+    V im;  // -im, im, -im, ...
+
+    explicit Scale(Complex<R> s) : re(s.re) {
+        for (int l = 0; l < lanes; ++l) im[l] = l % 2 ? s.im : -s.im;
+    }
+
+    V times(V x) const { return re * x + im * swap_pairs<R>(x); }
+};
+
+template <class E>
+struct Divisor {
+    E d;
+    explicit Divisor(E d) : d(d) {}
+
+    // Of a vector or of one element.
+    template <class V>
+    V divide(V x) const {
+        return x / d;
+    }
+};
+
+// Times the reciprocal, which Smith's formula (Communications of the ACM 5, 1962) finds without
+// squares that would overflow.
+template <class R>
+struct Divisor<Complex<R>> {
+    Complex<R> reciprocal;
+
+    explicit Divisor(Complex<R> d) {
+        const R re = d.re < 0 ? -d.re : d.re, im = d.im < 0 ? -d.im : d.im;
+        if (re >= im) {
+            const R ratio = d.im / d.re, scale = R{1} / (d.re + d.im * ratio);
+            reciprocal = {scale, -ratio * scale};
+        } else {
+            const R ratio = d.re / d.im, scale = R{1} / (d.im + d.re * ratio);
+            reciprocal = {ratio * scale, -scale};
+        }
+    }
+
+    typename Vector<R>::type divide(typename Vector<R>::type x) const {
+        return Scale<Complex<R>>(reciprocal).times(x);
+    }
+    Complex<R> divide(Complex<R> x) const { return x * reciprocal; }
+};
+
+}  // namespace packedtri::cpu::PACKEDTRI_ISA

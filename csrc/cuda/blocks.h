@@ -1,0 +1,75 @@
+// Blocks of packed triangles and of dense matrices, as solves and factorizations cut them.
+#pragma once
+
+#include <algorithm>
+
+#include "../index.h"
+#include "../problem.h"
+
+namespace packedtri::cuda {
+
+// Triangles up to this order are solved and factored in shared memory, by kernels of their own
+// (leaf.h); larger ones are cut in two, and products do the work between the halves.
+constexpr int64_t LEAF = 64;
+
+// Where a range is cut: near its middle, so that the products are as large as can be.
+constexpr int64_t first_half(int64_t length) { return ceil_div(ceil_div(length, LEAF), 2) * LEAF; }
+
+// Indices [begin, end) of rows or columns.
+struct Span {
+    int64_t begin, end;
+    constexpr int64_t length() const { return end - begin; }
+};
+
+// A matrix whose blocks are operands and results of products: the packed triangle at `data`, or a
+// dense matrix by rows.
+struct Blocked {
+    void* data;
+    DType dtype;
+    bool packed;
+    int64_t row_stride, batch_stride;
+
+    // The block as it lies in memory. One of a packed triangle is on its diagonal, or holds stored
+    // elements only.
+    Operand operand(Span rows, Span cols) const {
+        return {element(rows.begin, cols.begin),
+                kind(rows, cols),
+                rows.length(),
+                cols.length(),
+                stride(rows),
+                1,
+                batch_stride,
+                packed ? Stagger::Rows : Stagger::None};
+    }
+
+    Result result(Span rows, Span cols) const {
+        return {element(rows.begin, cols.begin), kind(rows, cols), stride(rows), batch_stride,
+                packed};
+    }
+
+  private:
+    Kind kind(Span rows, Span cols) const {
+        return packed && rows.begin == cols.begin ? Kind::Lower : Kind::Dense;
+    }
+    int64_t stride(Span rows) const { return packed ? rows.begin : row_stride; }
+    void* element(int64_t i, int64_t j) const {
+        return static_cast<char*>(data) +
+               (packed ? offset(i, j) : i * row_stride + j) * element_size(dtype);
+    }
+};
+
+// The transpose of a block off the diagonal.
+inline Operand transposed(Operand x) {
+    x.stagger = Stagger::Columns;
+    std::swap(x.rows, x.cols);
+    std::swap(x.row_stride, x.col_stride);
+    return x;
+}
+
+// C -= A B
+inline Product subtraction(DType dtype, int64_t batch, const Operand& a, const Operand& b,
+                           const Result& c) {
+    return {dtype, a.rows, b.cols, a.cols, batch, a, b, c, -1, 1};
+}
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,58 @@
+// Cholesky factors by columns: the left half of a panel is factored, its product with itself is
+// taken from the right half, and that is factored.
+#include "../solve_problem.h"
+
+#include "blocks.h"
+#include "kernels.h"
+#include "launch.h"
+#include "leaf.h"
+
+namespace packedtri::cuda {
+namespace {
+
+class Factorizer {
+  public:
+    Factorizer(const Factor& p, cudaStream_t stream)
+        : p_(p), stream_(stream), a_{p.packed, p.dtype, true, 0, p.batch_stride} {}
+
+    // Factors the columns `panel`, from their diagonal down.
+    void factor(Span panel) const {
+        if (panel.length() <= LEAF) return factor_panel(panel);
+        const int64_t middle = panel.begin + first_half(panel.length());
+        factor({panel.begin, middle});
+        update({panel.begin, middle}, {middle, panel.end});
+        factor({middle, panel.end});
+    }
+
+  private:
+    // The rows below the diagonal block L11 are solutions of X L11^H = A.
+    void factor_panel(Span panel) const {
+        factor_leaf(p_, panel, stream_);
+        const Solve below{p_.dtype,  Kind::Upper, false,          false,           p_.n,
+                          p_.n,      p_.batch,    p_.packed,      p_.batch_stride, Kind::Lower,
+                          p_.packed, 0,           p_.batch_stride};
+        solve_leaf(below, panel, {panel.end, p_.n}, true, stream_);
+    }
+
+    void update(Span done, Span next) const {
+        const Span rows{next.begin, p_.n};
+        Product p = subtraction(p_.dtype, p_.batch, a_.operand(rows, done),
+                                transposed(a_.operand(next, done)), a_.result(rows, next));
+        p.conj_b = true;
+        mm(p, stream_);
+    }
+
+    const Factor& p_;
+    const cudaStream_t stream_;
+    const Blocked a_;
+};
+
+}  // namespace
+
+void factor(const Factor& p, cudaStream_t stream) {
+    check(cudaMemsetAsync(p.info, 0, static_cast<size_t>(p.batch) * sizeof(int32_t), stream),
+          "cannot clear info");
+    if (p.n > 0) Factorizer(p, stream).factor({0, p.n});
+}
+
+}  // namespace packedtri::cuda

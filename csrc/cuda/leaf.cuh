@@ -1,0 +1,78 @@
+// What the kernels in shared memory have in common.
+#pragma once
+
+#include "../index.h"
+#include "elements.cuh"
+#include "launch.h"
+#include "panel.cuh"
+#include "ptx.cuh"
+#include "scalar.cuh"
+
+namespace packedtri::cuda {
+
+// Columns of a triangle that are eliminated at a time, in registers.
+constexpr int STEP = 16;
+// Threads that share the sums of STEP elements, and elements of each.
+constexpr int SHARES = 4, SHARE = STEP / SHARES;
+
+template <class T>
+__device__ constexpr T one() {
+    if constexpr (is_complex<T>) return {1, 0};
+    else return 1;
+}
+
+// A lower triangle by columns, so that neighbouring rows can be read at once.
+template <class T>
+struct SharedTriangle {
+    T* data;
+    int pitch;
+
+    __host__ __device__ static constexpr int pitch_of(int order) { return order + 4; }
+    __device__ T& at(int row, int col) const { return data[col * pitch + row]; }
+
+    // SHARE elements of column `col`, from a multiple of SHARE on.
+    struct Share {
+        T x[SHARE];
+    };
+    __device__ Share share(int row, int col) const {
+        constexpr int V = 16 / sizeof(T);
+        struct alignas(16) Group {
+            T x[V];
+        };
+        Share share;
+#pragma unroll
+        for (int g = 0; g < SHARE / V; ++g) {
+            const Group group = reinterpret_cast<const Group*>(&at(row, col))[g];
+#pragma unroll
+            for (int v = 0; v < V; ++v) share.x[g * V + v] = group.x[v];
+        }
+        return share;
+    }
+};
+
+// Calls f with a value of the element type, for the types that are solved with.
+template <class F>
+void with_solved_type(DType dtype, F f) {
+    switch (dtype) {
+        case DType::f32: return f(float{});
+        case DType::f64: return f(double{});
+        case DType::c64: return f(Complex<float>{});
+        case DType::c128: return f(Complex<double>{});
+        default: throw std::runtime_error("[packedtri] 16-bit elements are not solved with");
+    }
+}
+
+// Launches `kernel`, one block for each of `count` pieces of work.
+template <class Kernel, class Args>
+void launch_leaf(Kernel kernel, int64_t count, int threads, int64_t shared, const Args& args,
+                 cudaStream_t stream) {
+    if (count > INT32_MAX)
+        throw std::runtime_error("[packedtri] the batch is too large for one launch");
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared)),
+          "cannot reserve shared memory");
+    kernel<<<static_cast<unsigned>(count), threads, shared, stream>>>(args);
+    check(cudaGetLastError(), "cannot launch a solve");
+}
+
+}  // namespace packedtri::cuda

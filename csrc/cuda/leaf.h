@@ -1,0 +1,19 @@
+// Kernels that solve with, and factor, triangles of an order up to LEAF in shared memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "../solve_problem.h"
+#include "blocks.h"
+
+namespace packedtri::cuda {
+
+// Solves with the diagonal block of `p.triangle` that `block` names, or with its conjugate. A line
+// is a right-hand side: where p.left a column of X, whose elements in the rows of the block are
+// solved for; otherwise a row, and its elements in the columns.
+void solve_leaf(const Solve& p, Span block, Span lines, bool conj, cudaStream_t stream);
+
+// Factors the diagonal block of `p.packed` that `block` names.
+void factor_leaf(const Factor& p, Span block, cudaStream_t stream);
+
+}  // namespace packedtri::cuda
