@@ -158,7 +158,7 @@ Operand operand(const Walkable& w, Kind kind, const std::array<int64_t, 2>& size
 }  // namespace
 
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-          int64_t c_kind, void (*run)(const Product&)) {
+          int64_t c_kind, const std::function<void(const Product&)>& run) {
     const Kind ka = kind_of(a_kind, "mm", "a_kind"), kb = kind_of(b_kind, "mm", "b_kind"),
                kc = kind_of(c_kind, "mm", "c_kind");
     STD_TORCH_CHECK(ka != Kind::Symmetric && kb != Kind::Symmetric,

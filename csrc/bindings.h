@@ -6,6 +6,8 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <functional>
+
 #include "problem.h"
 
 namespace packedtri {
@@ -15,7 +17,7 @@ using torch::stable::Tensor;
 // Each takes the arguments of the op of the same name and a function that runs the kernel; `run` is
 // not called when the result has no elements.
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-          int64_t c_kind, void (*run)(const Product&));
+          int64_t c_kind, const std::function<void(const Product&)>& run);
 Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&));
 Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const Conversion&));
 

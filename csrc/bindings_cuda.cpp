@@ -2,6 +2,8 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
 
+#include <optional>
+
 #include "bindings.h"
 #include "cuda/config.h"
 #include "cuda/kernels.h"
@@ -17,11 +19,27 @@ cudaStream_t current_stream() {
     return static_cast<cudaStream_t>(stream);
 }
 
+// Scratch memory from torch's allocator, which keeps it for the current stream once it is given back.
+class TorchScratch final : public cuda::Scratch {
+  public:
+    explicit TorchScratch(const Tensor& like) : like_(like) {}
+    void* reserve(int64_t bytes) override {
+        if (!memory_ || memory_->numel() < bytes)
+            memory_ = torch::stable::new_empty(like_, {bytes}, torch::headeronly::ScalarType::Byte);
+        return memory_->mutable_data_ptr();
+    }
+
+  private:
+    const Tensor& like_;
+    std::optional<Tensor> memory_;
+};
+
 Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind) {
     // Operands on different devices are told apart by the checks that follow.
     const torch::stable::accelerator::DeviceGuard guard((a.is_cuda() ? a : b).get_device_index());
+    TorchScratch scratch(a);
     return mm(a, b, n, a_kind, b_kind, c_kind,
-              [](const Product& p) { cuda::mm(p, current_stream()); });
+              [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); });
 }
 
 Tensor pack_cuda(Tensor dense, int64_t kind) {
@@ -63,8 +81,7 @@ extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_exp
 }
 
 // For tests and tuning, reached through ctypes: see force in cuda/config.h.
-extern "C" __attribute__((visibility("default"))) void packedtri_cuda_force(int tile, int split,
-                                                                            int split_above,
-                                                                            int group) {
-    packedtri::cuda::force(tile, split, split_above, group);
+extern "C" __attribute__((visibility("default"))) void packedtri_cuda_force(
+    int method, int tile, int split, int split_above, int group) {
+    packedtri::cuda::force(method, tile, split, split_above, group);
 }

@@ -68,6 +68,9 @@ struct Product {
     Result c;
     double alpha = 1, beta = 0;
     bool conj_b = false;
+    // On CUDA: where not null, only the marked blocks of C are computed. There is a word for each 64
+    // rows and 128 columns, by rows; what comes before on the stream sets it.
+    const int* marks = nullptr;
 };
 
 // Moving a triangle of order n between dense and packed storage. The packed side is contiguous,

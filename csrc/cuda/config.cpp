@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 
+#include "engine_layout.h"
+
 namespace packedtri::cuda {
 namespace {
 
-std::atomic<int> forced_tile{-1}, forced_split{-1}, forced_above{-1}, forced_group{-1};
+std::atomic<int> forced_method{-1}, forced_tile{-1}, forced_split{-1}, forced_above{-1}, forced_group{-1};
 
 bool triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
 
@@ -16,29 +18,67 @@ struct Work {
     double per_slot;  // Of all sums together, for each block that runs at once.
 };
 
-Work work(const Product& p, TileSize size, const Device& device) {
-    const int64_t side = tile_side(p.dtype, size);
+Work work(const Product& p, int64_t side, int64_t slots) {
     const int64_t tm = ceil_div(p.m, side), tn = ceil_div(p.n, side), tk = ceil_div(p.k, side);
     const bool lower = p.c.kind == Kind::Lower && tm == tn;
     const int64_t tiles = (lower ? row_start(tm) : tm * tn) * p.batch;
     const int triangles = triangular(p.a.kind) + triangular(p.b.kind);
     const double average = static_cast<double>(tk) / (1 + triangles);
-    const int slots = device.multiprocessors * blocks_per_sm(p.dtype, size);
-    return {tk, static_cast<double>(tiles) * average / slots};
+    return {tk, static_cast<double>(tiles) * average / static_cast<double>(slots)};
 }
 
-}  // namespace
+Work direct_work(const Product& p, TileSize size, const Device& device) {
+    return work(p, tile_side(p.dtype, size),
+                int64_t{device.multiprocessors} * blocks_per_sm(p.dtype, size));
+}
 
-// The thresholds were measured on an H100, L@L at n = 1024 ... 8192 (docs/performance.md).
-Config choose(const Product& p, const Device& device) {
-    Config config{TileSize::Large, 1, 1, 1};
+// Whether the engine can compute the product: it knows two-byte elements, which it cannot scale, and
+// float32 in three parts.
+bool engine_can(const Product& p, const Device& device) {
+    if (!device.clusters || is_mv(p)) return false;
+    const bool plain = p.alpha == 1 && p.beta == 0;
+    return p.dtype == DType::f32 || (element_size(p.dtype) == 2 && plain);
+}
+
+// More scratch memory than this no product takes.
+constexpr int64_t SCRATCH_LIMIT = int64_t{4} << 30;
+
+// Making the images costs time, which must be small beside the product, and memory. A batch of small
+// products fills the device without.
+bool engine_pays(const Product& p, const Config& config) {
+    const auto size = [](int64_t x) { return static_cast<double>(x); };
+    const double least = p.batch > 1 ? 2048 : 1000;
+    constexpr int64_t narrow = 128;
+    return std::min({p.m, p.n, p.k}) >= narrow &&
+           size(p.m) * size(p.n) * size(p.k) >= least * least * least &&
+           engine_layout(p, config).scratch_bytes() <= SCRATCH_LIMIT;
+}
+
+Config choose_engine(const Product& p, const Device& device) {
+    Config config{Method::Engine, TileSize::Small, 1, 1, 1};
+    const Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
+    // Large tiles need half the traffic, but there must be enough of them. They leave no room for the
+    // parts of float32.
+    if (small.per_slot >= 12 && p.dtype != DType::f32) config.tile = TileSize::Large;
+    const double excess = static_cast<double>(small.longest) / small.per_slot;
+    if (excess > 2) {
+        config.split = excess > 8 && p.dtype == DType::f32 ? 4 : 2;
+        config.split_above = std::max(2, static_cast<int>(small.longest / 2));
+    }
+    // From where on the L2 cache does not hold the images, neighbours matter more than balance.
+    if (p.k >= 8192) config.group = 8;
+    return config;
+}
+
+Config choose_direct(const Product& p, const Device& device) {
+    Config config{Method::Direct, TileSize::Large, 1, 1, 1};
     // Large tiles reuse more of what they load, but a small problem has too few to fill the device.
-    if (work(p, TileSize::Large, device).per_slot < 5) config.tile = TileSize::Small;
+    if (direct_work(p, TileSize::Large, device).per_slot < 5) config.tile = TileSize::Small;
 
     // One block cannot finish its tile earlier than its sum is long. Where the longest sums come
     // near the work that there is for each slot, or exceed it, blocks share them. Shorter sums are
     // more accurate too, which at small n counts against libraries that do the same.
-    const Work w = work(p, config.tile, device);
+    const Work w = direct_work(p, config.tile, device);
     const double excess = static_cast<double>(w.longest) / w.per_slot;
     if (device.clusters && p.k >= 64) {
         const auto share = [&](int split, double above) {
@@ -59,7 +99,21 @@ Config choose(const Product& p, const Device& device) {
     // more than balance.
     const bool small_elements = element_size(p.dtype) == 2;
     if (small_elements && w.longest >= 64) config.group = 8;
+    return config;
+}
 
+}  // namespace
+
+// The thresholds were measured on an H100 (docs/cuda.md).
+Config choose(const Product& p, const Device& device, bool scratch) {
+    // A product in parts is one of the blocks that the engine has not stored (Product::marks).
+    if (p.marks) return {Method::Direct, TileSize::Large, 1, 1, 1};
+    Config config = choose_direct(p, device);
+    if (scratch && engine_can(p, device) && forced_method != static_cast<int>(Method::Direct)) {
+        const Config engine = choose_engine(p, device);
+        if (forced_method == static_cast<int>(Method::Engine) || engine_pays(p, engine))
+            config = engine;
+    }
     if (const int tile = forced_tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
     if (const int split = forced_split; split >= 1) config.split = device.clusters ? split : 1;
     if (const int above = forced_above; above >= 1) config.split_above = above;
@@ -70,8 +124,11 @@ Config choose(const Product& p, const Device& device) {
 std::string explain(const Product& p, const Device& device) {
     if (is_mv(p)) return "matrix-vector, one pass over the triangle";
     const Config c = choose(p, device);
-    const std::string side = std::to_string(tile_side(p.dtype, c.tile));
-    std::string text = "direct, tiles " + side + " x " + side;
+    const bool engine = c.method == Method::Engine;
+    const std::string side = std::to_string(engine ? engine_tile_side(c.tile)
+                                                   : tile_side(p.dtype, c.tile));
+    std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + side + " x " + side;
+    if (engine && p.dtype == DType::f32) text += ", in three bfloat16 parts";
     if (c.split > 1)
         text += ", sums of " + std::to_string(c.split_above) + " tiles and more shared by " +
                 std::to_string(c.split) + " blocks";
@@ -80,7 +137,8 @@ std::string explain(const Product& p, const Device& device) {
     return text;
 }
 
-void force(int tile, int split, int split_above, int group) {
+void force(int method, int tile, int split, int split_above, int group) {
+    forced_method = method;
     forced_tile = tile;
     forced_split = split;
     forced_above = split_above;

@@ -14,11 +14,15 @@ struct Device {
     bool clusters;  // Thread block clusters, and machine code of ours that uses them.
 };
 
+// Direct: from the operands as they lie in memory. Engine: through tile images, on Hopper's tensor
+// cores, with scratch memory (engine.h).
+enum class Method : int32_t { Direct, Engine };
 enum class TileSize : int32_t { Small, Large };
 
 struct Config {
+    Method method;
     TileSize tile;
-    int split;        // Blocks that share the sum over k of one tile: 1, 2, 4 or 8.
+    int split;        // Blocks or clusters that share the sum over k of one tile: 1, 2, 4 or 8.
     int split_above;  // Only sums of at least this many tiles are shared.
     int group;        // Side of the square groups in which tiles are visited.
 };
@@ -39,6 +43,12 @@ constexpr int blocks_per_sm(DType dtype, TileSize size) {
     return size == TileSize::Large ? large : 2 * large;
 }
 
+// Whether the rows of an operand's memory are its own rows, not its columns.
+inline bool runs_along_rows(const Operand& x) {
+    if (x.stagger != Stagger::None) return x.stagger == Stagger::Rows;
+    return x.kind == Kind::Dense ? x.col_stride == 1 || x.cols <= 1 : x.kind != Kind::Upper;
+}
+
 // Whether a product is a packed triangle times one column, or one row times a packed triangle. Such
 // products have kernels of their own (mv.h); choose is about all others.
 inline bool is_mv(const Product& p) {
@@ -52,13 +62,14 @@ inline bool is_mv(const Product& p) {
     return (!a_dense && b_dense && p.n == 1) || (a_dense && !b_dense && p.m == 1);
 }
 
-Config choose(const Product& p, const Device& device);
+// `scratch`: whether there is any.
+Config choose(const Product& p, const Device& device, bool scratch = true);
 
 // The choice in words, for `packedtri info`.
 std::string explain(const Product& p, const Device& device);
 
-// Makes choose return this tile, split and group wherever the product allows it, for tests and
-// tuning; -1 leaves a part of the choice free.
-void force(int tile, int split, int split_above, int group);
+// Makes choose return this method, tile, split and group wherever the product allows it, for tests
+// and tuning; -1 leaves a part of the choice free.
+void force(int method, int tile, int split, int split_above, int group);
 
 }  // namespace packedtri::cuda

@@ -1,44 +1,11 @@
 #include "engine.h"
 
-#include <algorithm>
-
 #include "engine_plan.h"
 #include "image_pack.h"
 #include "launch.h"
 
 namespace packedtri::cuda {
 namespace {
-
-constexpr int64_t ALIGNMENT = 1024;
-
-int64_t aligned(int64_t bytes) { return ceil_div(bytes, ALIGNMENT) * ALIGNMENT; }
-
-bool by_rows(const Operand& x) {
-    return x.kind == Kind::Dense ? x.col_stride == 1 || x.cols <= 1 : x.kind == Kind::Lower;
-}
-
-// A map needs a matrix whose rows start at multiples of 16 bytes.
-bool mappable(const Operand& x, DType dtype) {
-    if (x.kind != Kind::Dense || element_size(dtype) != 2) return false;
-    const int64_t stride = by_rows(x) ? x.row_stride : x.col_stride;
-    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && stride % 8 == 0 &&
-           x.batch_stride % 8 == 0;
-}
-
-EngineSource source(const Operand& x, DType dtype, bool is_a) {
-    EngineSource s{};
-    s.mapped = mappable(x, dtype);
-    s.across = by_rows(x) != is_a;
-    s.layout = image_of(x);
-    s.part_bytes = s.layout.bytes();
-    s.bytes = s.mapped ? 0 : s.part_bytes * (dtype == DType::f32 ? 3 : 1);
-    return s;
-}
-
-bool same_image(const Product& p) {
-    return p.a.data == p.b.data && p.a.kind != Kind::Dense && p.b.kind != Kind::Dense &&
-           p.a.batch_stride == p.b.batch_stride;
-}
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
@@ -57,8 +24,8 @@ Encode encoder() {
 }
 
 // Boxes of 64 x 64 elements in the order of the blocks of an image.
-CUtensorMap map_of(const Operand& x, DType dtype, const void* data) {
-    const bool rows = by_rows(x);
+CUtensorMap map_of(const Operand& x, DType dtype) {
+    const bool rows = runs_along_rows(x);
     const auto inner = static_cast<cuuint64_t>(rows ? x.cols : x.rows),
                outer = static_cast<cuuint64_t>(rows ? x.rows : x.cols),
                stride = static_cast<cuuint64_t>(rows ? x.row_stride : x.col_stride) * 2;
@@ -67,7 +34,7 @@ CUtensorMap map_of(const Operand& x, DType dtype, const void* data) {
     CUtensorMap map;
     const auto type = dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                           : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    if (encoder()(&map, type, 2, const_cast<void*>(data), size, strides, box, steps,
+    if (encoder()(&map, type, 2, const_cast<void*>(x.data), size, strides, box, steps,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
@@ -75,68 +42,74 @@ CUtensorMap map_of(const Operand& x, DType dtype, const void* data) {
     return map;
 }
 
-EnginePlan plan_of(const Product& p, const Config& config) {
+// Matrix `batch` of an operand or result.
+void* matrix(const void* data, int64_t batch, int64_t batch_stride, DType dtype) {
+    const char* start = static_cast<const char*>(data);
+    return const_cast<char*>(start + batch * batch_stride * element_size(dtype));
+}
+
+EnginePlan plan_of(const Product& p, const Config& config, void* scratch) {
     EnginePlan plan{};
     plan.product = p;
     plan.product.batch = 1;
-    plan.a = source(p.a, p.dtype, true);
-    plan.b = source(p.b, p.dtype, false);
-    if (same_image(p)) plan.b.bytes = 0;
-    plan.large = config.tile == TileSize::Large;
-    const int64_t side = engine_tile_side(config.tile);
-    plan.schedule = {static_cast<int>(ceil_div(p.m, side)), static_cast<int>(ceil_div(p.n, side)),
-                     config.group, p.c.kind == Kind::Lower,
-                     longest_first(p.a.kind, p.b.kind)};
-    plan.split = config.split;
-    if (config.split > 1)
-        plan.shared_tiles = static_cast<int>(
-            std::min(plan.schedule.size(),
-                     plan.schedule.count_long(static_cast<int>(ceil_div(p.k, side)),
-                                              config.split_above)));
-    // The next tile, the flag, and a counter for each place where a warpgroup leaves a sum.
-    const int64_t places = int64_t{plan.shared_tiles} * plan.split * (plan.large ? 4 : 2);
-    plan.control_bytes = aligned((2 + places) * 4);
-    plan.partial_bytes = int64_t{plan.shared_tiles} * plan.split * side * side * 4;
+    plan.config = config;
+    plan.layout = engine_layout(p, config);
+    char* free = static_cast<char*>(scratch);
+    plan.drawn = reinterpret_cast<int*>(free);
+    plan.marks = plan.drawn + 1;
+    plan.arrived = plan.marks + plan.layout.marks;
+    free += plan.layout.control_bytes;
+    plan.partials = reinterpret_cast<float*>(free);
+    free += plan.layout.partial_bytes;
+    plan.a_image = free;
+    plan.b_image = plan.layout.shared_image ? free : free + plan.layout.a.bytes;
     return plan;
+}
+
+// Makes the images and maps of the product's operands, except those that matrices before it had too,
+// and clears the control words.
+void prepare(EnginePlan& plan, bool new_a, bool new_b, cudaStream_t stream) {
+    const Product& p = plan.product;
+    const EngineLayout& layout = plan.layout;
+    ImageRequest requests[2];
+    int count = 0;
+    const auto request = [&](const Operand& x, const EngineSource& s, const char* image, bool is_a) {
+        requests[count++] = {x, is_a, s.image, const_cast<char*>(image), s.part_bytes};
+    };
+    if (layout.a.mapped) plan.a_map = map_of(p.a, p.dtype);
+    else if (new_a) request(p.a, layout.a, plan.a_image, true);
+    if (layout.b.mapped) plan.b_map = map_of(p.b, p.dtype);
+    else if (new_b && !layout.shared_image) request(p.b, layout.b, plan.b_image, false);
+    const auto words = static_cast<int>(layout.control_bytes / sizeof(int));
+    if (count > 0) pack_images(p.dtype, requests, count, plan.drawn, words, stream);
+    else
+        check(cudaMemsetAsync(plan.drawn, 0, static_cast<size_t>(layout.control_bytes), stream),
+              "cannot clear scratch memory");
 }
 
 }  // namespace
 
-int64_t engine_workspace(const Product& p, const Config& config) {
-    const EnginePlan plan = plan_of(p, config);
-    return plan.control_bytes + plan.partial_bytes + plan.a.bytes + plan.b.bytes;
+int64_t engine_scratch(const Product& p, const Config& config) {
+    return engine_layout(p, config).scratch_bytes();
 }
 
-const int* engine(const Product& p, const Config& config, void* workspace, cudaStream_t stream) {
-    EnginePlan plan = plan_of(p, config);
-    plan.control = static_cast<char*>(workspace);
-    plan.partials = plan.control + plan.control_bytes;
-    plan.a.image = plan.partials + plan.partial_bytes;
-    plan.b.image = same_image(p) ? plan.a.image : plan.a.image + plan.a.bytes;
-    const int words = static_cast<int>(plan.control_bytes / 4);
+void engine(const Product& p, const Config& config, void* scratch,
+            void (*finish)(const Product&, cudaStream_t), cudaStream_t stream) {
+    EnginePlan plan = plan_of(p, config, scratch);
+    Product& one = plan.product;
     for (int64_t batch = 0; batch < p.batch; ++batch) {
-        const int64_t size = element_size(p.dtype);
-        Product& one = plan.product;
-        one.a.data = static_cast<const char*>(p.a.data) + batch * p.a.batch_stride * size;
-        one.b.data = static_cast<const char*>(p.b.data) + batch * p.b.batch_stride * size;
-        one.c.data = static_cast<char*>(p.c.data) + batch * p.c.batch_stride * size;
-        ImageRequest requests[2];
-        int count = 0;
-        const auto prepare = [&](EngineSource& s, const Operand& x, bool is_a, bool fresh) {
-            if (s.mapped) s.map = map_of(x, p.dtype, x.data);
-            else if (fresh) requests[count++] = {x, is_a, s.layout, s.image, s.part_bytes};
-        };
-        prepare(plan.a, one.a, true, batch == 0 || p.a.batch_stride != 0);
-        prepare(plan.b, one.b, false,
-                !same_image(p) && (batch == 0 || p.b.batch_stride != 0));
-        auto* control = reinterpret_cast<int*>(plan.control);
-        if (count > 0) pack_images(p.dtype, requests, count, control, words, stream);
-        else check(cudaMemsetAsync(control, 0, plan.control_bytes, stream), "cannot zero memory");
+        one.a.data = matrix(p.a.data, batch, p.a.batch_stride, p.dtype);
+        one.b.data = matrix(p.b.data, batch, p.b.batch_stride, p.dtype);
+        one.c.data = matrix(p.c.data, batch, p.c.batch_stride, p.dtype);
+        prepare(plan, batch == 0 || p.a.batch_stride != 0, batch == 0 || p.b.batch_stride != 0,
+                stream);
         if (p.dtype == DType::f16) engine_f16(plan, stream);
         else if (p.dtype == DType::bf16) engine_bf16(plan, stream);
         else engine_f32(plan, stream);
+        Product rest = one;
+        rest.marks = plan.marks;
+        finish(rest, stream);
     }
-    return reinterpret_cast<int*>(plan.control) + 1;
 }
 
 }  // namespace packedtri::cuda

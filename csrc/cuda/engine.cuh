@@ -6,18 +6,12 @@
 
 #include "../krange.h"
 #include "image.h"
+#include "panel.cuh"
 #include "scalar.cuh"
 #include "schedule.h"
 #include "wgmma.cuh"
 
 namespace packedtri::cuda {
-
-// What the blocks of one launch share; zero when the launch starts.
-struct EngineControl {
-    int next;       // The next tile to be drawn.
-    int nonfinite;  // Set where a result is not finite, and may be wrong for that (see Epilogue).
-    int arrived[];  // For each place where a part of a sum may be left: whether it is there.
-};
 
 struct EngineOperand {
     const char* image;   // Its first part; null where the matrix is mapped.
@@ -31,15 +25,18 @@ struct EngineArgs {
     CUtensorMap a_map, b_map;
     EngineOperand a, b;
     T* c;
-    int64_t c_row_stride;
-    bool c_packed;
+    int64_t c_ld;
+    bool c_packed, c_lower;  // How c is stored (see row_offset), and whether only to its diagonal.
+    float alpha, beta;
     int m, n, k_blocks;
     // The first shared_tiles of the schedule are computed by `split` blocks each, a part of the sum
     // over k a block; their sums meet in `partials`.
     Schedule schedule;
     int split, shared_tiles;
-    EngineControl* control;
     float* partials;
+    // Words that are zero when the launch starts: how many tiles have been drawn; which blocks of the
+    // result were not stored (see EngineConsumer::finite); which parts of sums have come.
+    int *drawn, *marks, *arrived;
 };
 
 // Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other

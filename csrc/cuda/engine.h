@@ -7,18 +7,13 @@
 
 namespace packedtri::cuda {
 
-// Bytes of scratch memory, aligned to 1024, that `engine` needs for the product.
-int64_t engine_workspace(const Product& p, const Config& config);
+// Bytes of scratch memory that `engine` needs, aligned to 1024 as it must be.
+int64_t engine_scratch(const Product& p, const Config& config);
 
-// Computes the product. Where it finds a result that is not finite it sets the word that it returns,
-// in the workspace: then the result is to be computed again by a kernel that reads stored elements
-// only.
-const int* engine(const Product& p, const Config& config, void* workspace, cudaStream_t stream);
-
-// One function an element type, in files of their own.
-struct EnginePlan;
-void engine_f16(const EnginePlan& plan, cudaStream_t stream);
-void engine_bf16(const EnginePlan& plan, cudaStream_t stream);
-void engine_f32(const EnginePlan& plan, cudaStream_t stream);
+// Computes the product, matrix by matrix of the batch. After each, `finish` gets the product of this
+// one matrix with Product::marks set to the blocks that were not stored, because a result was not
+// finite: it is to compute these from stored elements only.
+void engine(const Product& p, const Config& config, void* scratch,
+            void (*finish)(const Product&, cudaStream_t), cudaStream_t stream);
 
 }  // namespace packedtri::cuda

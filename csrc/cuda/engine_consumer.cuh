@@ -32,7 +32,7 @@ class EngineConsumer {
 #pragma unroll
             for (int e = 0; e < Shape::ACCS; ++e) acc[e] = 0;
             multiply(tile, acc);
-            if (item.share == 0 || meet(item, acc)) store(tile, acc);
+            if ((item.share == 0 || meet(item, acc)) && finite(tile, acc)) store(tile, acc);
             __syncwarp();
         }
     }
@@ -129,7 +129,7 @@ class EngineConsumer {
         const int thread = threadIdx.x % 128;
         const int64_t place =
             (int64_t{slot} * Shape::CLUSTER + rank_) * Shape::ROWS + group_;
-        int* arrived = &args_.control->arrived[place];
+        int* arrived = args_.arrived + place;
         float4* sum = reinterpret_cast<float4*>(args_.partials + place * Shape::ACCS * 128);
         if (vote(thread == 0 ? atomicAdd(arrived, 0) : 0) == 0) {
 #pragma unroll
@@ -171,8 +171,8 @@ class EngineConsumer {
 
         __device__ Row(T* out, int count) : out(out), count(count) {}
         __device__ Row(const Args& args, int i, int j0) {
-            out = args.c + (args.c_packed ? row_start(i) : i * args.c_row_stride) + j0;
-            const int end = args.c_packed ? min(i + 1, args.n) : args.n;
+            out = args.c + row_offset(i, args.c_ld, args.c_packed) + j0;
+            const int end = args.c_lower ? min(i + 1, args.n) : args.n;
             count = i < args.m ? max(0, min(Shape::BN, end - j0)) : 0;
         }
         __device__ Row of_lane(int lane) const {
@@ -186,7 +186,6 @@ class EngineConsumer {
     };
 
     __device__ void store(const Tile& tile, const float* acc) {
-        note_nonfinite(acc);
         const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         const int i0 = (tile.i0 + group_) * SIDE + warp * 16, j0 = tile.j0 * SIDE;
         T* staging = shared_.staging() + (group_ * 4 + warp) * 8 * Shape::PITCH;
@@ -239,7 +238,8 @@ class EngineConsumer {
             const int shift = row.shift();
             if (x >= shift && x + UNIT <= shift + row.count)
                 *reinterpret_cast<uint4*>(row.out - shift + x) =
-                    *reinterpret_cast<const uint4*>(staging + r * Shape::PITCH + x);
+                    blend(*reinterpret_cast<const uint4*>(staging + r * Shape::PITCH + x),
+                          row.out - shift + x);
         }
     }
 
@@ -256,18 +256,46 @@ class EngineConsumer {
             const int x = place < UNIT ? place : tail + place - UNIT;
             const bool head = place < UNIT && shift > 0 && x >= shift && x < min(end, UNIT);
             const bool last = place >= UNIT && x < end && (shift == 0 || tail >= UNIT);
-            if (head || last) row.out[x - shift] = staging[r * Shape::PITCH + x];
+            if (head || last)
+                row.out[x - shift] = blend(staging[r * Shape::PITCH + x], row.out + x - shift);
         }
     }
 
     // An infinite or nan element meets the zeros past the other operand's diagonal in a block, and
-    // its parts meet each other: nan may come out where the product has none. The kernel that reads
-    // stored elements only then computes the result again.
-    __device__ void note_nonfinite(const float* acc) {
+    // its parts meet each other: nan may come out where the product has none. Such rows are not
+    // stored but marked, and the kernel that reads stored elements only computes them afterwards.
+    __device__ bool finite(const Tile& tile, const float* acc) {
         float zero[4] = {};
 #pragma unroll
         for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
-        if (zero[0] + zero[1] + zero[2] + zero[3] != 0) args_.control->nonfinite = 1;
+        const bool bad = zero[0] + zero[1] + zero[2] + zero[3] != 0;
+        if (!ptx::barrier_or(1 + group_, 128, bad)) return true;
+        constexpr int MARKED = 128;  // Columns that a mark stands for.
+        const int columns = (args_.n + MARKED - 1) / MARKED;
+        const int j = tile.j0 * SIDE / MARKED + threadIdx.x % 128;
+        if (threadIdx.x % 128 < Shape::BN / MARKED && j < columns)
+            args_.marks[(tile.i0 + group_) * columns + j] = 1;
+        return false;
+    }
+
+    // alpha AB + beta C. Only float32 comes with other factors than 1 and 0.
+    __device__ uint4 blend(uint4 staged, const T* there) const {
+        if constexpr (sizeof(T) == 4) {
+            float4 x = *reinterpret_cast<float4*>(&staged);
+            x.x *= args_.alpha, x.y *= args_.alpha, x.z *= args_.alpha, x.w *= args_.alpha;
+            if (args_.beta != 0) {
+                const float4 c = *reinterpret_cast<const float4*>(there);
+                x.x += args_.beta * c.x, x.y += args_.beta * c.y;
+                x.z += args_.beta * c.z, x.w += args_.beta * c.w;
+            }
+            return *reinterpret_cast<uint4*>(&x);
+        }
+        return staged;
+    }
+    __device__ T blend(T staged, const T* there) const {
+        if constexpr (sizeof(T) == 4)
+            return args_.alpha * staged + (args_.beta != 0 ? args_.beta * *there : 0.f);
+        return staged;
     }
 
     const Args& args_;

@@ -15,6 +15,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int rank = Shape::CLUSTER > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
     const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
     if (threadIdx.x == 0) {
+        ptx::launch_dependents();  // They find no room before this kernel ends, but are at hand.
         for (int s = 0; s < Shape::STAGES; ++s) {
             ptx::barrier_init(shared.full(s), 1);
             ptx::barrier_init(shared.empty(s), Shape::ROWS * Shape::CLUSTER);

@@ -1,31 +1,26 @@
-// What the parts of the engine's host side tell each other about one product.
+// One launch of the engine, as its host side prepares it for the element types.
 #pragma once
 
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 
-#include "engine.h"
-#include "image.h"
+#include "engine_layout.h"
 
 namespace packedtri::cuda {
 
-// How one operand reaches shared memory.
-struct EngineSource {
-    bool mapped;  // Through `map`, from where it is; else through an image.
-    bool across;  // Its rows of memory run across the sum.
-    CUtensorMap map;
-    Image layout;
-    int64_t part_bytes, bytes;  // Of one part of the image, and of all.
-    char* image;
-};
-
 struct EnginePlan {
     Product product;  // One matrix of the batch.
-    EngineSource a, b;
-    bool large;  // Tiles of 256 x 256 by two blocks, not of 128 x 128 by one.
-    Schedule schedule;
-    int split, shared_tiles;
-    int64_t control_bytes, partial_bytes;
-    char *control, *partials;
+    Config config;
+    EngineLayout layout;
+    CUtensorMap a_map, b_map;  // Of mapped operands.
+    const char *a_image, *b_image;
+    float* partials;
+    int *drawn, *marks, *arrived;
 };
+
+// One function an element type; each lives in a file of its own, so that they compile side by side.
+void engine_f16(const EnginePlan& plan, cudaStream_t stream);
+void engine_bf16(const EnginePlan& plan, cudaStream_t stream);
+void engine_f32(const EnginePlan& plan, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

@@ -36,7 +36,7 @@ class EngineProducer {
 
   private:
     __device__ int draw() const {
-        return static_cast<int>(gridDim.x) / Shape::CLUSTER + atomicAdd(&args_.control->next, 1);
+        return static_cast<int>(gridDim.x) / Shape::CLUSTER + atomicAdd(args_.drawn, 1);
     }
 
     // The item of this number, or of a later one where the schedule has a gap.

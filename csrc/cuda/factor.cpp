@@ -39,7 +39,7 @@ class Factorizer {
         Product p = subtraction(p_.dtype, p_.batch, a_.operand(rows, done),
                                 transposed(a_.operand(next, done)), a_.result(rows, next));
         p.conj_b = true;
-        mm(p, stream_);
+        mm(p, nullptr, stream_);
     }
 
     const Factor& p_;

@@ -12,6 +12,7 @@ constexpr int SIDE = Image::SIDE;
 template <class T>
 struct PackArgs {
     Panel<T> panel;
+    bool mirrored;  // Of a triangle that stands for a symmetric matrix.
     Image image;
     char* to;
     int64_t part_bytes;
@@ -111,6 +112,57 @@ __device__ void pack_block(const PackArgs<float>& args, int row, int col, char* 
     }
 }
 
+// Writes chunk `chunk` of row `r` of a block, whose elements are x(0) ... x(7).
+template <class T, class X>
+__device__ __forceinline__ void store_chunk(char* to, int64_t /*part_bytes*/, int r,
+                                            int chunk, X x, T) {
+    __align__(16) T row[8];
+#pragma unroll
+    for (int e = 0; e < 8; ++e) row[e] = x(e);
+    *reinterpret_cast<uint4*>(to + Image::chunk_offset(r, chunk)) = *reinterpret_cast<uint4*>(row);
+}
+template <class X>
+__device__ __forceinline__ void store_chunk(char* to, int64_t part_bytes, int r, int chunk, X x,
+                                            float) {
+    __align__(16) __nv_bfloat16 rows[3][8];
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+        __nv_bfloat16 parts[3];
+        split(x(e), parts);
+#pragma unroll
+        for (int p = 0; p < 3; ++p) rows[p][e] = parts[p];
+    }
+#pragma unroll
+    for (int p = 0; p < 3; ++p)
+        *reinterpret_cast<uint4*>(to + p * part_bytes + Image::chunk_offset(r, chunk)) =
+            *reinterpret_cast<uint4*>(rows[p]);
+}
+
+// A block of a symmetric matrix, on either side of the diagonal, from the stored half.
+template <class T>
+__device__ void pack_mirrored(const PackArgs<T>& args, int row, int col, char* to) {
+    __shared__ T stored[SIDE][SIDE + 2];
+    const int i0 = max(row, col) * SIDE, j0 = min(row, col) * SIDE;
+#pragma unroll 4
+    for (int x = threadIdx.x; x < SIDE * SIDE; x += 256) {
+        const int r = x / SIDE, c = x % SIDE, i = i0 + r, j = j0 + c;
+        const bool valid = i < args.panel.rows && j < args.panel.length(i);
+        stored[r][c] = valid ? args.panel.data[args.panel.row_offset(i) + j] : T{};
+    }
+    __syncthreads();
+    for (int x = threadIdx.x; x < SIDE * SIDE / 8; x += 256) {
+        const int r = x / 8, chunk = x % 8;
+        store_chunk(
+            to, args.part_bytes, r, chunk,
+            [&](int e) {
+                const int c = chunk * 8 + e;
+                const bool below = row > col || (row == col && r >= c);
+                return below ? stored[r][c] : stored[c][r];
+            },
+            T{});
+    }
+}
+
 template <class T>
 struct PackPair {
     PackArgs<T> of[2];
@@ -129,12 +181,15 @@ __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackP
     const int64_t index = second ? blockIdx.x - pair.first_blocks : blockIdx.x;
     int row, col;
     block_at(args.image, index, row, col);
-    pack_block(args, row, col, args.to + index * Image::BLOCK_BYTES);
+    char* to = args.to + index * Image::BLOCK_BYTES;
+    if (args.mirrored) pack_mirrored(args, row, col, to);
+    else pack_block(args, row, col, to);
 }
 
 template <class T>
 PackArgs<T> pack_args(const ImageRequest& request) {
-    return {orient<T>(request.operand, request.is_a).panel, request.layout, request.to,
+    return {orient<T>(request.operand, request.is_a).panel,
+            request.operand.kind == Kind::Symmetric, request.layout, request.to,
             request.part_bytes};
 }
 
@@ -150,13 +205,6 @@ void launch_pack(const ImageRequest* requests, int count, int* control, int word
 }
 
 }  // namespace
-
-Image image_of(const Operand& x) {
-    const auto blocks = [](int64_t size) { return static_cast<int>(ceil_div(size, SIDE)); };
-    const bool by_rows = x.kind != Kind::Dense || x.col_stride == 1 || x.cols <= 1;
-    return {blocks(by_rows ? x.rows : x.cols), blocks(by_rows ? x.cols : x.rows),
-            x.kind != Kind::Dense};
-}
 
 void pack_images(DType dtype, const ImageRequest* requests, int count, int* control, int words,
                  cudaStream_t stream) {

@@ -28,7 +28,6 @@ struct Image {
     PACKEDTRI_HD constexpr int64_t index(int row, int col) const {
         return packed ? offset(row, col) : int64_t{row} * cols + col;
     }
-    PACKEDTRI_HD constexpr int64_t bytes() const { return blocks() * BLOCK_BYTES; }
 
     // Where chunk `chunk` of row `row` lies in its block.
     PACKEDTRI_HD static constexpr int chunk_offset(int row, int chunk) {

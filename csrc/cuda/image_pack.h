@@ -18,9 +18,6 @@ struct ImageRequest {
     int64_t part_bytes;
 };
 
-// The image of an operand: of its rows of memory.
-Image image_of(const Operand& x);
-
 // Makes up to two images in one launch, and zeroes `words` words at `control`. float32 is split into
 // three bfloat16, whose sum it is.
 void pack_images(DType dtype, const ImageRequest* requests, int count, int* control, int words,

@@ -9,7 +9,18 @@
 
 namespace packedtri::cuda {
 
-void mm(const Product& p, cudaStream_t stream);
+// Where kernels get memory for the time of a call. What is enqueued later may reuse it.
+class Scratch {
+  public:
+    // The one piece of memory of a call: the next request may return the same.
+    virtual void* reserve(int64_t bytes) = 0;
+
+  protected:
+    ~Scratch() = default;
+};
+
+// Without scratch memory some products are slower.
+void mm(const Product& p, Scratch* scratch, cudaStream_t stream);
 void pack(const Conversion& c, cudaStream_t stream);
 void unpack(const Conversion& c, cudaStream_t stream);
 void solve(const Solve& p, cudaStream_t stream);

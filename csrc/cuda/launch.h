@@ -16,6 +16,35 @@ inline void check(cudaError_t error, const char* what) {
     throw std::runtime_error(std::string("[packedtri] ") + what + ": " + cudaGetErrorString(error));
 }
 
+// What a launch may ask for beyond its sizes.
+template <int MAX>
+class LaunchAttributes {
+  public:
+    // Blocks come in clusters of `size`.
+    void cluster(int size) {
+        cudaLaunchAttribute& x = next(cudaLaunchAttributeClusterDimension);
+        x.val.clusterDim.x = static_cast<unsigned>(size);
+        x.val.clusterDim.y = x.val.clusterDim.z = 1;
+    }
+    // The kernel may start while the one before runs, and waits for it by itself.
+    void overlap() {
+        next(cudaLaunchAttributeProgrammaticStreamSerialization)
+            .val.programmaticStreamSerializationAllowed = 1;
+    }
+    void give(cudaLaunchConfig_t& config) {
+        config.attrs = attributes_;
+        config.numAttrs = static_cast<unsigned>(count_);
+    }
+
+  private:
+    cudaLaunchAttribute& next(cudaLaunchAttributeID id) {
+        attributes_[count_].id = id;
+        return attributes_[count_++];
+    }
+    cudaLaunchAttribute attributes_[MAX]{};
+    int count_ = 0;
+};
+
 // The device that is current, asked once a device.
 const Device& current_device();
 

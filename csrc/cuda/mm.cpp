@@ -1,3 +1,4 @@
+#include "engine.h"
 #include "kernels.h"
 #include "launch.h"
 #include "mv.h"
@@ -6,24 +7,23 @@
 namespace packedtri::cuda {
 namespace {
 
+void direct(const Product& p, const Config& config, cudaStream_t stream);
+
 // C = alpha (L + U) B + beta C: the stored half of a symmetric A as it is, and its strict half
 // transposed. Likewise for B; two symmetric operands make four products.
-void mm_symmetric(Product p, Operand Product::* symmetric, cudaStream_t stream) {
+void direct_symmetric(Product p, Operand Product::* symmetric, const Config& config,
+                      cudaStream_t stream) {
     (p.*symmetric).kind = Kind::Lower;
-    mm(p, stream);
+    direct(p, config, stream);
     (p.*symmetric).kind = Kind::Upper;
     (p.*symmetric).strict = true;
     p.beta = 1;
-    mm(p, stream);
+    direct(p, config, stream);
 }
 
-}  // namespace
-
-void mm(const Product& p, cudaStream_t stream) {
-    if (is_mv(p)) return mv(p, stream);
-    if (p.a.kind == Kind::Symmetric) return mm_symmetric(p, &Product::a, stream);
-    if (p.b.kind == Kind::Symmetric) return mm_symmetric(p, &Product::b, stream);
-    const Config config = choose(p, current_device());
+void direct(const Product& p, const Config& config, cudaStream_t stream) {
+    if (p.a.kind == Kind::Symmetric) return direct_symmetric(p, &Product::a, config, stream);
+    if (p.b.kind == Kind::Symmetric) return direct_symmetric(p, &Product::b, config, stream);
     switch (p.dtype) {
         case DType::f16: return product_f16(p, config, stream);
         case DType::bf16: return product_bf16(p, config, stream);
@@ -32,6 +32,21 @@ void mm(const Product& p, cudaStream_t stream) {
         case DType::c64: return product_c64(p, config, stream);
         case DType::c128: return product_c128(p, config, stream);
     }
+}
+
+}  // namespace
+
+void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
+    if (is_mv(p)) return mv(p, stream);
+    const Device& device = current_device();
+    const Config config = choose(p, device, scratch != nullptr);
+    if (config.method == Method::Direct) return direct(p, config, stream);
+    engine(
+        p, config, scratch->reserve(engine_scratch(p, config)),
+        [](const Product& rest, cudaStream_t stream) {
+            direct(rest, choose(rest, current_device()), stream);
+        },
+        stream);
 }
 
 }  // namespace packedtri::cuda

@@ -58,6 +58,7 @@ struct ProductArgs {
     int split;
     int64_t shared_items;
     Schedule schedule;
+    const int* marks;  // See Product.
 };
 
 }  // namespace packedtri::cuda

@@ -19,12 +19,8 @@ struct OrientedPanel {
 template <class T>
 OrientedPanel<T> orient(const Operand& x, bool is_a) {
     const int rows = static_cast<int>(x.rows), cols = static_cast<int>(x.cols);
-    // In memory rows: a packed triangle read as it is, or transposed; a dense matrix by rows, or by
-    // columns.
     const bool triangle = x.kind != Kind::Dense, block = x.stagger != Stagger::None;
-    const bool by_rows = block      ? x.stagger == Stagger::Rows
-                         : triangle ? x.kind != Kind::Upper
-                                    : x.col_stride == 1 || cols <= 1;
+    const bool by_rows = runs_along_rows(x);
     const int64_t ld = triangle && !block ? 0 : by_rows ? x.row_stride : x.col_stride;
     const T* data = static_cast<const T*>(x.data);
     const int reach = !triangle ? Panel<T>::ALL : x.strict ? 0 : 1;
@@ -49,12 +45,10 @@ void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) 
     config.blockDim = dim3(MainLoop::THREADS);
     config.dynamicSmemBytes = shared;
     config.stream = stream;
-    cudaLaunchAttribute cluster{};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = static_cast<unsigned>(args.split);
-    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    config.attrs = &cluster;
-    config.numAttrs = args.split > 1 ? 1 : 0;
+    LaunchAttributes<2> attributes;
+    if (args.split > 1) attributes.cluster(args.split);
+    if (args.marks) attributes.overlap();
+    attributes.give(config);
     check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");
 }
 
@@ -99,7 +93,8 @@ void launch_product(const Product& p, const Config& config, cudaStream_t stream)
                               static_cast<int>(p.batch),
                               config.split,
                               std::min(shared, schedule.size()) * p.batch,
-                              schedule};
+                              schedule,
+                              p.marks};
     if (a.k_major && b.k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM>(args, stream);
     else if (a.k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM>(args, stream);
     else if (b.k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM>(args, stream);

@@ -100,6 +100,18 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads) {
     asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// `sync` that tells each thread whether any of them came with `value` true.
+__device__ __forceinline__ bool barrier_or(int id, int threads, bool value) {
+    int any;
+    asm volatile(
+        "{\n.reg .pred p, q;\nsetp.ne.b32 p, %3, 0;\n"
+        "barrier.red.or.pred q, %1, %2, p;\nselp.b32 %0, 1, 0, q;\n}"
+        : "=r"(any)
+        : "r"(id), "r"(threads), "r"(static_cast<int>(value))
+        : "memory");
+    return any != 0;
+}
+
 // Clusters: blocks that run together and read each other's shared memory.
 __device__ __forceinline__ void cluster_sync() {
 #if __CUDA_ARCH__ >= 900

@@ -56,7 +56,7 @@ class Solver {
         if (b_cols.length() == 0) return;
         mm(subtraction(p_.dtype, p_.batch, t, x_.operand(b_rows, b_cols),
                        x_.result(c_rows, c_cols)),
-           stream_);
+           nullptr, stream_);
     }
 
     // X[:, other] -= X[:, solved] T, likewise.
@@ -70,7 +70,7 @@ class Solver {
     void subtract_cols(Span rows, const Operand& t, Span solved, Span other) const {
         if (rows.length() == 0) return;
         mm(subtraction(p_.dtype, p_.batch, x_.operand(rows, solved), t, x_.result(rows, other)),
-           stream_);
+           nullptr, stream_);
     }
 
     const Solve& p_;

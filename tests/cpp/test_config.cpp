@@ -3,9 +3,11 @@
 
 #include "check.h"
 #include "cuda/config.cpp"
+#include "cuda/engine_layout.cpp"
 
 using namespace packedtri;
 using cuda::Config;
+using cuda::Method;
 using cuda::TileSize;
 
 const cuda::Device hopper{132, true}, ampere{108, false};
@@ -31,29 +33,53 @@ void every_choice_is_possible(const cuda::Device& device) {
             }
 }
 
+// Where there is memory for them, and the product can wait for them.
+void large_products_go_through_images() {
+    Product p = lower_product(DType::bf16, 4096);
+    CHECK(cuda::choose(p, hopper).method == Method::Engine, "bfloat16");
+    CHECK(cuda::choose(p, hopper, false).method == Method::Direct, "no scratch memory");
+    CHECK(cuda::choose(p, ampere).method == Method::Direct, "ampere");
+    CHECK(cuda::choose(lower_product(DType::bf16, 66000), hopper).method == Method::Direct, "memory");
+    CHECK(cuda::choose(lower_product(DType::bf16, 500), hopper).method == Method::Direct, "small");
+    p.beta = 1;
+    CHECK(cuda::choose(p, hopper).method == Method::Direct, "a 16-bit sum rounds once");
+    p = lower_product(DType::f32, 4096);
+    p.beta = 1;
+    CHECK(cuda::choose(p, hopper).method == Method::Engine, "float32");
+    const int mark = 0;
+    p.marks = &mark;
+    CHECK(cuda::choose(p, hopper).method == Method::Direct, "what the engine left");
+}
+
 int main() {
     every_choice_is_possible(hopper);
     every_choice_is_possible(ampere);
 
     // Small problems get small tiles, and their long sums are shared; big ones neither.
-    const Config small = cuda::choose(lower_product(DType::f32, 1024), hopper);
-    CHECK(small.tile == TileSize::Small && small.split == 4, "split %d", small.split);
+    const Config small = cuda::choose(lower_product(DType::f32, 700), hopper);
+    CHECK(small.tile == TileSize::Small && small.split > 1, "split %d", small.split);
     const Config big = cuda::choose(lower_product(DType::f64, 16384), hopper);
     CHECK(big.tile == TileSize::Large && big.split == 1, "split %d", big.split);
     // A batch fills the device without sharing.
     CHECK(cuda::choose(lower_product(DType::f32, 1024, 64), hopper).split <= 2, "batch");
 
+    large_products_go_through_images();
+
     // What is forced is chosen, except what the device cannot do.
-    cuda::force(0, 8, 3, 4);
+    cuda::force(0, 0, 8, 3, 4);
     const Config forced = cuda::choose(lower_product(DType::f32, 8192), hopper);
-    CHECK(forced.tile == TileSize::Small && forced.split == 8 && forced.split_above == 3 &&
-              forced.group == 4,
+    CHECK(forced.method == Method::Direct && forced.tile == TileSize::Small && forced.split == 8 &&
+              forced.split_above == 3 && forced.group == 4,
           "forced");
     CHECK(cuda::choose(lower_product(DType::f32, 8192), ampere).split == 1, "no clusters");
-    cuda::force(-1, -1, -1, -1);
+    cuda::force(1, -1, -1, -1, -1);
+    CHECK(cuda::choose(lower_product(DType::f32, 100), hopper).method == Method::Engine, "forced");
+    CHECK(cuda::choose(lower_product(DType::f64, 100), hopper).method == Method::Direct, "float64");
+    CHECK(cuda::choose(lower_product(DType::f32, 100), ampere).method == Method::Direct, "ampere");
+    cuda::force(-1, -1, -1, -1, -1);
 
     CHECK(
-        cuda::explain(lower_product(DType::f32, 1024), hopper).find("64 x 64") != std::string::npos,
+        cuda::explain(lower_product(DType::f32, 700), hopper).find("64 x 64") != std::string::npos,
         "explain");
     std::puts("config: ok");
 }

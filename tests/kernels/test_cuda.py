@@ -51,17 +51,45 @@ def test_large(n: int, dtype: torch.dtype, device: str, rng: torch.Generator) ->
 # ------------------------------------------------------------------------------------------ memory
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_peak_memory(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
-    """L @ L never holds more than its operands and its result, and a constant."""
-    n = 64 if SMALL else 3001
-    a, b = (random((numel(n),), dtype, device, rng) for _ in range(2))
+DIRECT, ENGINE = 0, 1
+Force = Callable[[int, int, int, int, int], None]
+
+
+@pytest.fixture
+def force() -> Iterator[Force]:
+    """Sets the method, the tile, the split of sums and from what length on, and the grouping."""
+    function = ctypes.CDLL(str(_library.cuda_library)).packedtri_cuda_force
+    yield function
+    function(-1, -1, -1, -1, -1)
+
+
+def added_memory(dtype: torch.dtype, n: int, rng: torch.Generator) -> tuple[int, int, int]:
+    """Bytes of L @ L, and what the call adds to the memory in use at its peak and for good."""
+    a, b = (random((numel(n),), dtype, rng.device, rng) for _ in range(2))
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     c = ops.mm(a, b, n, LOWER, LOWER, LOWER)
-    added = torch.cuda.max_memory_allocated() - before
-    assert added <= c.nbytes + 2 * MIB, f"{added} bytes for a result of {c.nbytes}"
+    peak, after = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
+    return c.nbytes, peak - before, after - before
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_peak_memory(dtype: torch.dtype, device: str, rng: torch.Generator, force: Force) -> None:
+    """L @ L from packed rows never holds more than its operands, its result and a constant."""
+    force(DIRECT, -1, -1, -1, -1)
+    result, peak, _ = added_memory(dtype, 64 if SMALL else 3001, rng)
+    assert peak <= result + 2 * MIB, f"{peak} bytes for a result of {result}"
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_scratch_memory(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """By default it may also hold images of its operands, while it runs."""
+    result, peak, after = added_memory(dtype, 3001, rng)
+    images = {torch.float16: 2, torch.bfloat16: 2, torch.float32: 3}.get(dtype, 0)
+    assert peak <= result * (1 + 1.1 * images) + 32 * MIB, f"{peak} bytes for one of {result}"
+    assert after <= result + MIB
 
 
 # ---------------------------------------------------------------------- streams, graphs, devices
@@ -163,38 +191,127 @@ def test_other_device(device: str, dtype: torch.dtype) -> None:
 # --------------------------------------------------------------------------- every kernel template
 
 
-@pytest.fixture
-def force() -> Iterator[Callable[[int, int, int, int], None]]:
-    """Sets the tile, the split of sums and from what length on, and the grouping of tiles."""
-    function = ctypes.CDLL(str(_library.cuda_library)).packedtri_cuda_force
-    yield function
-    function(-1, -1, -1, -1)
+def forced_cases() -> Iterator[tuple[int, int, int, int, int]]:
+    """(n, a_kind, b_kind, c_kind, above, group): ragged sizes, and every template of a kernel.
+
+    These differ in whether each operand's memory runs along the sum or across it.
+    """
+    sizes = ((130, 2, 2),) if SMALL else ((1, 1, 1), (33, 1, 8), (130, 2, 1), (260, 3, 3))
+    pairs = tuple(each((LOWER, UPPER), (LOWER, UPPER))) if SMALL else PAIRS
+    for (n, above, group), ((a_kind, b_kind), c_kind) in each(sizes, each(pairs, (LOWER, DENSE))):
+        yield n, a_kind, b_kind, c_kind, above, group
+
+
+def check_forced(
+    method: int, tile: int, split: int, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    failures = Failures()
+    for n, a_kind, b_kind, c_kind, above, group in forced_cases():
+        a = draw_operand(a_kind, n, dtype, rng, draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, draw=random_integers)
+        force(method, tile, split, above, group)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, {above}, {group}"):
+            assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
 
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("split", [1, 2, 8])
 @pytest.mark.parametrize("tile", [0, 1])
 def test_forced(
-    tile: int,
-    split: int,
-    device: str,
-    dtype: torch.dtype,
-    rng: torch.Generator,
-    force: Callable[[int, int, int, int], None],
+    tile: int, split: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
 ) -> None:
     """Configurations that the size of a product would not choose are right too."""
+    check_forced(DIRECT, tile, split, dtype, rng, force)
+
+
+hopper = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,
+    reason="Hopper's tensor cores",
+)
+IMAGED = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@hopper
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("split", [1, 2, 8])
+@pytest.mark.parametrize("tile", [0, 1])
+@pytest.mark.parametrize("dtype", IMAGED, ids=str)
+def test_engine_forced(
+    tile: int, split: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    """Products by tile images, which only large ones would choose."""
+    if dtype == torch.float32 and tile == 1:
+        pytest.skip("float32 has tiles of one size")
+    check_forced(ENGINE, tile, split, dtype, rng, force)
+
+
+@hopper
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("n", [1000, 2311])
+@pytest.mark.parametrize("dtype", IMAGED, ids=str)
+def test_engine_accuracy(
+    n: int, dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """Twice the error of torch at most; operands that are positive, or differ widely in size."""
     failures = Failures()
-    sizes = ((130, 2, 2),) if SMALL else ((1, 1, 1), (33, 1, 8), (130, 2, 1), (260, 3, 3))
-    # Every template is one of these: each operand's memory runs along the sum, or across it.
-    pairs = tuple(each((LOWER, UPPER), (LOWER, UPPER))) if SMALL else PAIRS
-    for n, above, group in sizes:
-        for (a_kind, b_kind), c_kind in each(pairs, (LOWER, DENSE)):
-            a = draw_operand(a_kind, n, dtype, rng, draw=random_integers)
-            b = draw_operand(b_kind, n, dtype, rng, draw=random_integers)
-            force(tile, split, above, group)
-            with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, {above}, {group}"):
-                assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    scale = torch.exp2(torch.randint(-20, 21, (numel(n),), generator=rng, device=device).float())
+    for name, change in {
+        "normal": lambda x: x,
+        "positive": torch.abs,
+        "wide": lambda x: x if dtype == torch.float16 else (x * scale).to(dtype),
+    }.items():
+        a, b = (change(random((numel(n),), dtype, device, rng)) for _ in range(2))
+        for a_kind, b_kind in each((LOWER, UPPER), (LOWER, UPPER)):
+            force(ENGINE, -1, -1, -1, -1)
+            c = mm(a, b, n, a_kind, b_kind, LOWER)
+            force(-1, -1, -1, -1, -1)
+            with failures.case(f"{name}, kinds {a_kind}, {b_kind}"):
+                dense = densify(a, n, a_kind), densify(b, n, b_kind)
+                assert_product_close(densify(c, n, LOWER), *dense, part="lower")
     failures.report()
+
+
+@hopper
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1e-36, 3.4e38])
+@pytest.mark.parametrize("dtype", IMAGED, ids=str)
+def test_engine_nonfinite(
+    value: float, dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """Elements that the images cannot hold, or that meet padded zeros, give what the others do."""
+    n = 300
+    for a_kind, b_kind in each((LOWER, UPPER), (LOWER, UPPER)):
+        a, b = (random((numel(n),), dtype, device, rng) for _ in range(2))
+        a[numel(150) + 149] = value
+        b[numel(40) + 3] = value
+        force(ENGINE, 0, 1, 1, 1)
+        c = mm(a, b, n, a_kind, b_kind, LOWER)
+        force(DIRECT, -1, -1, -1, -1)
+        expected = mm(a, b, n, a_kind, b_kind, LOWER)
+        assert torch.equal(c.isnan(), expected.isnan())
+        assert torch.equal(c.isinf(), expected.isinf())
+        ok = expected.isfinite()
+        torch.testing.assert_close(
+            c[ok],
+            expected[ok],
+            rtol=2e-2 if dtype.itemsize == 2 else 1e-4,
+            atol=1e-2 if dtype.itemsize == 2 else 1e-4,
+        )
+
+
+@hopper
+@pytest.mark.skipif(SMALL, reason="many runs")
+@pytest.mark.parametrize("tile", [0, 1])
+def test_engine_repeats(tile: int, device: str, rng: torch.Generator, force: Force) -> None:
+    """Thousands of runs, with sums in parts that meet in any order, agree in every bit."""
+    n = 700
+    a, b = (random((numel(n),), torch.bfloat16, device, rng) for _ in range(2))
+    force(ENGINE, tile, 4, 1, 1)
+    first = ops.mm(a, b, n, LOWER, LOWER, LOWER)
+    different = torch.zeros((), dtype=torch.int64, device=device)
+    for _ in range(5000):
+        different += (ops.mm(a, b, n, LOWER, LOWER, LOWER) != first).sum()
+    assert different.item() == 0
 
 
 # -------------------------------------------------------------------------------- beyond 2^31

@@ -1,0 +1,76 @@
+#include "engine_layout.h"
+
+#include <algorithm>
+
+namespace packedtri::cuda {
+namespace {
+
+// Of the pieces of scratch memory.
+constexpr int64_t ALIGNMENT = 1024;
+
+// A map needs a matrix whose rows start at multiples of 16 bytes, at equal distances.
+bool mappable(const Operand& x, DType dtype) {
+    if (x.kind != Kind::Dense || x.stagger != Stagger::None || element_size(dtype) != 2)
+        return false;
+    const int64_t stride = runs_along_rows(x) ? x.row_stride : x.col_stride;
+    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && stride % 8 == 0 &&
+           x.batch_stride % 8 == 0;
+}
+
+// The image of the rows of memory. A triangle has no blocks past its diagonal; of a symmetric matrix
+// both halves are made.
+Image image_of(const Operand& x) {
+    const bool by_rows = runs_along_rows(x);
+    const auto blocks = [](int64_t size) { return static_cast<int>(ceil_div(size, Image::SIDE)); };
+    return {blocks(by_rows ? x.rows : x.cols), blocks(by_rows ? x.cols : x.rows),
+            x.kind == Kind::Lower || x.kind == Kind::Upper};
+}
+
+EngineSource source(const Operand& x, DType dtype, bool is_a) {
+    EngineSource s{};
+    s.mapped = mappable(x, dtype);
+    s.across = runs_along_rows(x) != is_a;
+    s.image = image_of(x);
+    s.part_bytes = s.image.blocks() * Image::BLOCK_BYTES;
+    s.bytes = s.mapped ? 0 : s.part_bytes * (dtype == DType::f32 ? 3 : 1);
+    return s;
+}
+
+bool same_memory(const Operand& a, const Operand& b) {
+    return a.data == b.data && a.kind != Kind::Dense && b.kind != Kind::Dense &&
+           (a.kind == Kind::Symmetric) == (b.kind == Kind::Symmetric) && a.rows == b.rows &&
+           a.row_stride == b.row_stride && a.batch_stride == b.batch_stride &&
+           a.stagger == b.stagger && a.strict == b.strict;
+}
+
+}  // namespace
+
+EngineLayout engine_layout(const Product& p, const Config& config) {
+    EngineLayout layout{};
+    layout.a = source(p.a, p.dtype, true);
+    layout.b = source(p.b, p.dtype, false);
+    layout.shared_image = same_memory(p.a, p.b);
+    const int64_t side = engine_tile_side(config.tile);
+    const bool lower = p.c.kind == Kind::Lower;
+    layout.schedule = {static_cast<int>(ceil_div(p.m, side)),
+                       static_cast<int>(ceil_div(p.n, side)),
+                       config.group,
+                       lower && p.m == p.n,
+                       longest_first(p.a.kind, p.b.kind),
+                       lower};
+    if (config.split > 1)
+        layout.shared_tiles = static_cast<int>(
+            std::min(layout.schedule.size(),
+                     layout.schedule.count_long(static_cast<int>(ceil_div(p.k, side)),
+                                                config.split_above)));
+    // Each 64 rows of a shared tile have a place for each part but the last.
+    const int64_t places = int64_t{layout.shared_tiles} * config.split;
+    layout.marks = 2 * ceil_div(p.m, 2 * Image::SIDE) * ceil_div(p.n, MARKED_COLUMNS);
+    layout.arrived = places * (side / Image::SIDE);
+    layout.control_bytes =
+        ceil_div((1 + layout.marks + layout.arrived) * 4, ALIGNMENT) * ALIGNMENT;
+    layout.partial_bytes = places * side * side * 4;
+    return layout;
+}
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,36 @@
+// How the engine reads the operands of a product, and the scratch memory that it needs. Free of CUDA.
+#pragma once
+
+#include "config.h"
+#include "image.h"
+
+namespace packedtri::cuda {
+
+// One operand.
+struct EngineSource {
+    bool mapped;  // Read where it is; else through an image.
+    bool across;  // Its rows of memory run across the sum.
+    Image image;
+    int64_t part_bytes, bytes;  // Of one part of the image, and of all.
+};
+
+struct EngineLayout {
+    EngineSource a, b;
+    bool shared_image;  // Both operands read that of a.
+    Schedule schedule;
+    int shared_tiles;
+    // Words that must be zero: see EngineArgs.
+    int64_t marks, arrived;
+    int64_t control_bytes, partial_bytes;
+
+    int64_t scratch_bytes() const {
+        return control_bytes + partial_bytes + a.bytes + (shared_image ? 0 : b.bytes);
+    }
+};
+
+// Columns of the result that a mark stands for; its rows are those of an image block.
+constexpr int64_t MARKED_COLUMNS = 128;
+
+EngineLayout engine_layout(const Product& p, const Config& config);
+
+}  // namespace packedtri::cuda
