@@ -73,8 +73,10 @@ extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_exp
     p.m = p.k = n;
     p.n = m;
     p.batch = batch;
-    p.a.kind = static_cast<Kind>(a_kind);
-    p.b.kind = static_cast<Kind>(b_kind);
+    // Two matrices, aligned; where they are decides nothing else.
+    alignas(16) static const char a[16] = {}, b[16] = {};
+    p.a = {a, static_cast<Kind>(a_kind), n, n, n, 1, n * n};
+    p.b = {b, static_cast<Kind>(b_kind), n, m, m, 1, n * m};
     p.c.kind = static_cast<Kind>(c_kind);
     text = cuda::explain(p, {multiprocessors, major == 9});
     return text.c_str();

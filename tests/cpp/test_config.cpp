@@ -17,7 +17,10 @@ Product lower_product(DType dtype, int64_t n, int64_t batch = 1) {
     p.dtype = dtype;
     p.m = p.n = p.k = n;
     p.batch = batch;
-    return p;  // Kind 0 is Lower: L L, packed.
+    static const char a = 0, b = 0;
+    p.a = {&a, Kind::Lower, n, n, 0, 0, row_start(n)};
+    p.b = {&b, Kind::Lower, n, n, 0, 0, row_start(n)};
+    return p;  // L L, packed.
 }
 
 const DType dtypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64, DType::c64, DType::c128};
