@@ -1,21 +1,11 @@
 // The CUDA kernels of the ops.
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/accelerator.h>
-
 #include "bindings.h"
 #include "cuda/config.h"
 #include "cuda/kernels.h"
+#include "current_stream.h"
 
 namespace packedtri {
 namespace {
-
-// The caller's guard has made the tensors' device current.
-cudaStream_t current_stream() {
-    void* stream = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(
-        torch::stable::accelerator::getCurrentDeviceIndex(), &stream));
-    return static_cast<cudaStream_t>(stream);
-}
 
 Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind) {
     // Operands on different devices are told apart by the checks that follow.
