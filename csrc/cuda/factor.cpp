@@ -13,12 +13,13 @@ namespace {
 class Factorizer {
   public:
     Factorizer(const Factor& p, cudaStream_t stream)
-        : p_(p), stream_(stream), a_{p.packed, p.dtype, true, 0, p.batch_stride} {}
+        : p_(p), stream_(stream), leaf_(leaf_order(p.dtype)),
+          a_{p.packed, p.dtype, true, 0, p.batch_stride} {}
 
     // Factors the columns `panel`, from their diagonal down.
     void factor(Span panel) const {
-        if (panel.length() <= LEAF) return factor_panel(panel);
-        const int64_t middle = panel.begin + first_half(panel.length());
+        if (panel.length() <= leaf_) return factor_panel(panel);
+        const int64_t middle = panel.begin + first_half(panel.length(), leaf_);
         factor({panel.begin, middle});
         update({panel.begin, middle}, {middle, panel.end});
         factor({middle, panel.end});
@@ -44,6 +45,7 @@ class Factorizer {
 
     const Factor& p_;
     const cudaStream_t stream_;
+    const int64_t leaf_;
     const Blocked a_;
 };
 
