@@ -1,38 +1,11 @@
 // The CUDA kernels of the ops.
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/accelerator.h>
-
-#include <optional>
-
 #include "bindings.h"
 #include "cuda/config.h"
 #include "cuda/kernels.h"
+#include "torch_cuda.h"
 
 namespace packedtri {
 namespace {
-
-// The caller's guard has made the tensors' device current.
-cudaStream_t current_stream() {
-    void* stream = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(
-        torch::stable::accelerator::getCurrentDeviceIndex(), &stream));
-    return static_cast<cudaStream_t>(stream);
-}
-
-// Scratch memory from torch's allocator, which keeps it for the current stream once it is given back.
-class TorchScratch final : public cuda::Scratch {
-  public:
-    explicit TorchScratch(const Tensor& like) : like_(like) {}
-    void* reserve(int64_t bytes) override {
-        if (!memory_ || memory_->numel() < bytes)
-            memory_ = torch::stable::new_empty(like_, {bytes}, torch::headeronly::ScalarType::Byte);
-        return memory_->mutable_data_ptr();
-    }
-
-  private:
-    const Tensor& like_;
-    std::optional<Tensor> memory_;
-};
 
 Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind) {
     // Operands on different devices are told apart by the checks that follow.

@@ -69,7 +69,8 @@ struct Product {
     double alpha = 1, beta = 0;
     bool conj_b = false;
     // On CUDA: where not null, only the marked blocks of C are computed. There is a word for each 64
-    // rows and 128 columns, by rows; what comes before on the stream sets it.
+    // rows and 128 columns, by rows, and before the first one that says whether any is set; what
+    // comes before on the stream sets them.
     const int* marks = nullptr;
 };
 

@@ -10,15 +10,17 @@ namespace packedtri::cuda {
 
 // Triangles up to this order are solved and factored in shared memory, by kernels of their own
 // (leaf.h); larger ones are cut in two, and products do the work between the halves.
-constexpr int64_t LEAF = 64;
+constexpr int64_t leaf_order(DType dtype) { return dtype == DType::f32 ? 128 : 64; }
 
 // Where a range is cut: near its middle, so that the products are as large as can be.
-constexpr int64_t first_half(int64_t length) { return ceil_div(ceil_div(length, LEAF), 2) * LEAF; }
+constexpr int64_t first_half(int64_t length, int64_t leaf) {
+    return ceil_div(ceil_div(length, leaf), 2) * leaf;
+}
 
 // Indices [begin, end) of rows or columns.
 struct Span {
     int64_t begin, end;
-    constexpr int64_t length() const { return end - begin; }
+    PACKEDTRI_HD constexpr int64_t length() const { return end - begin; }
 };
 
 // A matrix whose blocks are operands and results of products: the packed triangle at `data`, or a

@@ -47,7 +47,7 @@ constexpr int64_t SCRATCH_LIMIT = int64_t{4} << 30;
 // products fills the device without.
 bool engine_pays(const Product& p, const Config& config) {
     const auto size = [](int64_t x) { return static_cast<double>(x); };
-    const double least = p.batch > 1 ? 2048 : 1000;
+    const double least = p.batch > 1 ? 2048 : p.dtype == DType::f32 ? 750 : 500;
     constexpr int64_t narrow = 128;
     return std::min({p.m, p.n, p.k}) >= narrow &&
            size(p.m) * size(p.n) * size(p.k) >= least * least * least &&
@@ -92,8 +92,6 @@ Config choose_direct(const Product& p, const Device& device) {
         else if (excess > 4) share(2, 0.25);
         else if (excess > 2) share(2, blocks_per_sm(p.dtype, config.tile) > 2 ? 0.65 : 0.25);
         else if (excess > 0.3 && blocks_per_sm(p.dtype, config.tile) > 1) share(2, 0.78);
-        // Without a triangle all sums are equally long.
-        if (!triangular(p.a.kind) && !triangular(p.b.kind)) config.split_above = 1;
     }
     // 16-bit tiles are multiplied so fast that the L2 cache must serve them; then neighbours matter
     // more than balance.

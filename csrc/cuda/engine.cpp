@@ -56,7 +56,7 @@ EnginePlan plan_of(const Product& p, const Config& config, void* scratch) {
     plan.layout = engine_layout(p, config);
     char* free = static_cast<char*>(scratch);
     plan.drawn = reinterpret_cast<int*>(free);
-    plan.marks = plan.drawn + 1;
+    plan.marks = plan.drawn + 2;  // Before the first is the word for all.
     plan.arrived = plan.marks + plan.layout.marks;
     free += plan.layout.control_bytes;
     plan.partials = reinterpret_cast<float*>(free);

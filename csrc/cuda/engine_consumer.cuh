@@ -119,27 +119,33 @@ class EngineConsumer {
         const int tile = (item.share - 1) / args_.split, part = (item.share - 1) % args_.split;
         for (int width = 1; width < args_.split; width *= 2) {
             const int left = part / (2 * width) * 2 * width;
-            const int slot = tile * args_.split + left + width - 1;  // A place for each pair.
-            if (!add_partner(slot, acc)) return false;
+            const int pair = tile * args_.split + left + width - 1;
+            if (!meet_partner(pair, acc)) return false;
         }
         return true;
     }
 
-    __device__ bool add_partner(int slot, float* acc) {
+    // The counter of a pair: 1 when the first has come, 1 + LEFT when its sum is there, and the
+    // second adds 1 to either. It may have to wait, but only for one that is writing already.
+    __device__ bool meet_partner(int pair, float* acc) {
+        constexpr int LEFT = 4;
         const int thread = threadIdx.x % 128;
-        const int64_t place =
-            (int64_t{slot} * Shape::CLUSTER + rank_) * Shape::ROWS + group_;
+        const int64_t place = (int64_t{pair} * Shape::CLUSTER + rank_) * Shape::ROWS + group_;
         int* arrived = args_.arrived + place;
         float4* sum = reinterpret_cast<float4*>(args_.partials + place * Shape::ACCS * 128);
-        if (vote(thread == 0 ? atomicAdd(arrived, 0) : 0) == 0) {
+        if (vote(thread == 0 ? atomicAdd(arrived, 1) : 0) == 0) {
 #pragma unroll
             for (int e = 0; e < Shape::ACCS; e += 4)
                 __stcg(sum + e / 4 * 128 + thread,
                        make_float4(acc[e], acc[e + 1], acc[e + 2], acc[e + 3]));
             __threadfence();
             group_sync();
-            if (vote(thread == 0 ? atomicAdd(arrived, 1) : 0) == 0) return false;
+            if (thread == 0) atomicAdd(arrived, LEFT);
+            return false;
         }
+        if (thread == 0)
+            while (atomicAdd(arrived, 0) < LEFT) {}
+        group_sync();
         __threadfence();
 #pragma unroll
         for (int e = 0; e < Shape::ACCS; e += 4) {
@@ -274,7 +280,7 @@ class EngineConsumer {
         const int columns = (args_.n + MARKED - 1) / MARKED;
         const int j = tile.j0 * SIDE / MARKED + threadIdx.x % 128;
         if (threadIdx.x % 128 < Shape::BN / MARKED && j < columns)
-            args_.marks[(tile.i0 + group_) * columns + j] = 1;
+            args_.marks[(tile.i0 + group_) * columns + j] = args_.marks[-1] = 1;
         return false;
     }
 

@@ -68,7 +68,7 @@ EngineLayout engine_layout(const Product& p, const Config& config) {
     layout.marks = 2 * ceil_div(p.m, 2 * Image::SIDE) * ceil_div(p.n, MARKED_COLUMNS);
     layout.arrived = places * (side / Image::SIDE);
     layout.control_bytes =
-        ceil_div((1 + layout.marks + layout.arrived) * 4, ALIGNMENT) * ALIGNMENT;
+        ceil_div((2 + layout.marks + layout.arrived) * 4, ALIGNMENT) * ALIGNMENT;
     layout.partial_bytes = places * side * side * 4;
     return layout;
 }

@@ -31,38 +31,86 @@ struct Staging {
     }
 };
 
-// Stores rows [first, last) of the tile at (i0, j0), summed over `parts` staging areas in the order
-// of their ranks, so that the result does not depend on timing; times alpha, plus beta times what is
-// there.
+// One row of a tile, summed over `parts` staging areas in the order of their ranks, so that the
+// result does not depend on timing. Lane l has every 32nd element from l on.
+template <class Mma>
+__device__ void sum_row(typename Mma::Acc (&sum)[Mma::BN / 32], const typename Mma::Acc* row,
+                        int parts) {
+#pragma unroll
+    for (int x = 0; x < Mma::BN / 32; ++x)
+        sum[x] = (parts > 1 ? ptx::cluster_peer(row, 0) : row)[x * 32];
+    for (int p = 1; p < parts; ++p) {
+        const typename Mma::Acc* peer = ptx::cluster_peer(row, p);
+#pragma unroll
+        for (int x = 0; x < Mma::BN / 32; ++x) sum[x] += peer[x * 32];
+    }
+}
+
+// Where this lane's elements of row r of the tile at (i0, j0) go, and how many are left in the row.
+template <class T>
+struct RowPlace {
+    T* out;
+    int limit;
+    __device__ RowPlace(const ProductArgs<T>& args, T* c, int i0, int j0, int r) {
+        const int lane = threadIdx.x % 32;
+        out = c + row_offset(i0 + r, args.c_ld, args.c_packed) + j0 + lane;
+        limit = (args.c_lower ? min(i0 + r + 1, args.n) : args.n) - j0 - lane;
+    }
+};
+
+// Adds alpha times rows [first, last) of a tile to beta times what is there. What several rows hold
+// is read before the first of them is stored, for reading takes long. A call, so that the registers
+// that this takes are not the main loop's.
+template <class Mma, int THREADS, class T>
+__device__ __noinline__ void add_rows(const ProductArgs<T>& args, T* c,
+                                      const typename Mma::Acc* staging, int parts, int i0, int j0,
+                                      int first, int last) {
+    using Acc = typename Mma::Acc;
+    constexpr int WARPS = THREADS / 32, PER_LANE = Mma::BN / 32, ROWS = 4;
+#pragma unroll 1
+    for (int r0 = first + threadIdx.x / 32; r0 < last; r0 += ROWS * WARPS) {
+        Acc there[ROWS][PER_LANE];
+#pragma unroll
+        for (int u = 0; u < ROWS; ++u) {
+            const int r = r0 + u * WARPS;
+            const RowPlace<T> place(args, c, i0, j0, r);
+#pragma unroll
+            for (int x = 0; x < PER_LANE; ++x)
+                if (r < last && x * 32 < place.limit)
+                    there[u][x] = Accumulator<T>::widen(place.out[x * 32]);
+        }
+#pragma unroll
+        for (int u = 0; u < ROWS; ++u) {
+            const int r = r0 + u * WARPS;
+            if (r >= last) break;
+            const RowPlace<T> place(args, c, i0, j0, r);
+            Acc sum[PER_LANE];
+            sum_row<Mma>(sum, staging + r * Staging<Mma>::pitch + threadIdx.x % 32, parts);
+#pragma unroll
+            for (int x = 0; x < PER_LANE; ++x)
+                if (x * 32 < place.limit)
+                    place.out[x * 32] = Accumulator<T>::round(
+                        add(scale(sum[x], args.alpha), scale(there[u][x], args.beta)));
+        }
+    }
+}
+
+// Stores alpha times rows [first, last) of the tile at (i0, j0), plus beta times what is there.
 template <class Mma, int THREADS, class T>
 __device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma::Acc* staging,
                            int parts, int i0, int j0, int first, int last) {
     using Acc = typename Mma::Acc;
     constexpr int WARPS = THREADS / 32, PER_LANE = Mma::BN / 32;
-    const int lane = threadIdx.x % 32;
     last = min(last, args.m - i0);
+    if (args.beta != 0) return add_rows<Mma, THREADS>(args, c, staging, parts, i0, j0, first, last);
     for (int r = first + threadIdx.x / 32; r < last; r += WARPS) {
+        const RowPlace<T> place(args, c, i0, j0, r);
         Acc sum[PER_LANE];
-        const Acc* row = staging + r * Staging<Mma>::pitch + lane;
+        sum_row<Mma>(sum, staging + r * Staging<Mma>::pitch + threadIdx.x % 32, parts);
 #pragma unroll
         for (int x = 0; x < PER_LANE; ++x)
-            sum[x] = (parts > 1 ? ptx::cluster_peer(row, 0) : row)[x * 32];
-        for (int p = 1; p < parts; ++p) {
-            const Acc* peer = ptx::cluster_peer(row, p);
-#pragma unroll
-            for (int x = 0; x < PER_LANE; ++x) sum[x] += peer[x * 32];
-        }
-        const int i = i0 + r;
-        T* out = c + row_offset(i, args.c_ld, args.c_packed) + j0 + lane;
-        const int limit = (args.c_lower ? min(i + 1, args.n) : args.n) - j0 - lane;
-#pragma unroll
-        for (int x = 0; x < PER_LANE; ++x) {
-            if (x * 32 >= limit) continue;
-            sum[x] = scale(sum[x], args.alpha);
-            if (args.beta != 0)
-                sum[x] = add(sum[x], scale(Accumulator<T>::widen(out[x * 32]), args.beta));
-            out[x * 32] = Accumulator<T>::round(sum[x]);
-        }
+            if (x * 32 < place.limit)
+                place.out[x * 32] = Accumulator<T>::round(scale(sum[x], args.alpha));
     }
 }
 

@@ -12,13 +12,14 @@ namespace {
 
 class Factorizer {
   public:
-    Factorizer(const Factor& p, cudaStream_t stream)
-        : p_(p), stream_(stream), a_{p.packed, p.dtype, true, 0, p.batch_stride} {}
+    Factorizer(const Factor& p, Scratch* scratch, cudaStream_t stream)
+        : p_(p), scratch_(scratch), stream_(stream), leaf_(leaf_order(p.dtype)),
+          a_{p.packed, p.dtype, true, 0, p.batch_stride} {}
 
     // Factors the columns `panel`, from their diagonal down.
     void factor(Span panel) const {
-        if (panel.length() <= LEAF) return factor_panel(panel);
-        const int64_t middle = panel.begin + first_half(panel.length());
+        if (panel.length() <= leaf_) return factor_panel(panel);
+        const int64_t middle = panel.begin + first_half(panel.length(), leaf_);
         factor({panel.begin, middle});
         update({panel.begin, middle}, {middle, panel.end});
         factor({middle, panel.end});
@@ -39,20 +40,22 @@ class Factorizer {
         Product p = subtraction(p_.dtype, p_.batch, a_.operand(rows, done),
                                 transposed(a_.operand(next, done)), a_.result(rows, next));
         p.conj_b = true;
-        mm(p, nullptr, stream_);
+        mm(p, scratch_, stream_);
     }
 
     const Factor& p_;
+    Scratch* const scratch_;
     const cudaStream_t stream_;
+    const int64_t leaf_;
     const Blocked a_;
 };
 
 }  // namespace
 
-void factor(const Factor& p, cudaStream_t stream) {
+void factor(const Factor& p, Scratch* scratch, cudaStream_t stream) {
     check(cudaMemsetAsync(p.info, 0, static_cast<size_t>(p.batch) * sizeof(int32_t), stream),
           "cannot clear info");
-    if (p.n > 0) Factorizer(p, stream).factor({0, p.n});
+    if (p.n > 0) Factorizer(p, scratch, stream).factor({0, p.n});
 }
 
 }  // namespace packedtri::cuda

@@ -123,16 +123,19 @@ class BlockFactor {
         for (int c = 0; c < STEP; ++c) {
             const Real pivot = shuffle(real(top[c]), c);
             if (failed_ == 0 && !(pivot > 0)) failed_ = s + c + 1;
+            // The other lanes' elements are not scaled yet: they are on their way while the root is
+            // taken.
             const Real reciprocal = reciprocal_root(pivot);
-            top[c] = scale(top[c], reciprocal);
+            const T top_multiple = scale(scale(top[c], reciprocal), reciprocal);
             own[c] = scale(own[c], reciprocal);
-            if (threadIdx.x == c) own[c] = scale(one<T>(), root(pivot, reciprocal));
+            const T own_multiple = scale(own[c], reciprocal);
 #pragma unroll
             for (int k = c + 1; k < STEP; ++k) {
                 const T other = conjugate_if(shuffle(top[c], k), true);
-                subtract(top[k], top[c], other);
-                subtract(own[k], own[c], other);
+                subtract(top[k], top_multiple, other);
+                subtract(own[k], own_multiple, other);
             }
+            if (threadIdx.x == c) own[c] = scale(one<T>(), root(pivot, reciprocal));
         }
     }
 
@@ -164,8 +167,13 @@ void factor_leaf(const Factor& p, Span block, cudaStream_t stream) {
         const FactorArgs<T> args{static_cast<T*>(p.packed) + offset(block.begin, block.begin),
                                  p.batch_stride, p.info, static_cast<int>(block.begin),
                                  static_cast<int>(block.length())};
-        if (block.length() > 32) launch<T, 64>(args, p.batch, stream);
-        else launch<T, 32>(args, p.batch, stream);
+        if (block.length() > 64) {
+            if constexpr (sizeof(T) == sizeof(float)) launch<T, 128>(args, p.batch, stream);
+        } else if (block.length() > 32) {
+            launch<T, 64>(args, p.batch, stream);
+        } else {
+            launch<T, 32>(args, p.batch, stream);
+        }
     });
 }
 

@@ -19,11 +19,11 @@ class Scratch {
     ~Scratch() = default;
 };
 
-// Without scratch memory some products are slower.
+// Without scratch memory some products, and what is made of them, are slower.
 void mm(const Product& p, Scratch* scratch, cudaStream_t stream);
 void pack(const Conversion& c, cudaStream_t stream);
 void unpack(const Conversion& c, cudaStream_t stream);
-void solve(const Solve& p, cudaStream_t stream);
-void factor(const Factor& p, cudaStream_t stream);
+void solve(const Solve& p, Scratch* scratch, cudaStream_t stream);
+void factor(const Factor& p, Scratch* scratch, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

@@ -10,7 +10,7 @@
 
 namespace packedtri::cuda {
 
-// Columns of a triangle that are eliminated at a time, in registers.
+// Columns of a triangle that are eliminated at a time.
 constexpr int STEP = 16;
 // Threads that share the sums of STEP elements, and elements of each.
 constexpr int SHARES = 4, SHARE = STEP / SHARES;

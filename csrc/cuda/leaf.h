@@ -1,4 +1,4 @@
-// Kernels that solve with, and factor, triangles of an order up to LEAF in shared memory.
+// Kernels that solve with, and factor, triangles of an order up to leaf_order in shared memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,6 +12,10 @@ namespace packedtri::cuda {
 // is a right-hand side: where p.left a column of X, whose elements in the rows of the block are
 // solved for; otherwise a row, and its elements in the columns.
 void solve_leaf(const Solve& p, Span block, Span lines, bool conj, cudaStream_t stream);
+
+// Solves for all of a dense X of at most THIN right-hand sides.
+constexpr int64_t THIN = 4;
+void solve_thin(const Solve& p, cudaStream_t stream);
 
 // Factors the diagonal block of `p.packed` that `block` names.
 void factor_leaf(const Factor& p, Span block, cudaStream_t stream);

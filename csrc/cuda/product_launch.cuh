@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "launch.h"
 #include "product.cuh"
@@ -29,15 +30,11 @@ OrientedPanel<T> orient(const Operand& x, bool is_a) {
     return {panel, by_rows == is_a};
 }
 
-template <class MainLoop, int BLOCKS_PER_SM>
-void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) {
+template <class MainLoop, class Args>
+void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaStream_t stream) {
     constexpr int shared = shared_bytes<MainLoop>();
-    const auto kernel = product_kernel<MainLoop, BLOCKS_PER_SM>;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
           "cannot reserve shared memory");
-    const int64_t items = args.schedule.size() * args.batch,
-                  blocks = (args.shared_items + ceil_div(items - args.shared_items, args.split)) *
-                           args.split;
     if (blocks > std::numeric_limits<int32_t>::max())
         throw std::runtime_error("[packedtri] the batch is too large for one launch");
     cudaLaunchConfig_t config{};
@@ -50,6 +47,23 @@ void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) 
     if (args.marks) attributes.overlap();
     attributes.give(config);
     check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");
+}
+
+template <class MainLoop, int BLOCKS_PER_SM>
+void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) {
+    using T = typename MainLoop::T;
+    using Mma = typename MainLoop::Mma;
+    using Args = const ProductArgs<T>;
+    const int64_t items = args.schedule.size() * args.batch,
+                  blocks = (args.shared_items + ceil_div(items - args.shared_items, args.split)) *
+                           args.split;
+    if constexpr (Mma::BM == 128 && (sizeof(T) == 2 || std::is_same_v<T, float>)) {
+        if (args.marks)
+            return launch_blocks<MainLoop, Args>(
+                marked_kernel<MainLoop, BLOCKS_PER_SM>, args,
+                std::min<int64_t>(items, current_device().multiprocessors), stream);
+    }
+    launch_blocks<MainLoop, Args>(product_kernel<MainLoop, BLOCKS_PER_SM>, args, blocks, stream);
 }
 
 // Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN.

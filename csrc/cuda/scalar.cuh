@@ -33,6 +33,13 @@ __device__ __forceinline__ Complex<R> scale(Complex<R> x, R s) {
     return {x.re * s, x.im * s};
 }
 
+template <class T>
+__device__ __forceinline__ T multiply(T a, T b) {
+    T c{};
+    fma_into(c, a, b);
+    return c;
+}
+
 // c -= a b
 __device__ __forceinline__ void subtract(float& c, float a, float b) { c = fmaf(-a, b, c); }
 __device__ __forceinline__ void subtract(double& c, double a, double b) { c = fma(-a, b, c); }

@@ -14,7 +14,14 @@ namespace packedtri::cuda {
 // time and read the same rows of A and columns of B.
 struct Schedule {
     // What the length of the sum over k grows with, and so what comes first.
-    enum class Longest : int8_t { FarFromDiagonal, LowRows, HighRows, LowColumns, HighColumns };
+    enum class Longest : int8_t {
+        FarFromDiagonal,
+        LowRows,
+        HighRows,
+        LowColumns,
+        HighColumns,
+        All,  // They are equally long.
+    };
 
     int tiles_m, tiles_n;
     int group;
@@ -49,6 +56,7 @@ struct Schedule {
     // How many of the first indices have sums of at least `length` tiles, when the longest sum has
     // max_length of them.
     PACKEDTRI_HD constexpr int64_t count_long(int max_length, int length) const {
+        if (longest == Longest::All) return length <= max_length ? size() : 0;
         const int rows = (max_length - length + group) / group;
         if (rows <= 0) return 0;
         const int64_t per_group = int64_t{group} * group;
@@ -85,6 +93,8 @@ struct Schedule {
 // The order that starts the longest sums of a product first (see krange.h for the lengths).
 constexpr Schedule::Longest longest_first(Kind a, Kind b) {
     using Longest = Schedule::Longest;
+    const auto triangular = [](Kind x) { return x == Kind::Lower || x == Kind::Upper; };
+    if (!triangular(a) && !triangular(b)) return Longest::All;
     if (a == Kind::Lower && b == Kind::Lower) return Longest::FarFromDiagonal;
     if (a == Kind::Upper) return Longest::LowRows;
     if (b == Kind::Upper) return Longest::HighColumns;

@@ -11,15 +11,16 @@ namespace {
 
 class Solver {
   public:
-    Solver(const Solve& p, cudaStream_t stream)
-        : p_(p), stream_(stream), forward_(p.left == (p.kind == Kind::Lower)),
+    Solver(const Solve& p, Scratch* scratch, cudaStream_t stream)
+        : p_(p), scratch_(scratch), stream_(stream), leaf_(leaf_order(p.dtype)),
+          forward_(p.left == (p.kind == Kind::Lower)),
           triangle_{const_cast<void*>(p.triangle), p.dtype, true, 0, p.triangle_batch_stride},
           x_{p.x, p.dtype, p.x_kind == Kind::Lower, p.row_stride, p.x_batch_stride} {}
 
     // Solves with the rows and columns `span` of the triangle.
     void solve(Span span) const {
-        if (span.length() <= LEAF) return solve_leaf(p_, span, lines(span), false, stream_);
-        const int64_t middle = span.begin + first_half(span.length());
+        if (span.length() <= leaf_) return solve_leaf(p_, span, lines(span), false, stream_);
+        const int64_t middle = span.begin + first_half(span.length(), leaf_);
         const Span first{span.begin, middle}, second{middle, span.end};
         solve(forward_ ? first : second);
         update(first, second);
@@ -56,7 +57,7 @@ class Solver {
         if (b_cols.length() == 0) return;
         mm(subtraction(p_.dtype, p_.batch, t, x_.operand(b_rows, b_cols),
                        x_.result(c_rows, c_cols)),
-           nullptr, stream_);
+           scratch_, stream_);
     }
 
     // X[:, other] -= X[:, solved] T, likewise.
@@ -70,17 +71,22 @@ class Solver {
     void subtract_cols(Span rows, const Operand& t, Span solved, Span other) const {
         if (rows.length() == 0) return;
         mm(subtraction(p_.dtype, p_.batch, x_.operand(rows, solved), t, x_.result(rows, other)),
-           nullptr, stream_);
+           scratch_, stream_);
     }
 
     const Solve& p_;
+    Scratch* const scratch_;
     const cudaStream_t stream_;
+    const int64_t leaf_;
     const bool forward_;
     const Blocked triangle_, x_;
 };
 
 }  // namespace
 
-void solve(const Solve& p, cudaStream_t stream) { Solver(p, stream).solve({0, p.n}); }
+void solve(const Solve& p, Scratch* scratch, cudaStream_t stream) {
+    if (p.x_kind == Kind::Dense && p.m <= THIN) solve_thin(p, stream);
+    else Solver(p, scratch, stream).solve({0, p.n});
+}
 
 }  // namespace packedtri::cuda

@@ -1,0 +1,38 @@
+// torch's current stream and its allocator, for the CUDA bindings.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
+
+#include <optional>
+
+#include "bindings.h"
+#include "cuda/kernels.h"
+
+namespace packedtri {
+
+// Of the current device; the caller's guard has made that the device of the tensors.
+inline cudaStream_t current_stream() {
+    void* stream = nullptr;
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(
+        torch::stable::accelerator::getCurrentDeviceIndex(), &stream));
+    return static_cast<cudaStream_t>(stream);
+}
+
+// Scratch memory from torch's allocator, which gives it to others, on this stream, when a call is over.
+class TorchScratch final : public cuda::Scratch {
+  public:
+    explicit TorchScratch(const Tensor& like) : like_(like) {}
+    void* reserve(int64_t bytes) override {
+        if (!memory_ || memory_->numel() < bytes)
+            memory_ = torch::stable::new_empty(like_, {bytes}, torch::headeronly::ScalarType::Byte);
+        return memory_->mutable_data_ptr();
+    }
+
+  private:
+    const Tensor& like_;
+    std::optional<Tensor> memory_;
+};
+
+}  // namespace packedtri

@@ -1,0 +1,308 @@
+"""Solves and Cholesky factors on a GPU, against the equations that they solve."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from cases import SMALL, Failures, assert_same
+from torch import Tensor
+
+from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.testing import densify, epsilon, random, wide_dtype
+
+pytestmark = pytest.mark.cuda
+
+ops = torch.ops.packedtri
+SOLVED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+solved_dtypes = pytest.mark.parametrize(
+    "dtype", SOLVED, ids=lambda t: str(t).removeprefix("torch.")
+)
+# About the steps and the order of the triangles that are solved at once, and beyond.
+SIZES = (
+    (1, 5, 33, 70) if SMALL else (1, 2, 3, 15, 16, 17, 31, 33, 48, 63, 64, 65, 127, 129, 200, 321)
+)
+
+
+def pack(dense: Tensor) -> Tensor:
+    i, j = torch.tril_indices(*dense.shape[-2:], device=dense.device)
+    return dense[..., i, j].contiguous()
+
+
+def triangle(
+    batch: tuple[int, ...], n: int, dtype: torch.dtype, rng: torch.Generator, unit: bool = False
+) -> Tensor:
+    """A packed triangle whose condition number does not grow with n; the diagonal of one that is
+    read as a unit triangle is nan, to show a read."""
+    dense = random((*batch, n, n), dtype, rng.device, rng) / (2 * math.sqrt(n))
+    signs = torch.randint(0, 2, (*batch, n), device=rng.device, generator=rng) * 2 - 1
+    diagonal = signs * (1 + torch.rand(*batch, n, device=rng.device, generator=rng))
+    dense.diagonal(dim1=-2, dim2=-1).copy_(
+        torch.full_like(diagonal, math.nan) if unit else diagonal
+    )
+    return pack(dense)
+
+
+def matrix(packed: Tensor, n: int, kind: int, unit: bool) -> Tensor:
+    """What the op reads, dense and wide."""
+    dense = densify(packed, n, kind).to(wide_dtype(packed.dtype))
+    if unit:
+        dense.diagonal(dim1=-2, dim2=-1).fill_(1)
+    return dense
+
+
+def assert_solves(x: Tensor, t: Tensor, b: Tensor, left: bool) -> None:
+    """|b - t x| <= n epsilon |t| |x|, element by element, which substitution grants."""
+    wide = x.to(t.dtype)
+    residual = (b.to(t.dtype) - (t @ wide if left else wide @ t)).abs()
+    magnitude = t.abs() @ wide.abs() if left else wide.abs() @ t.abs()
+    rounding = epsilon(x.dtype) * (4 if x.dtype.is_complex else 1)
+    excess = (residual / (magnitude * rounding * (t.shape[-1] + 2))).amax().item()
+    assert excess <= 1, f"the residual is {excess} times what is allowed"
+
+
+def dense_cases(n: int) -> Iterator[tuple[int, bool, bool, int]]:
+    """(kind, left, unit, right-hand sides)."""
+    for kind, left in itertools.product((LOWER, UPPER), (True, False)):
+        yield from ((kind, left, False, m) for m in (1, 3, 31, 70))
+        yield kind, left, True, 5
+
+
+@pytest.mark.sanitizer
+@solved_dtypes
+def test_solve_dense(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    failures = Failures()
+    for n in SIZES:
+        for kind, left, unit, m in dense_cases(n):
+            t = triangle((), n, dtype, rng, unit)
+            b = random((n, m) if left else (m, n), dtype, device, rng)
+            before = b.clone()
+            with failures.case(f"n={n}, kind {kind}, left {left}, unit {unit}, m={m}"):
+                x = ops.solve_triangular(t, b, n, kind, DENSE, left, unit)
+                assert_solves(x, matrix(t, n, kind, unit), b, left)
+                assert_same(b, before)
+    failures.report()
+
+
+@solved_dtypes
+def test_solve_batches(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    failures = Failures()
+    batches = (((3, 4), (3, 4)), ((2, 1), (1, 3)), ((), (5,)), ((5,), ()), ((0,), (0,)))
+    for n, (ours, theirs) in itertools.product((7, 64, 130), batches):
+        for kind, left in itertools.product((LOWER, UPPER), (True, False)):
+            t = triangle(ours, n, dtype, rng)
+            b = random((*theirs, *((n, 9) if left else (9, n))), dtype, device, rng)
+            with failures.case(f"n={n}, {ours} and {theirs}, kind {kind}, left {left}"):
+                x = ops.solve_triangular(t, b, n, kind, DENSE, left, False)
+                assert x.shape[:-2] == torch.broadcast_shapes(ours, theirs)
+                if x.numel():
+                    assert_solves(x, matrix(t, n, kind, False), b, left)
+    failures.report()
+
+
+@solved_dtypes
+def test_solve_packed(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """The lower triangle of a solution whose right-hand side is a triangle."""
+    failures = Failures()
+    for n, kind, left, batch in itertools.product(SIZES, (LOWER, UPPER), (True, False), ((), (2,))):
+        t, b = triangle(batch, n, dtype, rng), random((n * (n + 1) // 2,), dtype, device, rng)
+        dense, wide = matrix(t, n, kind, False), densify(b, n, LOWER).to(wide_dtype(dtype))
+        inverse = torch.linalg.inv(dense)
+        expected = pack(inverse @ wide if left else wide @ inverse)
+        with failures.case(f"n={n}, kind {kind}, left {left}, batch {batch}"):
+            x = ops.solve_triangular(t, b, n, kind, LOWER, left, False)
+            error = ((x - expected).norm() / expected.norm()).item()
+            assert error <= (10 + math.sqrt(n)) * epsilon(dtype), f"error {error}"
+    failures.report()
+
+
+@solved_dtypes
+def test_inverse(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """An inverse is the solution for the identity; it must be one from either side."""
+    for n in SIZES:
+        t = triangle((), n, dtype, rng)
+        identity = pack(torch.eye(n, dtype=dtype, device=device))
+        inverse = ops.solve_triangular(t, identity, n, LOWER, LOWER, True, False)
+        x, dense = matrix(inverse, n, LOWER, False), matrix(t, n, LOWER, False)
+        for product in (x @ dense, dense @ x):
+            error = (product - torch.eye(n, device=device)).norm().item()
+            assert error <= 4 * n * epsilon(dtype) * x.norm().item() * dense.norm().item()
+
+
+@solved_dtypes
+def test_solve_ill_conditioned(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """The residual stays small where the inverse is huge."""
+    n = 300
+    t = triangle((), n, dtype, rng)
+    scales = torch.logspace(0, -6, n, device=device, dtype=torch.float64)
+    dense = densify(t, n, LOWER) * scales[torch.randperm(n, device=device)].to(dtype)
+    t = pack(dense)
+    for kind, left in itertools.product((LOWER, UPPER), (True, False)):
+        wide = matrix(t, n, kind, False)
+        benign = random((n, n), dtype, device, rng).to(wide.dtype)
+        b = (wide @ benign if left else benign @ wide).to(dtype)
+        x = ops.solve_triangular(t, b, n, kind, DENSE, left, False)
+        assert_solves(x, wide, b, left)
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("left", [True, False])
+def test_solve_many_sides(left: bool, device: str, rng: torch.Generator) -> None:
+    """A batch of huge right-hand sides."""
+    n, m = 33, 300_001
+    t = triangle((2,), n, torch.float32, rng)
+    b = random((2, n, m) if left else (2, m, n), torch.float32, device, rng)
+    x = ops.solve_triangular(t, b, n, LOWER, DENSE, left, False)
+    assert_solves(x, matrix(t, n, LOWER, False), b, left)
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("n", [2048, 4097])
+@pytest.mark.parametrize("dtype", SOLVED[:3], ids=str)
+def test_solve_large(n: int, dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    t = triangle((), n, dtype, rng)
+    for kind, left in itertools.product((LOWER, UPPER), (True, False)):
+        b = random((n, 257) if left else (257, n), dtype, device, rng)
+        x = ops.solve_triangular(t, b, n, kind, DENSE, left, False)
+        assert_solves(x, matrix(t, n, kind, False), b, left)
+
+
+def test_zero_on_diagonal(device: str, rng: torch.Generator) -> None:
+    """No error; what does not depend on the zero is solved for."""
+    n = 100
+    t = densify(triangle((), n, torch.float32, rng), n, LOWER)
+    t[70, 70] = 0
+    b = random((n, 3), torch.float32, device, rng)
+    x = ops.solve_triangular(pack(t), b, n, LOWER, DENSE, True, False)
+    assert x[:70].isfinite().all() and not x[70:].isfinite().any()
+
+
+# ---------------------------------------------------------------------------------------- Cholesky
+
+
+def definite(
+    batch: tuple[int, ...], n: int, dtype: torch.dtype, rng: torch.Generator, shift: float = 0.1
+) -> Tensor:
+    """Dense Hermitian positive definite matrices."""
+    root = random((*batch, n, n), dtype, rng.device, rng)
+    return root @ root.mH / n + shift * torch.eye(n, dtype=dtype, device=rng.device)
+
+
+def assert_factors(packed: Tensor, a: Tensor) -> None:
+    """LAPACK's ratio: |L L^H - A| <= n epsilon |A|."""
+    n = a.shape[-1]
+    factor = matrix(packed, n, LOWER, False)
+    a = a.tril().to(factor.dtype)
+    ratio = (factor @ factor.mH).tril() - a
+    ratio = torch.linalg.matrix_norm(ratio) / torch.linalg.matrix_norm(a)
+    assert (ratio <= (n + 2) * epsilon(packed.dtype)).all(), f"ratio {ratio.amax()}"
+    diagonal = factor.diagonal(dim1=-2, dim2=-1)
+    assert (diagonal.real > 0).all()
+    assert not factor.is_complex() or (diagonal.imag == 0).all()
+
+
+@pytest.mark.sanitizer
+@solved_dtypes
+def test_cholesky(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    failures = Failures()
+    for n, batch in itertools.product(SIZES, ((), (3,), (2, 2))):
+        a = definite(batch, n, dtype, rng)
+        packed = pack(a)
+        before = packed.clone()
+        with failures.case(f"n={n}, batch {batch}"):
+            factor, info = ops.cholesky(packed, n)
+            assert info.shape == batch and (info == 0).all()
+            assert_factors(factor, a)
+            assert_same(packed, before)
+    failures.report()
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("n", [2048, 4097])
+@pytest.mark.parametrize("dtype", SOLVED[:3], ids=str)
+def test_cholesky_large(n: int, dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    a = definite((), n, dtype, rng)
+    factor, info = ops.cholesky(pack(a), n)
+    assert info.item() == 0
+    assert_factors(factor, a)
+
+
+@solved_dtypes
+def test_cholesky_info(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """The order of the first minor that is not positive; the rest of the batch is not concerned."""
+    failures = Failures()
+    for n in (1, 5, 40, 64, 100, 321):
+        a = definite((4,), n, dtype, rng)
+        first, last = n // 2, n - 1
+        a[1, first, first] = -1
+        a[2, last, last] = math.nan
+        a[3, 0, 0] = 0
+        factor, info = ops.cholesky(pack(a), n)
+        with failures.case(f"n={n}"):
+            assert info.tolist() == [0, first + 1, last + 1, 1]
+            assert_same(factor[0], ops.cholesky(pack(a[0]), n)[0])
+    failures.report()
+
+
+@solved_dtypes
+@pytest.mark.parametrize("magnitude", [1e-30, 1e30])
+def test_cholesky_scaled(
+    magnitude: float, dtype: torch.dtype, device: str, rng: torch.Generator
+) -> None:
+    n = 150
+    a = definite((), n, dtype, rng) * magnitude
+    factor, info = ops.cholesky(pack(a), n)
+    assert info.item() == 0
+    assert_factors(factor, a)
+
+
+def test_cholesky_exact(device: str, dtype: torch.dtype) -> None:
+    """Roots of squares are exact."""
+    if dtype not in SOLVED:
+        return
+    squares = torch.arange(1, 101, device=device).to(dtype) ** 2
+    factor, _ = ops.cholesky(pack(torch.diag(squares)), 100)
+    assert_same(factor, pack(torch.diag(torch.arange(1, 101, device=device).to(dtype))))
+
+
+# -------------------------------------------------------------------------------------- both
+
+
+def calls(n: int, dtype: torch.dtype, rng: torch.Generator) -> Iterator[tuple[str, Callable]]:
+    t, b = triangle((), n, dtype, rng), random((n, 65), dtype, rng.device, rng)
+    for kind in (LOWER, UPPER):
+        yield f"solve {kind}", lambda k=kind: ops.solve_triangular(t, b, n, k, DENSE, True, False)
+        yield f"packed {kind}", lambda k=kind: ops.solve_triangular(t, t, n, k, LOWER, True, False)
+    a = pack(definite((), n, dtype, rng))
+    yield "cholesky", lambda: ops.cholesky(a, n)[0]
+
+
+@solved_dtypes
+@pytest.mark.parametrize("n", [20, 300])
+def test_graph(n: int, dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """Calls can be captured, so they do not wait for the device, and repeat bit by bit."""
+    for _name, call in calls(n, dtype, rng):
+        expected = call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            x = call()
+        x.fill_(math.nan)
+        graph.replay()
+        assert_same(x, expected)
+
+
+@solved_dtypes
+def test_peak_memory(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """No workspace: nothing is allocated but the results."""
+    n = 64 if SMALL else 700
+    for name, call in calls(n, dtype, rng):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        x = call()
+        added = torch.cuda.max_memory_allocated() - before
+        assert added <= x.nbytes + 2**20, f"{name}: {added} bytes for a result of {x.nbytes}"
