@@ -18,7 +18,7 @@ constexpr int shared_bytes() {
 // Computes the rows [first_row, end_row) of a tile, or with other blocks of a cluster its part of them:
 // a block alone has part 0 of 1.
 template <class MainLoop>
-__device__ void compute_tile(const ProductArgs<typename MainLoop::T>& args,
+__device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop::T>& args,
                              const Schedule::Tile& tile, int64_t batch, int part_index, int parts,
                              int first_row, int end_row, char* shared) {
     using Mma = typename MainLoop::Mma;
@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
 
 // The marked blocks of the result only (see Product::marks), of which there are most often none: few
 // thread blocks look for them.
-template <class MainLoop, int BLOCKS_PER_SM>
-__global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
+template <class MainLoop>
+__global__ void __launch_bounds__(MainLoop::THREADS, 1)
     marked_kernel(const __grid_constant__ ProductArgs<typename MainLoop::T> args) {
     static_assert(MainLoop::Mma::BM == 128 && MainLoop::Mma::BN == 128, "a tile has two marks");
     extern __shared__ __align__(1024) char shared[];

@@ -60,7 +60,7 @@ void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) 
     if constexpr (Mma::BM == 128 && (sizeof(T) == 2 || std::is_same_v<T, float>)) {
         if (args.marks)
             return launch_blocks<MainLoop, Args>(
-                marked_kernel<MainLoop, BLOCKS_PER_SM>, args,
+                marked_kernel<MainLoop>, args,
                 std::min<int64_t>(items, current_device().multiprocessors), stream);
     }
     launch_blocks<MainLoop, Args>(product_kernel<MainLoop, BLOCKS_PER_SM>, args, blocks, stream);

@@ -42,13 +42,13 @@ struct Schedule {
         return per_group * (lower ? row_start(m) : m * groups(tiles_n));
     }
 
-    PACKEDTRI_HD constexpr Tile at(int64_t index) const {
-        // 32 bits hold any index of a result that fits a memory, and are much faster to divide.
-        const auto place = static_cast<uint32_t>(index);
-        const auto per_group = static_cast<uint32_t>(group * group);
-        const int within = static_cast<int>(place % per_group);
-        const int number = static_cast<int>(place / per_group);
-        const Tile g = lower ? lower_group(number) : dense_group(number);
+    // The engine, whose one thread waits for the tile, asks with 32 bits, which are much faster to
+    // divide. In the direct kernels these made the compiler spill registers.
+    template <class Index>
+    PACKEDTRI_HD constexpr Tile at(Index index) const {
+        const int within = static_cast<int>(index % (group * group));
+        const Tile g =
+            lower ? lower_group(index / (group * group)) : dense_group(index / (group * group));
         const int i = g.i * group + (group - 1 - within / group), j = g.j * group + within % group;
         return {i, j, i < tiles_m && j < tiles_n && (!(lower || trapezoid) || j <= i)};
     }
@@ -66,10 +66,11 @@ struct Schedule {
     }
 
   private:
-    PACKEDTRI_HD constexpr Tile lower_group(int index) const {
+    template <class Index>
+    PACKEDTRI_HD constexpr Tile lower_group(Index index) const {
         const int last = groups(tiles_m) - 1;
         if (longest == Longest::HighRows || longest == Longest::LowColumns)
-            index = static_cast<int>(row_start(last + 1)) - 1 - index;
+            index = static_cast<Index>(row_start(last + 1)) - 1 - index;
         const int r = static_cast<int>(row_of(index)), s = static_cast<int>(index - row_start(r));
         switch (longest) {
             case Longest::FarFromDiagonal: return {s + last - r, s, true};
@@ -79,13 +80,14 @@ struct Schedule {
         }
     }
 
-    PACKEDTRI_HD constexpr Tile dense_group(int index) const {
+    template <class Index>
+    PACKEDTRI_HD constexpr Tile dense_group(Index index) const {
         const int gm = groups(tiles_m), gn = groups(tiles_n);
         if (longest == Longest::LowColumns || longest == Longest::HighColumns) {
-            const int j = index / gm, i = index % gm;
+            const int j = static_cast<int>(index / gm), i = static_cast<int>(index % gm);
             return {i, longest == Longest::LowColumns ? j : gn - 1 - j, true};
         }
-        const int i = index / gn, j = index % gn;
+        const int i = static_cast<int>(index / gn), j = static_cast<int>(index % gn);
         return {longest == Longest::HighRows ? gm - 1 - i : i, j, true};
     }
 };
