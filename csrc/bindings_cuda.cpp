@@ -17,13 +17,6 @@ cudaStream_t current_stream() {
     return static_cast<cudaStream_t>(stream);
 }
 
-Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind) {
-    // Operands on different devices are told apart by the checks that follow.
-    const torch::stable::accelerator::DeviceGuard guard((a.is_cuda() ? a : b).get_device_index());
-    return mm(a, b, n, a_kind, b_kind, c_kind,
-              [](const Product& p) { cuda::mm(p, current_stream()); });
-}
-
 Tensor pack_cuda(Tensor dense, int64_t kind) {
     const torch::stable::accelerator::DeviceGuard guard(dense.get_device_index());
     return pack(dense, kind, [](const Conversion& c) { cuda::pack(c, current_stream()); });
@@ -32,6 +25,23 @@ Tensor pack_cuda(Tensor dense, int64_t kind) {
 Tensor unpack_cuda(Tensor packed, int64_t n, int64_t kind) {
     const torch::stable::accelerator::DeviceGuard guard(packed.get_device_index());
     return unpack(packed, n, kind, [](const Conversion& c) { cuda::unpack(c, current_stream()); });
+}
+
+// An operand of a kind that the product kernels do not load becomes dense first.
+Tensor loadable(const Tensor& x, int64_t n, int64_t& kind) {
+    if (cuda::loads(static_cast<Kind>(kind))) return x;
+    Tensor dense = unpack_cuda(x, n, kind);
+    kind = static_cast<int64_t>(Kind::Dense);
+    return dense;
+}
+
+Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind) {
+    // Operands on different devices are told apart by the checks that follow.
+    const torch::stable::accelerator::DeviceGuard guard((a.is_cuda() ? a : b).get_device_index());
+    a = loadable(a, n, a_kind);
+    b = loadable(b, n, b_kind);
+    return mm(a, b, n, a_kind, b_kind, c_kind,
+              [](const Product& p) { cuda::mm(p, current_stream()); });
 }
 
 }  // namespace

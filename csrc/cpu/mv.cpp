@@ -1,5 +1,5 @@
-// A packed triangle times a vector, at the speed of memory: every stored element is read once, in
-// the order of storage, and structural zeros are never met.
+// A packed matrix times a vector, at the speed of memory: every stored element is read once, in the
+// order of storage, and structural zeros are never met.
 #include "isa.h"
 #include "lines.h"
 #include "vectors.h"
@@ -107,25 +107,93 @@ void columns(const MatrixVector& p, const Lines<E>& lines, const Compute<E>* x, 
     for (int64_t j = begin; j < end; ++j) store<E>(p, j, y[j - begin]);
 }
 
+// What row i of a triangle, from column `begin` to its diagonal, adds to y = S x: to y[i] its dot
+// product, and to the elements before the half that mirrors it.
+template <class E>
+void add_row(const Lines<E>& lines, const Compute<E>* x, int64_t i, int64_t begin, Compute<E>* y) {
+    const E* row = lines.line(i);
+    y[i] += dot(row + begin, x + begin, i + 1 - begin);
+    for (int64_t j = begin; j < i; ++j) y[j] += to_compute(row[j]) * x[i];
+}
+
+// y = what the rows [begin, end) add. Four rows at a time, in pieces that stay in the first cache
+// for their second use, so that each element comes from memory once.
+template <class E>
+void symmetric_rows(const MatrixVector& p, const Compute<E>* x, int64_t begin, int64_t end,
+                    Compute<E>* y) {
+    constexpr int64_t piece = 4096 / static_cast<int64_t>(sizeof(E));
+    const Lines<E> lines{static_cast<const E*>(p.triangle), 0, true, true};
+    std::fill_n(y, p.n, Compute<E>{});
+    int64_t i = begin;
+    for (; i + 4 <= end; i += 4) {
+        for (int64_t j = 0; j < i; j += piece) {
+            const int64_t count = std::min(piece, i - j);
+            for (int r = 0; r < 4; ++r) y[i + r] += dot(lines.line(i + r) + j, x + j, count);
+            add_lines(lines, x, i, j, count, y + j);
+        }
+        for (int r = 0; r < 4; ++r) add_row(lines, x, i + r, i, y);
+    }
+    for (; i < end; ++i) add_row(lines, x, i, 0, y);
+}
+
+// Elements [begin, end) of x, at their places in x.
+template <class E>
+void gather_x(const MatrixVector& p, int64_t begin, int64_t end, Compute<E>* x) {
+    for (int64_t k = begin; k < end; ++k)
+        x[k] = to_compute(static_cast<const E*>(p.x)[k * p.x_stride]);
+}
+
+template <class E>
+void symv_part_as(const MatrixVector& p, int64_t begin, int64_t end, Compute<E>* part) {
+    auto* x = static_cast<Compute<E>*>(workspace(p.n * sizeof(Compute<E>)));
+    gather_x<E>(p, 0, end, x);
+    symmetric_rows<E>(p, x, begin, end, part);
+}
+
+template <class E>
+void symv_sum_as(const MatrixVector& p, const Compute<E>* parts, int64_t count) {
+    for (int64_t i = 0; i < p.n; ++i) {
+        Compute<E> sum = parts[i];
+        for (int64_t s = 1; s < count; ++s) sum += parts[s * p.n + i];
+        store<E>(p, i, sum);
+    }
+}
+
 template <class E>
 void mv_as(const MatrixVector& p, int64_t begin, int64_t end) {
     using T = Compute<E>;
     const Lines<E> lines{static_cast<const E*>(p.triangle), 0, true, true};
     T* x = static_cast<T*>(workspace((p.n + end - begin) * sizeof(T)));
-    const int64_t x_begin = p.transposed ? begin : 0, x_end = p.transposed ? p.n : end;
-    for (int64_t k = x_begin; k < x_end; ++k)
-        x[k] = to_compute(static_cast<const E*>(p.x)[k * p.x_stride]);
-    if (p.transposed) {
-        columns(p, lines, x, begin, end, x + p.n);
-    } else {
-        rows(p, lines, x, begin, end);
+    T* y = x + p.n;
+    if (p.kind == Kind::Upper) {
+        gather_x<E>(p, begin, p.n, x);
+        columns(p, lines, x, begin, end, y);
+        return;
     }
+    gather_x<E>(p, 0, end, x);
+    if (p.kind == Kind::Lower) return rows(p, lines, x, begin, end);
+    symmetric_rows<E>(p, x, 0, p.n, y);
+    symv_sum_as<E>(p, y, 1);
 }
 
 }  // namespace
 
 void mv(const MatrixVector& p, int64_t begin, int64_t end) {
     with_element(p.dtype, [&](auto e) { mv_as<decltype(e)>(p, begin, end); });
+}
+
+void symv_part(const MatrixVector& p, int64_t begin, int64_t end, void* part) {
+    with_element(p.dtype, [&](auto e) {
+        using E = decltype(e);
+        symv_part_as<E>(p, begin, end, static_cast<Compute<E>*>(part));
+    });
+}
+
+void symv_sum(const MatrixVector& p, const void* parts, int64_t count) {
+    with_element(p.dtype, [&](auto e) {
+        using E = decltype(e);
+        symv_sum_as<E>(p, static_cast<const Compute<E>*>(parts), count);
+    });
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

@@ -8,6 +8,9 @@
 
 namespace packedtri::cuda {
 
+// Whether mm reads operands of this kind; others must be unpacked first.
+constexpr bool loads(Kind kind) { return kind != Kind::Symmetric; }
+
 void mm(const Product& p, cudaStream_t stream);
 void pack(const Conversion& c, cudaStream_t stream);
 void unpack(const Conversion& c, cudaStream_t stream);
