@@ -71,22 +71,22 @@ def _addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Te
     return _sum("addbmm", input, torch.bmm(batch1, batch2).sum(0), **factors)
 
 
-@row(functions("addmm_", Tensor))
+@row(functions("addmm_", Tensor), how="passed")
 def _addmm_in_place(self: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> Tensor:
     return _sum_in_place("addmm_", self, torch.mm(mat1, mat2), **factors)
 
 
-@row(functions("addmv_", Tensor))
+@row(functions("addmv_", Tensor), how="passed")
 def _addmv_in_place(self: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> Tensor:
     return _sum_in_place("addmv_", self, torch.mv(mat, vec), **factors)
 
 
-@row(functions("baddbmm_", Tensor))
+@row(functions("baddbmm_", Tensor), how="passed")
 def _baddbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
     return _sum_in_place("baddbmm_", self, torch.bmm(batch1, batch2), **factors)
 
 
-@row(functions("addbmm_", Tensor))
+@row(functions("addbmm_", Tensor), how="passed")
 def _addbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
     return _sum_in_place("addbmm_", self, torch.bmm(batch1, batch2).sum(0), **factors)
 

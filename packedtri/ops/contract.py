@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from packedtri.dispatch import row
-from packedtri.ops.dense import add_dense_rows, densify, functions
+from packedtri.ops.dense import densify, functions
 from packedtri.tensor import PackedTensor
 
 Labels = tuple[Hashable, ...]
@@ -162,7 +162,7 @@ def _dot_dimensions(a: Tensor, i: int, b: Tensor, j: int) -> Any:
 
 @row(functions("chain_matmul", torch))
 def _chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
-    return _multi_dot(matrices, out=out)
+    return matrices[0] if len(matrices) == 1 else _multi_dot(matrices, out=out)
 
 
 @row(torch.linalg.multi_dot)
@@ -207,7 +207,3 @@ def _multiplied(
         return tensors[i]
     split = at[i, j]
     return _multiplied(tensors, at, i, split) @ _multiplied(tensors, at, split, j)
-
-
-# Torch's own errors say that these take vectors.
-add_dense_rows(functions("dot vdot"))
