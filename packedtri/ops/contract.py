@@ -138,8 +138,8 @@ def _summed_pair(a: Tensor, b: Tensor, dims: Any) -> tuple[int, int] | None:
         dims = dims.tolist()
     if isinstance(dims, int):
         return (-1, 0) if dims == 1 else None
-    pairs = [[d] if isinstance(d, int) else list(d) for d in dims]
-    return (pairs[0][0], pairs[1][0]) if [len(p) for p in pairs] == [1, 1] else None
+    listed = all(isinstance(d, (list, tuple)) and len(d) == 1 for d in dims)
+    return (dims[0][0], dims[1][0]) if listed and len(dims) == 2 else None
 
 
 @row(functions("inner"))
