@@ -104,6 +104,7 @@ def test_einsum_of_batches_that_differ(device):
     assert type(check(lambda *t: torch.einsum("bij,abjk->abik", *t), M, L)) is LowerTriangular
     check(lambda *t: torch.einsum("abij,bcj->cabi", *t), L, x)
     check(lambda *t: torch.einsum("abij,bcj->abci", *t), L, x)
+    check(lambda *t: torch.einsum("abij,bjca->acib", *t), L, x.mT[..., None].expand(3, N, 5, 2))
     check(lambda *t: torch.einsum("abij,cjk->abcik", *t), L, M, packed=False)
     with pytest.raises(RuntimeError):
         torch.einsum("ij,jk->ik", L, M)
