@@ -1,6 +1,7 @@
 // The kernels that are compiled once for each instruction set, behind one table.
 #pragma once
 
+#include "../index.h"
 #include "../problem.h"
 
 namespace packedtri::cpu {
@@ -23,6 +24,9 @@ struct MatrixVector {
     int64_t y_stride;
 };
 
+// The partial sums of a vector of n numbers lie so far apart that each begins a cache line.
+constexpr int64_t part_stride(int64_t n) { return ceil_div(n, 16) * 16; }
+
 // Single-threaded pieces of the operations; what calls them shares them among threads.
 struct Kernels {
     const char* name;
@@ -32,8 +36,8 @@ struct Kernels {
     void (*mv)(const MatrixVector& p, int64_t begin, int64_t end);
     // For Symmetric: what the rows [begin, end) of the triangle add to y, as n unrounded numbers.
     void (*symv_part)(const MatrixVector& p, int64_t begin, int64_t end, void* part);
-    // y as the sum of `count` such parts, which lie one after another.
-    void (*symv_sum)(const MatrixVector& p, const void* parts, int64_t count);
+    // y as the sum of `count` such parts, which lie part_stride(n) numbers apart; they are spoiled.
+    void (*symv_sum)(const MatrixVector& p, void* parts, int64_t count);
     // Rows [begin, end) of one packed triangle of the batch, and what mirrors them.
     void (*pack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
     void (*unpack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);

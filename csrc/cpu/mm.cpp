@@ -112,19 +112,34 @@ int64_t strip(const MatrixVector& p, int64_t s, int64_t count) {
     return p.kind == Kind::Upper ? p.n - row_of(area - area * s / count) : row_of(area * s / count);
 }
 
+// Memory that several threads fill, from a cache line on.
+class Parts {
+  public:
+    explicit Parts(int64_t bytes) : memory_(new char[bytes + line]) {}
+    char* data() const {
+        const auto address = reinterpret_cast<uintptr_t>(memory_.get());
+        return memory_.get() + (line - address % line) % line;
+    }
+
+  private:
+    static constexpr int64_t line = 64;
+    std::unique_ptr<char[]> memory_;
+};
+
 // Rows of a symmetric matrix add to all of y, so each strip of them has sums of its own, which are
 // added in the end in an order that no thread changes.
 void symmetric_strips(const Product& p, int64_t strips, const Threads& threads) {
     const Kernels& kernel = kernels();
-    const int64_t bytes = p.k * std::max<int64_t>(element_size(p.dtype), sizeof(float));
-    const std::unique_ptr<char[]> parts(new char[p.batch * strips * bytes]);
+    const int64_t bytes =
+        part_stride(p.k) * std::max<int64_t>(element_size(p.dtype), sizeof(float));
+    const Parts parts(p.batch * strips * bytes);
     for_each_task(threads, p.batch * strips, [&](int64_t t) {
         const MatrixVector mv = matrix_vector(p, t / strips);
         kernel.symv_part(mv, strip(mv, t % strips, strips), strip(mv, t % strips + 1, strips),
-                         parts.get() + t * bytes);
+                         parts.data() + t * bytes);
     });
     for_each_task(threads, p.batch, [&](int64_t b) {
-        kernel.symv_sum(matrix_vector(p, b), parts.get() + b * strips * bytes, strips);
+        kernel.symv_sum(matrix_vector(p, b), parts.data() + b * strips * bytes, strips);
     });
 }
 

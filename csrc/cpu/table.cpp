@@ -9,7 +9,7 @@ namespace packedtri::cpu::PACKEDTRI_ISA {
 void mm_tile(const Product& p, int64_t batch, const Tile& tile);
 void mv(const MatrixVector& p, int64_t begin, int64_t end);
 void symv_part(const MatrixVector& p, int64_t begin, int64_t end, void* part);
-void symv_sum(const MatrixVector& p, const void* parts, int64_t count);
+void symv_sum(const MatrixVector& p, void* parts, int64_t count);
 void pack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 void unpack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 
