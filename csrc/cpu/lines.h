@@ -82,8 +82,8 @@ inline void transpose_stored(const Lines<E>& x, const Rectangle& r, Compute<E>* 
     constexpr int order = block_order<Compute<E>>;
     alignas(64) Compute<E> block[order * order];
     copy_stored<order>(x, r, block, order);
-    const int64_t lines = std::max<int64_t>(r.l1 - r.l0, 0);
-    std::fill_n(block + lines * order, (order - lines) * order, Compute<E>{});
+    for (int64_t l = std::max<int64_t>(r.l1 - r.l0, 0); l < order; ++l)
+        std::fill_n(block + l * order, order, Compute<E>{});
     transpose_block(block, order, dst, ld);
 }
 
@@ -94,16 +94,16 @@ inline void copy_mirrored_block(const Lines<E>& x, const Rectangle& r, Compute<E
                                 int64_t ld) {
     constexpr int order = block_order<Compute<E>>;
     if (r.p1 <= r.l0 + 1) return copy_stored<order>(x, r, dst, ld);
-    alignas(64) Compute<E> stored[order * order], mirrored[order * order];
+    alignas(64) Compute<E> mirrored[order * order];
     transpose_stored(x, {r.p0, r.p1, r.l0, r.l1}, mirrored, order);
-    const bool crosses = r.p0 < r.l1;
-    if (crosses) copy_stored<order>(x, r, stored, order);
     const auto bits = [](const Compute<E>* p) {
         return load(reinterpret_cast<const uint64_t*>(p));
     };
+    const bool crosses = r.p0 < r.l1;
+    if (crosses) copy_stored<order>(x, r, dst, ld);
     for (int64_t l = 0; l < r.l1 - r.l0; ++l) {
         auto line = bits(mirrored + l * order);
-        if (crosses) line |= bits(stored + l * order);
+        if (crosses) line |= bits(dst + l * ld);
         std::memcpy(dst + l * ld, &line, sizeof line);
     }
 }
