@@ -161,8 +161,6 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
           int64_t c_kind, const std::function<void(const Product&)>& run) {
     const Kind ka = kind_of(a_kind, "mm", "a_kind"), kb = kind_of(b_kind, "mm", "b_kind"),
                kc = kind_of(c_kind, "mm", "c_kind");
-    STD_TORCH_CHECK(ka != Kind::Symmetric && kb != Kind::Symmetric,
-                    "[packedtri::mm] symmetric operands are not supported; unpack them first");
     STD_TORCH_CHECK(kc == Kind::Lower || kc == Kind::Dense,
                     "[packedtri::mm] expected c_kind to be 0 (lower) or 3 (dense); got ", c_kind);
     const DType dtype = dtype_of(a, "mm");

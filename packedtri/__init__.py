@@ -14,10 +14,22 @@ import torch
 
 from packedtri import _library as _library
 from packedtri import ops as ops
+from packedtri.ops.forms import bilinear_form, quadratic_form
+from packedtri.ops.gram import syr2k, syrk
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 __version__ = "0.1.0"
-__all__ = ["LowerTriangular", "PackedTensor", "Symmetric", "UpperTriangular", "__version__"]
+__all__ = [
+    "LowerTriangular",
+    "PackedTensor",
+    "Symmetric",
+    "UpperTriangular",
+    "__version__",
+    "bilinear_form",
+    "quadratic_form",
+    "syr2k",
+    "syrk",
+]
 
 # torch.load(weights_only=True) rebuilds only classes that it knows.
 torch.serialization.add_safe_globals([LowerTriangular, UpperTriangular, Symmetric])

@@ -117,6 +117,34 @@ def check_writable(t: PackedTensor) -> None:
         )
 
 
+def is_transpose(a: PackedTensor, b: PackedTensor) -> bool:
+    """Whether ``b`` is the transpose of ``a`` in value and to autograd: one tensor, read twice.
+
+    A detached transpose has the same elements, but a product with it has other derivatives than one
+    with the transpose, which a Symmetric result could not hold.
+    """
+    if type(b) is not type(a).transposed or a._packed is not b._packed:
+        return False
+    if forward_mode() and not _same_tangents(a, b):
+        return False
+    if not torch.is_grad_enabled() or not (_requires_grad(a) or _requires_grad(b)):
+        return True
+    return _view_base(a) is _view_base(b)
+
+
+def _view_base(t: PackedTensor) -> PackedTensor:
+    """The tensor that a recorded view belongs to; a detached tensor is its own."""
+    with torch._C.DisableTorchFunctionSubclass():
+        # A view made without recording has a base too, but no gradient flows to it.
+        return t if t._base is None or t.grad_fn is None else t._base  # type: ignore[return-value]
+
+
+def _same_tangents(a: PackedTensor, b: PackedTensor) -> bool:
+    with torch._C.DisableTorchFunctionSubclass():
+        x, y = (forward_ad.unpack_dual(t).tangent for t in (a, b))
+    return x is y or (x is not None and y is not None and x._packed is y._packed)
+
+
 def alias(packed: Tensor) -> Tensor:
     """Another tensor over the same elements, where that changes no derivative.
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from packedtri import _nodes, dispatch, layout
 from packedtri._factories import Factories
+from packedtri._in_place import InPlaceProducts
 from packedtri.layout import DTYPES as DTYPES
 
 P = TypeVar("P", bound="PackedTensor")
@@ -22,7 +23,7 @@ P = TypeVar("P", bound="PackedTensor")
 _make_wrapper = Tensor._make_wrapper_subclass
 
 
-class PackedTensor(Factories, Tensor):
+class PackedTensor(Factories, InPlaceProducts, Tensor):
     """Base of the packed types. Not to be instantiated itself.
 
     Args:

@@ -135,7 +135,7 @@ def attempts(row: dispatch.Row, cls: type) -> Iterator[tuple[Any, ...]]:
         "dsplit": [(type(t)(t.packed[None]), 2)],
         "hsplit": [(t, 2)],
         "addmv": [(torch.rand(N).double(), t, torch.rand(N).double())],
-        "dot": [(type(t)(torch.rand(1).double())[0], torch.rand(1).double())],
+        "chain_matmul": [(t, t), (t, torch.rand(N, 2).double(), torch.rand(2, N).double())],
         "bitwise_not": [],
         "where": [(torch.rand(N, N) > 0.5, t, 0.0)],
         "einsum": [("ij,jk->ik", t, t)],
@@ -304,7 +304,7 @@ def test_the_table_is_well_formed():
 def test_base_types_expand_and_lookups_agree():
     row = dispatch.find(torch.matmul, (UpperTriangular, UpperTriangular))
     assert row.result is UpperTriangular and row.how == "native" and row.name == "torch.matmul"
-    assert dispatch.find(torch.matmul, (Symmetric, Tensor)).how == "dense"
+    assert dispatch.find(torch.matmul, (Symmetric, Tensor)).how == "native"
     assert dispatch.find(torch.histc, (Symmetric,)) is None
     assert dispatch.find(torch.exp, (LowerTriangular,)).how == "dense"
     assert dispatch.canonical_type(torch.nn.Parameter(torch.zeros(1))) is Tensor

@@ -14,7 +14,7 @@ from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import densify
 
 OPS = torch.ops.packedtri
-OPERANDS = (LOWER, UPPER, DENSE)
+OPERANDS = (LOWER, UPPER, SYMMETRIC, DENSE)
 PRODUCTS = list(itertools.product(OPERANDS, OPERANDS, (LOWER, DENSE)))
 NAMES = {LOWER: "lower", UPPER: "upper", SYMMETRIC: "symmetric", DENSE: "dense"}
 IDS = ["-".join(NAMES[k] for k in kinds) for kinds in PRODUCTS]
@@ -64,7 +64,7 @@ def test_mm_derivatives_broadcast_over_batches(kinds, batches, device):
 def test_mm_derivatives_of_rectangular_operands(rows, wide, device):
     t = operand(LOWER, 3, wide, device=device)
     x = torch.randn(3, rows, dtype=wide, device=device, requires_grad=True)
-    for kind in (LOWER, UPPER):
+    for kind in (LOWER, UPPER, SYMMETRIC):
         check_derivatives(lambda t, x, kind=kind: OPS.mm(t, x, 3, kind, DENSE, DENSE), t, x)
         check_derivatives(lambda t, x, kind=kind: OPS.mm(x.mT, t, 3, DENSE, kind, DENSE), t, x)
 

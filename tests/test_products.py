@@ -78,12 +78,13 @@ def test_vectors(cls, dtype, device, rng):
             assert torch.equal(torch.mv(a, v), a @ v) and torch.equal(a.mv(v), a @ v)
 
 
-@pytest.mark.parametrize("cls", TRIANGULAR)
+@pytest.mark.parametrize("cls", TYPES)
 def test_every_name_of_the_product(cls, dtype, device, rng):
     a, b = (make(cls, 5, dtype, (), device, rng) for _ in range(2))
     x = random((5, 5), dtype, device, rng)
     for left, right in ((a, b), (a, x), (x, a)):
         c = left @ right
+        assert type(c) is result_type(type(left), type(right))
         for other in (
             torch.matmul(left, right),
             torch.matmul(input=left, other=right),
@@ -96,7 +97,7 @@ def test_every_name_of_the_product(cls, dtype, device, rng):
             Tensor.__rmatmul__(right, left),
             torch.nn.Parameter(left) @ right,
         ):
-            assert type(other) is type(c) and torch.equal(other, c)
+            assert type(other) is type(c) and torch.equal(dense(other), dense(c))
     batched = [make(cls, 5, dtype, (3,), device, rng) for _ in range(2)]
     assert torch.equal(torch.bmm(*batched), batched[0] @ batched[1])
     assert torch.equal(batched[0].bmm(batched[1]), batched[0] @ batched[1])
@@ -156,8 +157,9 @@ def test_autocast(low, device):
     assert type(a.grad) is LowerTriangular and a.grad.dtype == torch.float32
 
 
-def test_no_dense_matrix_is_made_for_a_typed_product(device):
-    """Counted by torch: no tensor of a packed product has n x n elements."""
+@pytest.mark.parametrize("cls", [LowerTriangular, Symmetric])
+def test_no_dense_matrix_is_made_but_the_result(cls, device):
+    """Counted by torch: no other tensor of a product and its gradients has n x n elements."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     seen = []
@@ -168,9 +170,12 @@ def test_no_dense_matrix_is_made_for_a_typed_product(device):
             seen.append((str(func), out.numel() if isinstance(out, Tensor) else 0))
             return out
 
-    a, b = (LowerTriangular.randn(32, device=device, requires_grad=True) for _ in range(2))
+    a, b = (cls.randn(32, device=device, requires_grad=True) for _ in range(2))
+    x = torch.randn(32, 3, device=device, requires_grad=True)
     with Record():
-        c = torch.ops.packedtri.mm(a.packed, b.packed, 32, 0, 0, 0)
+        c = torch.ops.packedtri.mm(a.packed, b.packed, 32, cls.kind, cls.kind, 0)
         torch.autograd.grad(c, (a, b), torch.ones_like(c))
-    plain = [n for op, n in seen if "detach" not in op and n > layout.numel(32)]
-    assert any("mm" in op for op, _ in seen) and not plain
+        y = a @ x
+        torch.autograd.grad(y, (a, x), torch.ones_like(y))
+    large = [n for op, n in seen if "detach" not in op and n > layout.numel(32)]
+    assert any("mm" in op for op, _ in seen) and not large

@@ -1,9 +1,10 @@
 // A matrix operand as the kernels read it: lines of contiguous elements.
 //
 // The lines of a packed triangle are its rows: line l holds positions 0 ... l, and every later
-// position is a structural zero. Lower reads lines as rows of the operand, Upper as columns. A
-// dense operand has lines of full length along its unit stride. So one description, and a choice
-// of orientation, covers every operand.
+// position is a structural zero. Lower reads lines as rows of the operand, Upper as columns. In a
+// Symmetric operand a later position p is position l of line p instead. A dense operand has lines
+// of full length along its unit stride. So one description, and a choice of orientation, covers
+// every operand.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +23,11 @@ struct Lines {
     bool triangular;
     bool are_rows;
     bool staggered;
+    bool mirrored = false;
 
     const E* line(int64_t l) const { return data + l * stride + (staggered ? row_start(l) : 0); }
 
-    // How many of the positions [p0, p1) of line l are stored; the rest are structural zeros.
+    // How many of the positions [p0, p1) of line l it stores itself.
     int64_t stored(int64_t l, int64_t p0, int64_t p1) const {
         return triangular ? std::clamp<int64_t>(l + 1 - p0, 0, p1 - p0) : p1 - p0;
     }
@@ -37,6 +39,7 @@ inline Lines<E> lines_of(const Operand& x, int64_t batch) {
     const bool block = x.stagger != Stagger::None;
     if (x.kind == Kind::Lower) return {data, block ? x.row_stride : 0, true, true, true};
     if (x.kind == Kind::Upper) return {data, block ? x.col_stride : 0, true, false, true};
+    if (x.kind == Kind::Symmetric) return {data, 0, true, true, true, true};
     if (x.stagger == Stagger::Columns) return {data, x.col_stride, false, false, true};
     if (block || x.col_stride == 1 || x.cols <= 1) return {data, x.row_stride, false, true, block};
     return {data, x.col_stride, false, false, false};
@@ -62,11 +65,10 @@ inline void copy_vector(const E* src, int64_t stored, Compute<E>* dst) {
     }
 }
 
-// dst[(l - l0) * ld + (p - p0)] = element p of line l, zero where nothing is stored. Lines of dst
-// are written in whole vectors, with zeros past p1; `width`, where it is not zero, promises that
-// p1 - p0 <= width, so that the loop over vectors can be unrolled and always covers the width.
+// dst[(l - l0) * ld + (p - p0)] = element p of line l, zero where the line does not store it. See
+// copy_lines for the width.
 template <int width = 0, class E>
-inline void copy_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
+inline void copy_stored(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
     constexpr int lanes = vector_bytes / static_cast<int>(sizeof(Compute<E>));
     const int64_t count = width > 0 ? width : r.p1 - r.p0;
     for (int64_t l = r.l0; l < r.l1; ++l, dst += ld) {
@@ -76,25 +78,70 @@ inline void copy_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, i
     }
 }
 
+// dst[(p - p0) * ld + (l - l0)] = element p of line l, for a rectangle of at most block_order lines
+// and positions; the rest of the block, and what is not stored, is zero.
+template <class E>
+inline void transpose_stored(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
+    constexpr int order = block_order<Compute<E>>;
+    alignas(64) Compute<E> block[order * order];
+    copy_stored<order>(x, r, block, order);
+    for (int64_t l = std::max<int64_t>(r.l1 - r.l0, 0); l < order; ++l)
+        std::fill_n(block + l * order, order, Compute<E>{});
+    transpose_block(block, order, dst, ld);
+}
+
+// One block of a symmetric matrix that the diagonal may cross. Where it does, each half has zeros
+// in place of the other, and their bits are joined; the diagonal is the same in both.
+template <class E>
+inline void copy_mirrored_block(const Lines<E>& x, const Rectangle& r, Compute<E>* dst,
+                                int64_t ld) {
+    constexpr int order = block_order<Compute<E>>;
+    if (r.p1 <= r.l0 + 1) return copy_stored<order>(x, r, dst, ld);
+    alignas(64) Compute<E> mirrored[order * order];
+    transpose_stored(x, {r.p0, r.p1, r.l0, r.l1}, mirrored, order);
+    const auto bits = [](const Compute<E>* p) {
+        return load(reinterpret_cast<const uint64_t*>(p));
+    };
+    const bool crosses = r.p0 < r.l1;
+    if (crosses) copy_stored<order>(x, r, dst, ld);
+    for (int64_t l = 0; l < r.l1 - r.l0; ++l) {
+        auto line = bits(mirrored + l * order);
+        if (crosses) line |= bits(dst + l * ld);
+        std::memcpy(dst + l * ld, &line, sizeof line);
+    }
+}
+
+// dst[(l - l0) * ld + (p - p0)] = element p of line l, zero where there is none. Lines of dst are
+// written in whole vectors, with zeros past p1; `width`, where it is not zero, promises that
+// p1 - p0 <= width, so that the loop over vectors can be unrolled and always covers the width.
+template <int width = 0, class E>
+inline void copy_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
+    if (!x.mirrored) return copy_stored<width>(x, r, dst, ld);
+    constexpr int order = block_order<Compute<E>>;
+    const int64_t count = width > 0 ? width : r.p1 - r.p0;
+    for (int64_t l = r.l0; l < r.l1; l += order, dst += order * ld)
+        for (int64_t p = 0; p < count; p += order) {
+            const int64_t p0 = r.p0 + p, p1 = std::clamp(r.p1, p0, p0 + order);
+            copy_mirrored_block(x, {l, std::min(l + order, r.l1), p0, p1}, dst + p, ld);
+        }
+}
+
 // dst[(p - p0) * ld + (l - l0)] = element p of line l; zeros as above. Goes through blocks of
-// `order` lines and positions; ld is a multiple of the order.
+// `order` lines and positions; ld is a multiple of the order. Not for mirrored lines, which are
+// rows and columns alike.
 template <class E>
 inline void transpose_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
     constexpr int order = block_order<Compute<E>>;
-    alignas(64) Compute<E> block[order * order];
     alignas(64) Compute<E> last[order * order];
     for (int64_t l = r.l0; l < r.l0 + ld; l += order, dst += order)
         for (int64_t p = r.p0; p < r.p1; p += order) {
-            const int64_t l1 = std::min(l + order, r.l1), p1 = std::min(p + order, r.p1);
-            copy_lines<order>(x, {l, l1, p, p1}, block, order);
-            for (int64_t rest = std::max(l1, l); rest < l + order; ++rest)
-                std::fill_n(block + (rest - l) * order, order, Compute<E>{});
-            if (p1 - p == order) {
-                transpose_block(block, order, dst + (p - r.p0) * ld, ld);
+            const Rectangle block{l, std::min(l + order, r.l1), p, std::min(p + order, r.p1)};
+            if (block.p1 - p == order) {
+                transpose_stored(x, block, dst + (p - r.p0) * ld, ld);
                 continue;
             }
-            transpose_block(block, order, last, order);
-            for (int64_t q = p; q < p1; ++q)
+            transpose_stored(x, block, last, order);
+            for (int64_t q = p; q < block.p1; ++q)
                 std::copy_n(last + (q - p) * order, order, dst + (q - r.p0) * ld);
         }
 }

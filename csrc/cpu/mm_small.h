@@ -1,7 +1,10 @@
-// C = A B for small packed lower triangles, straight on their rows: packing panels would cost more
-// than the arithmetic.
+// C = A B for small matrices, straight on their rows: packing panels would cost more than the
+// arithmetic.
 #pragma once
 
+#include <type_traits>
+
+#include "../krange.h"
 #include "elements.h"
 #include "lines.h"
 #include "vectors.h"
@@ -9,22 +12,32 @@
 
 namespace packedtri::cpu::PACKEDTRI_ISA {
 
+// Rows of a matrix, `stride` apart.
 template <class T>
+struct SmallRows {
+    const T* data;
+    int64_t stride;
+};
+
+// With `triangle`, A is a packed lower triangle that is read as it lies.
+template <class E, bool triangle>
 class SmallProduct {
+    using T = Compute<E>;
+    using V = typename Vector<T>::type;
     static constexpr int lanes = Vector<T>::lanes;
     static constexpr int group = 8;
-    using V = typename Vector<T>::type;
 
   public:
-    // a and c are packed; b holds the rows of B, zeros past the diagonal, `stride` apart.
-    SmallProduct(int64_t n, const T* a, const T* b, int64_t stride, T* c)
-        : n_(n), a_(a), b_(b), stride_(stride), c_(c) {}
+    // Rows of B may be read to the end of their last vector.
+    SmallProduct(const Product& p, SmallRows<T> a, SmallRows<T> b, E* c)
+        : p_(p), a_(a), b_(b), c_(c) {}
 
-    // False if a nan appeared. A structural zero of B times an infinity of A makes one that the
-    // exact sum does not have.
+    // False if a nan appeared. A structural zero of one operand times an infinity of the other makes
+    // one that the exact sum does not have.
     bool run() {
-        for (int64_t j = 0; j < n_; j += lanes)
-            for (int64_t i = j / group * group; i < n_; i += group) rows(i, j);
+        const bool lower = p_.c.kind == Kind::Lower;
+        for (int64_t j = 0; j < p_.n; j += lanes)
+            for (int64_t i = lower ? j / group * group : 0; i < p_.m; i += group) rows(i, j);
         return !any(unordered_);
     }
 
@@ -34,65 +47,104 @@ class SmallProduct {
     void rows(int64_t i, int64_t j) {
         const T* a[group];
         V sums[group] = {};
-        for (int r = 0; r < group; ++r) a[r] = a_ + row_start(std::min(i + r, n_ - 1));
-        for (int64_t k = j; k < i; ++k) add<0>(a, i, j, k - i, sums);
-        add_triangle(a, i, j, sums, std::make_integer_sequence<int, group>{});
-        for (int r = 0; r < group && i + r < n_; ++r) {
+        for (int r = 0; r < group; ++r) a[r] = row(std::min(i + r, p_.m - 1));
+        const int64_t i1 = std::min(i + group, p_.m), j1 = std::min(j + lanes, p_.n);
+        const KRange ks = k_range(p_.a.kind, p_.b.kind, i, i1, j, j1, p_.k);
+        const int64_t end = triangle ? std::min(i, ks.end) : ks.end;
+        const T* b = b_.data + ks.begin * b_.stride + j;
+        for (int64_t k = ks.begin; k < end; ++k, b += b_.stride) add<0>(a, k, b, sums);
+        if (triangle && ks.length() > 0)
+            add_triangle(a, i, b_.data + i * b_.stride + j, ks.end, sums,
+                         std::make_integer_sequence<int, group>{});
+#pragma GCC unroll 8
+        for (int r = 0; r < group; ++r) {
+            if (i + r >= i1) break;
             unordered_ |= sums[r] != sums[r];
-            store_first(c_ + offset(i + r, j), sums[r], i + r + 1 - j);
+            store(i + r, j, sums[r]);
         }
     }
 
-    // The terms of k = i + t for the rows from i + first on, those that reach so far.
+    const T* row(int64_t i) const { return a_.data + (triangle ? row_start(i) : i * a_.stride); }
+
+    // The terms of one k for the rows of a group from `first` on; b is the row k of B. All this is
+    // inlined and unrolled, or the sums would live in memory.
     template <int first>
-    void add(const T* const* a, int64_t i, int64_t j, int64_t t, V* sums) const {
-        const V b = load(b_ + (i + t) * stride_ + j);
+    [[gnu::always_inline]] void add(const T* const* a, int64_t k, const T* b, V* sums) const {
+        const V bv = load(b);
 #pragma GCC unroll 8
-        for (int r = first; r < group; ++r) sums[r] += a[r][i + t] * b;
+        for (int r = first; r < group; ++r) sums[r] += a[r][k] * bv;
     }
 
+    // The terms of k = i ... i + group - 1, each for the packed rows that reach so far.
     template <int... t>
-    void add_triangle(const T* const* a, int64_t i, int64_t j, V* sums,
-                      std::integer_sequence<int, t...>) const {
-        ((i + t < n_ ? add<t>(a, i, j, t, sums) : void()), ...);
+    [[gnu::always_inline]] void add_triangle(const T* const* a, int64_t i, const T* b, int64_t end,
+                                             V* sums, std::integer_sequence<int, t...>) const {
+        ((i + t < end ? add<t>(a, i + t, b + t * b_.stride, sums) : void()), ...);
     }
 
-    const int64_t n_;
-    const T *const a_, *const b_;
-    const int64_t stride_;
-    T* const c_;
+    void store(int64_t i, int64_t j, V sums) const {
+        const bool lower = p_.c.kind == Kind::Lower;
+        E* c = c_ + (lower ? row_start(i) : i * p_.c.row_stride) + j;
+        const int64_t count = lower ? i + 1 - j : p_.n - j;
+        if constexpr (sizeof(E) == sizeof(T)) {
+            store_first(c, sums, count);
+        } else {
+            E rounded[lanes];
+            for (int l = 0; l < lanes; ++l) from_compute(sums[l], rounded[l]);
+            std::copy_n(rounded, std::clamp<int64_t>(count, 0, lanes), c);
+        }
+    }
+
+    const Product& p_;
+    const SmallRows<T> a_, b_;
+    E* const c_;
     decltype(V{} != V{}) unordered_ = {};
 };
 
-// The product of one pair of triangles of the batch; false if it must be done with more care.
+// The rows of an operand, with zeros or its mirror image past the diagonal: where it lies if a loop
+// can read it there, else in the buffer.
+template <class E>
+inline SmallRows<Compute<E>> small_rows(const Operand& x, int64_t batch, bool whole_vectors,
+                                        Compute<E>* buffer) {
+    constexpr int lanes = Vector<Compute<E>>::lanes;
+    const Lines<E> lines = lines_of<E>(x, batch);
+    if constexpr (std::is_same_v<E, Compute<E>>)
+        if (lines.are_rows && !lines.triangular && (!whole_vectors || x.cols % lanes == 0))
+            return {lines.data, lines.stride};
+    // Blocks of lines are not read in the order of memory, which hardware would foresee.
+    if (lines.triangular)
+        for (int64_t q = 0; q < row_start(x.rows); q += 64 / static_cast<int64_t>(sizeof(E)))
+            __builtin_prefetch(lines.data + q);
+    const int64_t stride = ceil_div(x.cols, lanes) * lanes;
+    if (lines.are_rows) {
+        copy_lines(lines, {0, x.rows, 0, x.cols}, buffer, stride);
+    } else {
+        transpose_lines(lines, {0, x.cols, 0, x.rows}, buffer, stride);
+    }
+    return {buffer, stride};
+}
+
+// The product of one pair of matrices of the batch; false if it must be done with more care.
 template <class E>
 bool small_product(const Product& p, int64_t batch) {
     using T = Compute<E>;
-    constexpr bool rounds = sizeof(E) < sizeof(T);
     constexpr int lanes = Vector<T>::lanes;
-    const int64_t n = p.m, stride = ceil_div(n, lanes) * lanes, size = row_start(n);
-    const Lines<E> a = lines_of<E>(p.a, batch), b = lines_of<E>(p.b, batch);
+    const auto size = [](const Operand& x) { return x.rows * ceil_div(x.cols, lanes) * lanes; };
+    T* buffer = static_cast<T*>(workspace((size(p.a) + size(p.b)) * sizeof(T)));
+    const SmallRows<T> b = small_rows<E>(p.b, batch, true, buffer);
     E* c = static_cast<E*>(p.c.data) + batch * p.c.batch_stride;
-    const int64_t flat = rounds ? ceil_div(size, lanes) * lanes : 0;
-    T* rows = static_cast<T*>(workspace((n * stride + 2 * flat) * sizeof(T)));
-    T *a_flat = rows + n * stride, *c_flat = a_flat + flat;
-    copy_lines(b, {0, n, 0, n}, rows, stride);
-    if constexpr (rounds) {
-        for (int64_t q = 0; q < size; ++q) a_flat[q] = to_compute(a.data[q]);
-        const bool good = SmallProduct<T>(n, a_flat, rows, stride, c_flat).run();
-        for (int64_t q = 0; q < size; ++q) from_compute(c_flat[q], c[q]);
-        return good;
-    } else {
-        return SmallProduct<T>(n, a.data, rows, stride, c).run();
-    }
+    if constexpr (std::is_same_v<E, T>)
+        if (p.a.kind == Kind::Lower)
+            return SmallProduct<E, true>(p, {lines_of<E>(p.a, batch).data, 0}, b, c).run();
+    const SmallRows<T> a = small_rows<E>(p.a, batch, false, buffer + size(p.b));
+    return SmallProduct<E, false>(p, a, b, c).run();
 }
 
 // The largest order for which skipping the panels pays.
 constexpr int64_t small_order = 64;
 
 inline bool is_small(const Product& p) {
-    return p.a.kind == Kind::Lower && p.b.kind == Kind::Lower && p.c.kind == Kind::Lower &&
-           p.m <= small_order;
+    return p.m <= small_order && p.n <= small_order && p.k <= small_order;
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

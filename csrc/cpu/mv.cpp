@@ -1,5 +1,7 @@
-// A packed triangle times a vector, at the speed of memory: every stored element is read once, in
-// the order of storage, and structural zeros are never met.
+// A packed matrix times a vector, at the speed of memory: every stored element is read once, in the
+// order of storage, and structural zeros are never met.
+#include <type_traits>
+
 #include "isa.h"
 #include "lines.h"
 #include "vectors.h"
@@ -107,25 +109,151 @@ void columns(const MatrixVector& p, const Lines<E>& lines, const Compute<E>* x, 
     for (int64_t j = begin; j < end; ++j) store<E>(p, j, y[j - begin]);
 }
 
+// Rows of a symmetric product that are read together, so that what they add to y is loaded and
+// stored once for all of them.
+constexpr int rows_together = 8;
+
+// The first `count` lanes of v, and zeros.
+template <class R>
+inline typename Vector<R>::type first_of(typename Vector<R>::type v, int64_t count) {
+    alignas(64) R lanes[Vector<R>::lanes];
+    std::memcpy(lanes, &v, sizeof v);
+    return load_first(lanes, count);
+}
+
+// What row i from column `begin` to its diagonal adds to y = S x: to its own element the dot
+// product with x and, for the half that mirrors it, itself times x[i] to the elements before.
+template <class E>
+void add_row(const Lines<E>& lines, const Compute<E>* x, int64_t i, int64_t begin, Compute<E>* y) {
+    const E* row = lines.line(i);
+    Compute<E> sum = y[i] + to_compute(row[i]) * x[i];
+    for (int64_t j = begin; j < i; ++j) {
+        sum += to_compute(row[j]) * x[j];
+        y[j] += to_compute(row[j]) * x[i];
+    }
+    y[i] = sum;
+}
+
+// What rows i ... i + 7 add. Hardware does not foresee so many streams well, hence the prefetches.
+template <class E>
+void add_rows(const Lines<E>& lines, const Compute<E>* x, int64_t i, Compute<E>* y) {
+    using V = RealVector<E>;
+    constexpr int lanes = Vector<Real<E>>::lanes;
+    constexpr int64_t ahead = 1024 / static_cast<int64_t>(sizeof(E));
+    const E* row[rows_together];
+    Compute<E> factor[rows_together];
+    for (int r = 0; r < rows_together; ++r) {
+        row[r] = lines.line(i + r);
+        factor[r] = x[i + r];
+    }
+    V sums[rows_together] = {};
+    int64_t j = 0;
+    for (; j + lanes <= i; j += lanes) {
+        const V v = load(x + j);
+        V mirrored = load(y + j);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows_together; ++r) {
+            __builtin_prefetch(row[r] + j + ahead);
+            const V elements = load_row(row[r] + j, lanes);
+            sums[r] += elements * v;
+            mirrored += elements * factor[r];
+        }
+        std::memcpy(y + j, &mirrored, sizeof mirrored);
+    }
+    // The vectors that a diagonal crosses; nothing mirrors the diagonal itself. What lies past the
+    // end of a row must not meet an infinite element of x.
+    for (const int64_t end = i + rows_together; j < end; j += lanes) {
+        V mirrored = load_first(y + j, end - j);
+        for (int r = 0; r < rows_together; ++r) {
+            const int64_t count = i + r - j;
+            sums[r] += load_row(row[r] + j, count + 1) * load_first(x + j, count + 1);
+            mirrored += first_of<Real<E>>(load_row(row[r] + j, count) * factor[r], count);
+        }
+        store_first(y + j, mirrored, end - j);
+    }
+    constexpr std::make_integer_sequence<int, lanes> sequence{};
+    for (int r = 0; r < rows_together; ++r) y[i + r] += add_lanes<lanes / 2>(sums[r], sequence)[0];
+}
+
+template <class R>
+void add_rows(const Lines<Complex<R>>& lines, const Complex<R>* x, int64_t i, Complex<R>* y) {
+    for (int r = 0; r < rows_together; ++r) y[i + r] += dot(lines.line(i + r), x, i);
+    for (int r = 0; r < rows_together; r += 4) add_lines(lines, x, i + r, 0, i, y);
+    for (int r = 0; r < rows_together; ++r) add_row(lines, x, i + r, i, y);
+}
+
+// y = what the rows [begin, end) of a triangle add to S x.
+template <class E>
+void symmetric_rows(const MatrixVector& p, const Compute<E>* x, int64_t begin, int64_t end,
+                    Compute<E>* y) {
+    const Lines<E> lines{static_cast<const E*>(p.triangle), 0, true, true, true};
+    std::fill_n(y, p.n, Compute<E>{});
+    int64_t i = begin;
+    for (; i + rows_together <= end; i += rows_together) add_rows(lines, x, i, y);
+    for (; i < end; ++i) add_row(lines, x, i, 0, y);
+}
+
+// x from element `begin` to `end`, which is x itself where it can be read as it lies and else a copy
+// in the same places of the buffer.
+template <class E>
+const Compute<E>* elements_of_x(const MatrixVector& p, int64_t begin, int64_t end,
+                                Compute<E>* buffer) {
+    const E* x = static_cast<const E*>(p.x);
+    if constexpr (std::is_same_v<E, Compute<E>>)
+        if (p.x_stride == 1) return x;
+    for (int64_t k = begin; k < end; ++k) buffer[k] = to_compute(x[k * p.x_stride]);
+    return buffer;
+}
+
+template <class E>
+void symv_part_as(const MatrixVector& p, int64_t begin, int64_t end, Compute<E>* part) {
+    auto* buffer = static_cast<Compute<E>*>(workspace(p.n * sizeof(Compute<E>)));
+    symmetric_rows<E>(p, elements_of_x<E>(p, 0, end, buffer), begin, end, part);
+}
+
+template <class E>
+void symv_sum_as(const MatrixVector& p, Compute<E>* parts, int64_t count) {
+    for (int64_t s = 1; s < count; ++s) {
+        const Compute<E>* part = parts + s * part_stride(p.n);
+        for (int64_t i = 0; i < p.n; ++i) parts[i] += part[i];
+    }
+    for (int64_t i = 0; i < p.n; ++i) store<E>(p, i, parts[i]);
+}
+
 template <class E>
 void mv_as(const MatrixVector& p, int64_t begin, int64_t end) {
     using T = Compute<E>;
     const Lines<E> lines{static_cast<const E*>(p.triangle), 0, true, true, true};
-    T* x = static_cast<T*>(workspace((p.n + end - begin) * sizeof(T)));
-    const int64_t x_begin = p.transposed ? begin : 0, x_end = p.transposed ? p.n : end;
-    for (int64_t k = x_begin; k < x_end; ++k)
-        x[k] = to_compute(static_cast<const E*>(p.x)[k * p.x_stride]);
-    if (p.transposed) {
-        columns(p, lines, x, begin, end, x + p.n);
-    } else {
-        rows(p, lines, x, begin, end);
+    T* buffer = static_cast<T*>(workspace((part_stride(p.n) + end - begin) * sizeof(T)));
+    T* y = buffer + part_stride(p.n);
+    if (p.kind == Kind::Upper) {
+        columns(p, lines, elements_of_x<E>(p, begin, p.n, buffer), begin, end, y);
+        return;
     }
+    const T* x = elements_of_x<E>(p, 0, end, buffer);
+    if (p.kind == Kind::Lower) return rows(p, lines, x, begin, end);
+    symmetric_rows<E>(p, x, 0, p.n, y);
+    symv_sum_as<E>(p, y, 1);
 }
 
 }  // namespace
 
 void mv(const MatrixVector& p, int64_t begin, int64_t end) {
     with_element(p.dtype, [&](auto e) { mv_as<decltype(e)>(p, begin, end); });
+}
+
+void symv_part(const MatrixVector& p, int64_t begin, int64_t end, void* part) {
+    with_element(p.dtype, [&](auto e) {
+        using E = decltype(e);
+        symv_part_as<E>(p, begin, end, static_cast<Compute<E>*>(part));
+    });
+}
+
+void symv_sum(const MatrixVector& p, void* parts, int64_t count) {
+    with_element(p.dtype, [&](auto e) {
+        using E = decltype(e);
+        symv_sum_as<E>(p, static_cast<Compute<E>*>(parts), count);
+    });
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

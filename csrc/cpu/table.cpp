@@ -8,6 +8,8 @@ namespace packedtri::cpu::PACKEDTRI_ISA {
 
 void mm_tile(const Product& p, int64_t batch, const Tile& tile);
 void mv(const MatrixVector& p, int64_t begin, int64_t end);
+void symv_part(const MatrixVector& p, int64_t begin, int64_t end, void* part);
+void symv_sum(const MatrixVector& p, void* parts, int64_t count);
 void pack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 void unpack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 void solve(const SmallSolve& p);
@@ -15,6 +17,7 @@ void solve_vector(const VectorSubstitution& p);
 int64_t cholesky(const Block& a, int64_t n);
 
 extern const Kernels table;
-const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA), mm_tile, mv, pack, unpack, solve, solve_vector, cholesky};
+const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA), mm_tile, mv, symv_part, symv_sum, pack, unpack,
+                    solve, solve_vector, cholesky};
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

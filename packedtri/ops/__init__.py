@@ -1,13 +1,17 @@
 """The operations, a module a family. Importing them adds their rows to the dispatch table."""
 
 from packedtri.ops import (
+    accumulate,
     aten,
     attributes,
     batch,
+    contract,
     convert,
     copies,
     dense,
+    forms,
     gradients,
+    gram,
     interop,
     lists,
     matmul,
@@ -18,13 +22,17 @@ from packedtri.ops import (
 )
 
 __all__ = [
+    "accumulate",
     "aten",
     "attributes",
     "batch",
+    "contract",
     "convert",
     "copies",
     "dense",
+    "forms",
     "gradients",
+    "gram",
     "interop",
     "lists",
     "matmul",

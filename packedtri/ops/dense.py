@@ -72,13 +72,13 @@ _SHAPE = """
     tensor_split tile tril triu unflatten unsqueeze vsplit vstack
 """
 _LINEAR_ALGEBRA = """
-    addbmm addmm addmv addr baddbmm chain_matmul cdist cholesky cholesky_inverse
-    cholesky_solve corrcoef cov det einsum inner inverse logdet lu_solve matrix_exp
-    matrix_power pinverse qr slogdet svd tensordot triangular_solve
+    addr cdist cholesky cholesky_inverse
+    cholesky_solve corrcoef cov det inverse logdet lu_solve matrix_exp
+    matrix_power pinverse qr slogdet svd triangular_solve
 """
 _LINALG = """
     cholesky cholesky_ex cond cross det diagonal eig eigh eigvals eigvalsh householder_product inv
-    inv_ex ldl_factor lstsq lu lu_factor matrix_exp matrix_norm matrix_power matrix_rank multi_dot
+    inv_ex ldl_factor lstsq lu lu_factor matrix_exp matrix_norm matrix_power matrix_rank
     norm pinv qr slogdet solve solve_ex solve_triangular svd svdvals tensorsolve vecdot vector_norm
 """
 # Reading by Python's own syntax, and conversions to other libraries and types.
@@ -91,7 +91,7 @@ _METHODS = """
 """
 _LIKE = "ones_like full_like rand_like randn_like randint_like"
 _FUNCTIONAL = """
-    linear bilinear gelu silu softplus softmax log_softmax dropout mse_loss l1_loss huber_loss
+    bilinear gelu silu softplus softmax log_softmax dropout mse_loss l1_loss huber_loss
     smooth_l1_loss cosine_similarity normalize pad layer_norm embedding elu leaky_relu tanh sigmoid
 """
 _SPECIAL = "erf erfc erfinv exp2 expit expm1 gammaln log1p logit logsumexp sinc xlogy"
@@ -101,5 +101,5 @@ for _names in (_ELEMENTWISE, _REDUCTIONS, _SHAPE, _LINEAR_ALGEBRA, _METHODS, _LI
 add_dense_rows(functions(_LINALG, torch.linalg))
 add_dense_rows(functions(_FUNCTIONAL, torch.nn.functional))
 add_dense_rows(functions(_SPECIAL, torch.special))
-add_dense_rows([torch._C._nn.linear, torch.norm, Tensor.norm, torch.einsum])
+add_dense_rows([torch.norm, Tensor.norm])
 add_dense_rows([Tensor.real.__get__, Tensor.imag.__get__])

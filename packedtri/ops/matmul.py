@@ -1,13 +1,13 @@
 """The rows of ``@``, ``torch.matmul``, ``mm``, ``bmm`` and ``mv``.
 
 Lower times Lower stays Lower. Upper times Upper stays Upper and swaps its operands: with U = L^T,
-U1 U2 = (L2 L1)^T. All other products are dense; those with a Symmetric operand unpack it first.
+U1 U2 = (L2 L1)^T. A matrix times its own transpose is Symmetric. All other products are dense.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import permutations
 from typing import Any, TypeVar
 
 import torch
@@ -15,9 +15,8 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri._autograd import is_plain, past_autograd
-from packedtri.dispatch import Function, describe, row
+from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER
-from packedtri.ops.dense import densify
 from packedtri.ops.mm import autocast_dtype
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
@@ -32,18 +31,18 @@ Product = Callable[[str, Any, Any], Tensor]
 
 
 def _lower_lower(name: str, a: LowerTriangular, b: LowerTriangular) -> LowerTriangular:
-    return _typed(LowerTriangular, a, b, _check_packed_pair(name, a, b))
+    return _typed(LowerTriangular, a, LOWER, b, LOWER, _check_packed_pair(name, a, b))
 
 
 def _upper_upper(name: str, a: UpperTriangular, b: UpperTriangular) -> UpperTriangular:
-    return _typed(UpperTriangular, b, a, _check_packed_pair(name, a, b))
+    return _typed(UpperTriangular, b, LOWER, a, LOWER, _check_packed_pair(name, a, b))
 
 
-def _typed(cls: type[P], left: P, right: P, n: int) -> P:
-    """The type over the product of the two stored lower triangles."""
-    if is_plain(left, right):
-        return cls._wrap(_mm_plain(left._packed, right._packed, n, LOWER, LOWER, LOWER), n)
-    packed = _mm(_to_packed(left), _to_packed(right), n, LOWER, LOWER, LOWER)
+def _typed(cls: type[P], a: PackedTensor, a_kind: int, b: PackedTensor, b_kind: int, n: int) -> P:
+    """The type over the lower triangle of the product of two stored triangles, read as told."""
+    if is_plain(a, b):
+        return cls._wrap(_mm_plain(a._packed, b._packed, n, a_kind, b_kind, LOWER), n)
+    packed = _mm(_to_packed(a), _to_packed(b), n, a_kind, b_kind, LOWER)
     return _from_packed(cls, packed, n)
 
 
@@ -59,7 +58,10 @@ def _dense_result(a: Tensor, a_kind: int, b: Tensor, b_kind: int, n: int) -> Ten
 
 
 def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
-    return _dense_result(a, a.kind, b, b.kind, _check_packed_pair(name, a, b))
+    n = _check_packed_pair(name, a, b)
+    if a._packed is b._packed and _nodes.is_transpose(a, b):
+        return _typed(Symmetric, a, a.kind, b, b.kind, n)
+    return _dense_result(a, a.kind, b, b.kind, n)
 
 
 def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
@@ -143,7 +145,7 @@ def _no_out(name: str, out: Tensor | None) -> None:
         raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
 
 
-def _add_rows(compute: Product, a: type, b: type, result: type, how: Any = "native") -> None:
+def _add_rows(compute: Product, a: type, b: type, result: type) -> None:
     """The rows of one pair of types, for every name that torch has for a product."""
 
     def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -172,28 +174,20 @@ def _add_rows(compute: Product, a: type, b: type, result: type, how: Any = "nati
         return compute("mv", input, vec)
 
     products = (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.linalg.matmul)
-    row(products, a, b, how=how, result=result)(matmul)
-    row(Tensor.__rmatmul__, b, a, how=how, result=result)(rmatmul)
-    row((torch.mm, Tensor.mm), a, b, how=how, result=result)(mm)
-    row((torch.bmm, Tensor.bmm), a, b, how=how, result=result)(bmm)
+    row(products, a, b, result=result)(matmul)
+    row(Tensor.__rmatmul__, b, a, result=result)(rmatmul)
+    row((torch.mm, Tensor.mm), a, b, result=result)(mm)
+    row((torch.bmm, Tensor.bmm), a, b, result=result)(bmm)
     if b is Tensor:
-        row((torch.mv, Tensor.mv), a, b, how=how, result=result)(mv)
+        row((torch.mv, Tensor.mv), a, b, result=result)(mv)
 
 
-def _densified(name: str, a: Tensor, b: Tensor) -> Tensor:
-    p, q = (x._packed if isinstance(x, PackedTensor) else x for x in (a, b))
-    _check_elements(name, a, b, p, q)
-    function: Function = torch.matmul
-    return densify(function, a, b)
-
-
+_types = (LowerTriangular, UpperTriangular, Symmetric)
 _add_rows(_lower_lower, LowerTriangular, LowerTriangular, LowerTriangular)
 _add_rows(_upper_upper, UpperTriangular, UpperTriangular, UpperTriangular)
-_add_rows(_mixed, LowerTriangular, UpperTriangular, Tensor)
-_add_rows(_mixed, UpperTriangular, LowerTriangular, Tensor)
-for _type in (LowerTriangular, UpperTriangular):
+_add_rows(_mixed, Symmetric, Symmetric, Tensor)
+for _left, _right in permutations(_types, 2):
+    _add_rows(_mixed, _left, _right, Tensor)
+for _type in _types:
     _add_rows(_packed_dense, _type, Tensor, Tensor)
     _add_rows(_dense_packed, Tensor, _type, Tensor)
-for _pair in product((PackedTensor, Tensor), repeat=2):
-    for _types in ((Symmetric, _pair[0]), (_pair[1], Symmetric)):
-        _add_rows(_densified, _types[0], _types[1], Tensor, "dense")

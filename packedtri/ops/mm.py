@@ -1,9 +1,9 @@
 """The op ``mm``: its shape rule, derivatives, vmap and autocast.
 
 The derivative of a product is another product. With C = P(op(A) op(B)), P keeping the stored part,
-the gradient of op(A) is G op(B)^H and that of op(B) is op(A)^H G, each cut to what its operand
-stores. A packed Upper operand is the transpose of what is stored, so its gradient is transposed
-too.
+the gradient of op(A) is G op(B)^H and that of op(B) is op(A)^H G, each in the terms of what its
+operand stores: a triangle of the product for Lower, one of its transpose for Upper, and for
+Symmetric, whose elements stand in both halves, the sum of the two.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from torch import Tensor
 
 from packedtri import layout
 from packedtri._autograd import library, register_multilinear
-from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri._nodes import diagonal_index
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 
 _mm = torch.ops.packedtri.mm.default
-_FLIPPED = {LOWER: UPPER, UPPER: LOWER, DENSE: DENSE}
+_FLIPPED = {LOWER: UPPER, UPPER: LOWER, SYMMETRIC: SYMMETRIC, DENSE: DENSE}
 
 
 def _batch(x: Tensor, kind: int) -> torch.Size:
@@ -45,13 +46,27 @@ def _transposed(x: Tensor, kind: int) -> tuple[Tensor, int]:
     return (x.mT if kind == DENSE else x), _FLIPPED[kind]
 
 
+def _stored_part(a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, kind: int) -> Tensor:
+    """The adjoint of reading an operand: from the product of a and b to what ``kind`` stores."""
+    if kind in (LOWER, DENSE):
+        return _mm(a, b, n, a_kind, b_kind, kind)
+    (at, at_kind), (bt, bt_kind) = _transposed(a, a_kind), _transposed(b, b_kind)
+    mirrored = _mm(bt, at, n, bt_kind, at_kind, LOWER)
+    if kind == UPPER:
+        return mirrored
+    return _halve_diagonal(_mm(a, b, n, a_kind, b_kind, LOWER) + mirrored, n)
+
+
+def _halve_diagonal(packed: Tensor, n: int) -> Tensor:
+    """The sum of two halves with the diagonal, which both have, counted once."""
+    index = diagonal_index(n, packed.device)
+    return packed.index_copy(-1, index, packed.index_select(-1, index) / 2)
+
+
 def _grad_a(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
     _, b, n, a_kind, b_kind, c_kind = args
-    if a_kind == UPPER:
-        g, g_kind = _transposed(grad, c_kind)
-        return _mm(b.conj(), g, n, b_kind, g_kind, LOWER)
     bh, bh_kind = _transposed(b.conj(), b_kind)
-    return _mm(grad, bh, n, c_kind, bh_kind, a_kind)
+    return _stored_part(grad, bh, n, c_kind, bh_kind, a_kind)
 
 
 def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
@@ -60,11 +75,8 @@ def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
         # One matrix for the whole batch, as in a linear layer: the sum over the batch joins the
         # sum over the rows, in one taller product.
         a, grad = (x.reshape(-1, x.shape[-1]) for x in (a, grad))
-    if b_kind == UPPER:
-        g, g_kind = _transposed(grad, c_kind)
-        return _mm(g, a.conj(), n, g_kind, a_kind, LOWER)
     ah, ah_kind = _transposed(a.conj(), a_kind)
-    return _mm(ah, grad, n, ah_kind, c_kind, b_kind)
+    return _stored_part(ah, grad, n, ah_kind, c_kind, b_kind)
 
 
 register_multilinear(_mm, _grad_a, _grad_b)

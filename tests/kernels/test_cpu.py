@@ -19,7 +19,7 @@ from packedtri.testing import *
 assert _library.cpu_isa() == sys.argv[1]
 rng = torch.Generator().manual_seed(int(sys.argv[2]))
 for dtype, n, pair in itertools.product(
-    DTYPES, (1, 7, 33, 130, 200), itertools.product((LOWER, UPPER, DENSE), repeat=2)
+    DTYPES, (1, 7, 33, 130, 200), itertools.product((LOWER, UPPER, SYMMETRIC, DENSE), repeat=2)
 ):
     shapes = [(n, n) if kind == DENSE else (numel(n),) for kind in pair]
     a, b = (random(shape, dtype, generator=rng) for shape in shapes)
@@ -45,7 +45,7 @@ for dtype, n, pair in itertools.product(
             assert_product_close(y, densify(x, n, kind), column, case=f"n={n}, vector {kind}")
             with poisoned():
                 full = torch.ops.packedtri.unpack(x, n, kind)
-                again = torch.ops.packedtri.pack(full, kind)
+                again = torch.ops.packedtri.pack(full, UPPER if kind == UPPER else LOWER)
             assert torch.equal(full, densify(x, n, kind)), f"unpack, n={n}, {kind}, {dtype}"
             assert torch.equal(again, x), f"pack, n={n}, {kind}, {dtype}"
 """

@@ -19,7 +19,7 @@ from cases import (
 )
 from torch import Tensor
 
-from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 from packedtri.testing import (
     assert_product_close,
     densify,
@@ -37,6 +37,8 @@ LARGE = (
     (LOWER, DENSE, DENSE),
     (DENSE, UPPER, DENSE),
     (DENSE, DENSE, LOWER),
+    (SYMMETRIC, DENSE, DENSE),
+    (DENSE, SYMMETRIC, DENSE),
 )
 
 
@@ -73,6 +75,18 @@ def test_thousand(
 ) -> None:
     # The reference of complex128 costs many products.
     check_square(500 if dtype == torch.complex128 else 1000, kinds, dtype, rng)
+
+
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
+def test_long_vectors(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """Vectors so long that several threads or blocks share them, from either side."""
+    n = 70 if SMALL else 800
+    for batch in ((), (2,)):
+        t = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
+        column = draw_operand(DENSE, n, dtype, rng, cols=1, draw=random_integers)
+        row = draw_operand(DENSE, n, dtype, rng, rows=1, draw=random_integers)
+        assert_exact(mm(t.stored, column.stored, n, kind, DENSE, DENSE), t, column, DENSE)
+        assert_exact(mm(row.stored, t.stored, n, DENSE, kind, DENSE), row, t, DENSE)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -159,7 +173,7 @@ def test_many_small(n: int, device: str, dtype: torch.dtype, rng: torch.Generato
     failures.report()
 
 
-@pytest.mark.parametrize("kind", [LOWER, UPPER, DENSE])
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, DENSE])
 def test_rectangular(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     """A dense operand of m rows on the left, or of m columns on the right, of a square one."""
     failures = Failures()

@@ -1,0 +1,101 @@
+"""Products that are added to something: ``addmm`` and its kin, and linear layers.
+
+The product goes by the rows of ``torch.matmul`` and the sum by those of ``torch.add``, so a type
+survives where both keep it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri.dispatch import describe, row
+from packedtri.ops.dense import functions
+from packedtri.tensor import PackedTensor
+
+
+def _sum(
+    name: str, input: Tensor, product: Tensor, beta: Any = 1, alpha: Any = 1, out: Any = None
+) -> Tensor:
+    """``beta * input + alpha * product``."""
+    if out is not None:
+        raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
+    _check_expands(name, input, product)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        # As in torch the input is not read then, so its nan stays out.
+        return product
+    return (input if beta == 1 else input * beta) + product
+
+
+def _sum_in_place(
+    name: str, self: Tensor, product: Tensor, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
+    if isinstance(self, PackedTensor) and type(product) is not type(self):
+        raise NotImplementedError(
+            f"[{name}] cannot add the product {describe(product)} to the stored elements of "
+            f"{describe(self)}. packedtri.syrk and packedtri.syr2k give Symmetric products"
+        )
+    _check_expands(name, product, self)
+    if beta != 1:
+        self = self.zero_() if beta == 0 else self.mul_(beta)
+    return self.add_(product, alpha=alpha)
+
+
+def _check_expands(name: str, x: Tensor, to: Tensor) -> None:
+    """Raise where a sum would have another shape than the tensor that decides it."""
+    sizes = zip(reversed(x.shape), reversed(to.shape), strict=False)
+    if x.dim() > to.dim() or any(s not in (1, t) for s, t in sizes):
+        raise ValueError(f"[{name}] {describe(x)} does not expand to {describe(to)}")
+
+
+@row(functions("addmm"))
+def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> Tensor:
+    return _sum("addmm", input, torch.mm(mat1, mat2), **factors)
+
+
+@row(functions("addmv"))
+def _addmv(input: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> Tensor:
+    return _sum("addmv", input, torch.mv(mat, vec), **factors)
+
+
+@row(functions("baddbmm"))
+def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
+    return _sum("baddbmm", input, torch.bmm(batch1, batch2), **factors)
+
+
+@row(functions("addbmm"))
+def _addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
+    return _sum("addbmm", input, torch.bmm(batch1, batch2).sum(0), **factors)
+
+
+@row(functions("addmm_", Tensor), how="passed")
+def _addmm_in_place(self: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> Tensor:
+    return _sum_in_place("addmm_", self, torch.mm(mat1, mat2), **factors)
+
+
+@row(functions("addmv_", Tensor), how="passed")
+def _addmv_in_place(self: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> Tensor:
+    return _sum_in_place("addmv_", self, torch.mv(mat, vec), **factors)
+
+
+@row(functions("baddbmm_", Tensor), how="passed")
+def _baddbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
+    return _sum_in_place("baddbmm_", self, torch.bmm(batch1, batch2), **factors)
+
+
+@row(functions("addbmm_", Tensor), how="passed")
+def _addbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
+    return _sum_in_place("addbmm_", self, torch.bmm(batch1, batch2).sum(0), **factors)
+
+
+@row(torch.nn.functional.linear)
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    if weight.dim() > 2:
+        raise ValueError(
+            f"[linear] expected a weight of one or two dimensions; got {describe(weight)}"
+        )
+    product = input @ (weight.mT if weight.dim() == 2 else weight)
+    return product if bias is None else product + bias

@@ -1,0 +1,79 @@
+"""Quadratic and bilinear forms of packed matrices."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from packedtri.dispatch import describe
+from packedtri.tensor import PackedTensor
+
+
+def quadratic_form(A: PackedTensor, x: Tensor) -> Tensor:
+    """``x^T A x`` for each vector x. Complex vectors are not conjugated.
+
+    Args:
+        A: shape (*batch, n, n), a packed type.
+        x: shape (*batch, n), dense; its leading dimensions broadcast with the batch of ``A``.
+
+    Returns:
+        shape (*batch), a plain tensor.
+
+    Raises:
+        TypeError: when ``A`` is not packed, or ``x`` no dense tensor.
+        ValueError: when shapes or dtypes do not match.
+
+    Example:
+        >>> import torch, packedtri
+        >>> S = packedtri.Symmetric(torch.tensor([1.0, 2.0, 3.0]))
+        >>> packedtri.quadratic_form(S, torch.tensor([1.0, -1.0]))
+        tensor(0.)
+    """
+    return _form("quadratic_form", x, A, x)
+
+
+def bilinear_form(x: Tensor, A: PackedTensor, y: Tensor) -> Tensor:
+    """``x^T A y`` for each pair of vectors. Complex vectors are not conjugated.
+
+    The one temporary is ``A y``, of the size of ``y``.
+
+    Args:
+        x: shape (*batch, n), dense.
+        A: shape (*batch, n, n), a packed type.
+        y: shape (*batch, n), dense. All leading dimensions broadcast.
+
+    Returns:
+        shape (*batch), a plain tensor.
+
+    Raises:
+        TypeError: when ``A`` is not packed, or ``x`` or ``y`` no dense tensor.
+        ValueError: when shapes or dtypes do not match.
+
+    Example:
+        >>> import torch, packedtri
+        >>> L = packedtri.LowerTriangular(torch.tensor([1.0, 2.0, 3.0]))
+        >>> packedtri.bilinear_form(torch.eye(2), L, torch.tensor([1.0, 1.0]))
+        tensor([1., 5.])
+
+    Source:
+        Julia's ``dot(x, A, y)``, without its conjugate.
+    """
+    return _form("bilinear_form", x, A, y)
+
+
+def _form(name: str, x: Tensor, A: PackedTensor, y: Tensor) -> Tensor:
+    if not isinstance(A, PackedTensor):
+        raise TypeError(f"[{name}] expected a packed type for A; got {describe(A)}")
+    for v in (x, y):
+        if not isinstance(v, Tensor) or isinstance(v, PackedTensor):
+            raise TypeError(f"[{name}] expected dense vectors; got {describe(v)}")
+        if v.dim() == 0 or v.shape[-1] != A.n:
+            raise ValueError(f"[{name}] expected vectors (..., {A.n}); got {describe(v)}")
+    # A row times a column a vector: elementwise products would be one more temporary.
+    return (x.unsqueeze(-2) @ _applied(A, y).unsqueeze(-1)).squeeze(-1).squeeze(-1)
+
+
+def _applied(A: PackedTensor, y: Tensor) -> Tensor:
+    """``A y`` for each vector; those that share one matrix are the rows of a single product."""
+    if A.dim() > 2:
+        return (A @ y.unsqueeze(-1)).squeeze(-1)
+    return A @ y if y.dim() == 1 else y @ A.mT

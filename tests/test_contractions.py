@@ -1,0 +1,284 @@
+"""Functions that reduce to products: einsum, tensordot, inner, chains, addmm and linear layers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri.testing import densify
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+each_type = pytest.mark.parametrize("cls", TYPES)
+N = 4
+
+
+def dense(x: Any) -> Any:
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(dense, x))
+    return densify(x._packed.detach(), x.n, x.kind) if isinstance(x, PackedTensor) else x
+
+
+def unpacks(call: Callable[[], Any]) -> bool:
+    """Whether a packed operand was converted to dense on the way."""
+    seen = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Record():
+        call()
+    return any("unpack" in name for name in seen)
+
+
+def check(call: Callable[..., Any], *operands: Any, packed: bool = True) -> Any:
+    """The value is that of the dense twins, and no operand was unpacked unless told."""
+    result, expected = call(*operands), call(*dense(operands))
+    torch.testing.assert_close(dense(result), expected)
+    assert unpacks(lambda: call(*operands)) is not packed
+    return result
+
+
+def operands(cls: type, device: str, batch: tuple[int, ...] = ()) -> list[Any]:
+    """Two packed matrices, a dense one and a vector."""
+    options = {"dtype": torch.float64, "device": device}
+    a, b = (cls.randn(*batch, N, **options) for _ in range(2))
+    return [a, b, torch.randn(*batch, N, N, **options), torch.randn(*batch, N, **options)]
+
+
+PRODUCTS = (
+    ("ij,jk->ik", "ab"), ("ij , jk -> ki", "ab"), ("ij,jk", "ab"), ("ji,jk->ik", "ab"),
+    ("ij,kj->ki", "ab"), ("...ij,...jk->...ik", "ab"), ("ij,jk->ik", "ax"), ("ij,jk->ki", "xa"),
+    ("ij,ik->jk", "ax"), ("ij,j->i", "av"), ("i,ij->j", "va"), ("ij,j", "av"),
+    ("...ij,...j->...i", "av"),
+)  # fmt: skip
+BATCHED = (
+    ("bij,bjk->bik", "ab"), ("...ij,...jk->...ik", "ax"), ("bij,bj->bi", "av"),
+    ("bij,cj->bci", "av"), ("bij,cj->cib", "av"), ("bij,jb->bi", "aw"), ("bij,bkj->bki", "ax"),
+    ("bij,ckj->bcik", "ax"), ("...ij,...jk", "xa"),
+)  # fmt: skip
+NO_PRODUCTS = (
+    ("ij,ij->", "ab"), ("ij,jk->", "ab"), ("ii,ij->j", "ab"), ("ij,kl->ijkl", "ab"),
+    ("ij,ij->ij", "ab"), ("ij,jk->i", "ax"), ("ij->ji", "a"), ("ij,jk,kl->il", "aba"),
+    ("ii->i", "a"),
+)  # fmt: skip
+
+
+@each_type
+def test_einsum(cls, device):
+    for equations, batch, packed in (
+        (PRODUCTS, (), True), (BATCHED, (3,), True), (NO_PRODUCTS, (), False),
+    ):  # fmt: skip
+        a, b, x, v = operands(cls, device, batch)
+        named = {"a": a, "b": b, "x": x, "v": v, "w": v.mT if batch else v}
+        for equation, names in equations:
+            given = [named[name] for name in names]
+            check(lambda *t, e=equation: torch.einsum(e, *t), *given, packed=packed)
+            check(lambda *t, e=equation: torch.einsum(e, list(t)), *given, packed=packed)
+
+
+@each_type
+def test_types_of_einsum(cls, device):
+    a, b, *_ = operands(cls, device)
+    kept = cls if cls is not Symmetric else Tensor
+    assert type(torch.einsum("ij,jk->ik", a, b)) is kept
+    assert type(torch.einsum("ij,jk->ki", a, b)) is (kept if kept is Tensor else cls.transposed)
+    assert type(torch.einsum("ij,kj->ik", a, a)) is Symmetric
+    check(lambda a: torch.einsum(a, [0, 1], a, [1, 2]), a)
+
+
+def test_einsum_of_batches_that_differ(device):
+    options = {"dtype": torch.float64, "device": device}
+    L, M = LowerTriangular.randn(2, 3, N, **options), LowerTriangular.randn(3, N, **options)
+    x = torch.randn(3, 5, N, **options)
+    assert type(check(lambda *t: torch.einsum("abij,bjk->abik", *t), L, M)) is LowerTriangular
+    assert type(check(lambda *t: torch.einsum("bij,abjk->abik", *t), M, L)) is LowerTriangular
+    check(lambda *t: torch.einsum("abij,bcj->cabi", *t), L, x)
+    check(lambda *t: torch.einsum("abij,bcj->abci", *t), L, x)
+    check(lambda *t: torch.einsum("abij,bjca->acib", *t), L, x.mT[..., None].expand(3, N, 5, 2))
+    check(lambda *t: torch.einsum("abij,cjk->abcik", *t), L, M, packed=False)
+    with pytest.raises(RuntimeError):
+        torch.einsum("ij,jk->ik", L, M)
+    with pytest.raises(ValueError, match="matmul"):
+        torch.einsum("...ij,...jk->...ik", L, x)
+
+
+@each_type
+def test_einsum_derivatives(cls, device):
+    p = torch.randn(2, 10, dtype=torch.float64, device=device, requires_grad=True)
+    x = torch.randn(2, 3, N, dtype=torch.float64, device=device, requires_grad=True)
+
+    def f(p: Tensor, x: Tensor) -> Tensor:
+        return torch.einsum("bij,bcj->cbi", cls(p), x)
+
+    assert gradcheck(f, (p, x), check_forward_ad=True)
+    assert gradgradcheck(f, (p, x))
+
+
+@each_type
+def test_tensordot_and_inner(cls, device):
+    a, b, x, v = operands(cls, device)
+    batched = cls.randn(2, N, dtype=torch.float64, device=device)
+    for dims, packed in ((1, True), (([1], [0]), True), (([0], [0]), True), (([-1], [-1]), True),
+                         (torch.tensor([[1], [0]]), True), (2, False), (0, False)):  # fmt: skip
+        for pair in ((a, b), (a, x), (x, a), (batched, x), (x, batched), (a, v), (v, a)):
+            try:
+                torch.tensordot(*dense(pair), dims)
+            except (RuntimeError, IndexError):
+                continue
+            # A sum over a batch dimension is no product of matrices.
+            over_batch = pair[1] is batched and dims == 1
+            over_batch |= pair[1] is batched and isinstance(dims, tuple) and 0 in dims[1]
+            over_batch |= pair[1] is batched and isinstance(dims, Tensor)
+            over_batch |= pair[0] is batched and isinstance(dims, tuple) and 0 in dims[0]
+            if not over_batch:
+                check(lambda *t, d=dims: torch.tensordot(*t, d), *pair, packed=packed)
+    for pair in ((a, b), (a, x), (x, a), (a, v), (v, a), (batched, x), (x, batched)):
+        check(torch.inner, *pair)
+    assert type(torch.inner(a, a)) is Symmetric
+    check(torch.inner, batched, batched, packed=False)
+
+
+@each_type
+def test_chains(cls, device):
+    a, b, x, v = operands(cls, device)
+    tall, wide = x[:, :1], x[:2]
+    for chain in ([a, b], [a, b, a], [a, b, x], [wide, a, b, tall], [v, a, b, v], [v, a], [a, v],
+                  [x, a.mT, b, v], [wide, x, a]):  # fmt: skip
+        check(lambda *t: torch.linalg.multi_dot(t), *chain)
+        if all(t.dim() == 2 for t in chain):
+            check(torch.chain_matmul, *chain)
+    assert type(torch.linalg.multi_dot([a, b, a])) is (Tensor if cls is Symmetric else cls)
+    with pytest.raises(NotImplementedError, match="out="):
+        torch.linalg.multi_dot([a, b], out=x)
+    with pytest.raises(RuntimeError):
+        torch.linalg.multi_dot([a, b[None], a])
+
+
+def test_chains_are_split_where_the_work_is_least():
+    from packedtri.ops.contract import _splits
+
+    def cheapest(sizes: tuple[int, ...]) -> int:
+        if len(sizes) == 2:
+            return 0
+        inner = range(1, len(sizes) - 1)
+        return min(
+            cheapest(sizes[: s + 1]) + cheapest(sizes[s:]) + sizes[0] * sizes[s] * sizes[-1]
+            for s in inner
+        )
+
+    def cost(sizes: tuple[int, ...], at: dict[tuple[int, int], int], i: int, j: int) -> int:
+        if j - i == 1:
+            return 0
+        s = at[i, j]
+        return cost(sizes, at, i, s) + cost(sizes, at, s, j) + sizes[i] * sizes[s] * sizes[j]
+
+    for sizes in ((3, 9, 9, 1), (1, 9, 9, 5), (10, 100, 5, 50), (4, 8, 2, 8, 2, 8, 4, 1)):
+        assert cost(sizes, _splits(sizes), 0, len(sizes) - 1) == cheapest(sizes)
+
+
+# -------------------------------------------------------------------------------- addmm and linear
+
+
+@each_type
+def test_addmm_and_its_kin(cls, device):
+    a, b, x, v = operands(cls, device)
+    A, B, X, _ = operands(cls, device, (3,))
+    cases = (
+        (torch.addmm, (a, a, b)), (torch.addmm, (a, b, x)), (torch.addmm, (x, a, x)),
+        (torch.addmm, (v, x, a)), (torch.addmv, (v, a, v)), (torch.baddbmm, (A, A, B)),
+        (torch.baddbmm, (X, A, X)), (torch.baddbmm, (v, X, A)), (torch.addbmm, (x, A, X)),
+        (torch.addbmm, (x, A, B)),
+    )  # fmt: skip
+    for function, (input, *factors) in cases:
+        for factor in ({}, {"beta": 2, "alpha": -3}, {"beta": 0}, {"alpha": 0.5}):
+            ours = function(input, *factors, **factor)
+            twin = function(*dense((input, *factors)), **factor)
+            torch.testing.assert_close(dense(ours), twin)
+            method = getattr(input, function.__name__)(*factors, **factor)
+            torch.testing.assert_close(dense(method), twin)
+    kept = Tensor if cls is Symmetric else cls
+    assert type(torch.addmm(a, a, b, beta=0.5)) is kept
+    assert type(torch.addmm(input=x, mat1=a, mat2=b)) is Tensor
+    assert type(torch.addmm(Symmetric.eye(N, dtype=x.dtype, device=device), a, a.mT)) is Symmetric
+    nan = torch.full_like(x, float("nan"))
+    assert not torch.addmm(nan, a, x, beta=0).isnan().any()
+
+
+def test_addmm_in_place(device):
+    for cls in TYPES[:2]:
+        a, b, x, v = operands(cls, device)
+        A, B, X, _ = operands(cls, device, (3,))
+        for name, self, factors in (
+            ("addmm_", a, (a, b)), ("addmm_", x, (a, b)), ("addmm_", x, (a, x)),
+            ("addmv_", v, (a, v)), ("baddbmm_", A, (A, B)), ("baddbmm_", X, (A, X)),
+            ("addbmm_", x, (A, X)),
+        ):  # fmt: skip
+            for factor in ({}, {"beta": 2, "alpha": -3}, {"beta": 0}):
+                t = self.clone()
+                twin = getattr(dense(self).clone(), name)(*dense(factors), **factor)
+                assert getattr(t, name)(*factors, **factor) is t
+                torch.testing.assert_close(dense(t), twin)
+        with pytest.raises(NotImplementedError, match="addmm_.*stored elements"):
+            a.clone().addmm_(a, x)
+
+
+@each_type
+def test_addmm_derivatives(cls, device):
+    p, q, r = (
+        torch.randn(6, dtype=torch.float64, device=device, requires_grad=True) for _ in range(3)
+    )
+
+    def f(p: Tensor, q: Tensor, r: Tensor) -> Tensor:
+        c = torch.addmm(cls(p), cls(q), cls(r), beta=2, alpha=-1)
+        return c if type(c) is Tensor else c.packed
+
+    assert gradcheck(f, (p, q, r), check_forward_ad=True)
+    assert gradgradcheck(f, (p, q, r))
+
+
+@each_type
+def test_linear(cls, device):
+    a, b, x, v = operands(cls, device)
+    linear = torch.nn.functional.linear
+    rows = torch.randn(2, 5, N, dtype=torch.float64, device=device)
+    for arguments in ((rows, a), (rows, a, v), (v, a), (a, x), (a, x, v), (a, b), (a, v)):
+        check(linear, *arguments)
+    assert type(linear(a, a)) is Symmetric
+    layer = torch.nn.Linear(N, N, dtype=torch.float64, device=device)
+    layer.weight = torch.nn.Parameter(a)
+    torch.testing.assert_close(layer(rows), linear(rows, dense(a), layer.bias))
+    with pytest.raises(ValueError, match="linear"):
+        linear(rows, cls.eye(2, N, dtype=rows.dtype, device=device))
+
+
+def test_errors_of_sums(device):
+    L, x = LowerTriangular.eye(3, device=device), torch.ones(3, 3, device=device)
+    for message, call in (
+        ("addmm.* does not expand", lambda: torch.addmm(x[None], L, x)),
+        ("addmm.* does not expand", lambda: torch.addmm(x[:, :2], L, x)),
+        ("addmm_.* does not expand", lambda: x[:2].clone().addmm_(L, x)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(NotImplementedError, match="out="):
+        torch.addmm(x, L, x, out=x)
+
+
+def test_every_equation_names_its_operands_in_either_order(device):
+    """Each way to sum over one dimension of each matrix, in both orders of the operands."""
+    a, b, x, _ = operands(LowerTriangular, device)
+    for (i, j), out in itertools.product(itertools.product("pq", repeat=2), ("xy", "yx")):
+        left = "kx" if i == "p" else "xk"
+        right = "ky" if j == "p" else "yk"
+        for pair in ((a, b), (a, x), (x, a)):
+            check(lambda *t, e=f"{left},{right}->{out}": torch.einsum(e, *t), *pair)

@@ -1,0 +1,327 @@
+"""Products with one's own transpose: types, values and derivatives of L @ L.mT, syrk and syr2k."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad as fwad
+from torch.autograd import gradcheck, gradgradcheck
+
+import packedtri
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
+from packedtri.testing import assert_product_close, densify, random
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+SIZES = (0, 1, 2, 3, 31, 33, 64, 65)
+BATCHES = ((), (0,), (1,), (3, 4))
+each_type = pytest.mark.parametrize("cls", TYPES)
+WIDE = (torch.float64, torch.complex128)
+wide = pytest.mark.parametrize("wide", WIDE)
+
+
+def make(cls, n, dtype, batch=(), device="cpu", rng=None) -> PackedTensor:
+    return cls(random((*batch, layout.numel(n)), dtype, device, rng))
+
+
+def dense(t: Tensor) -> Tensor:
+    return densify(t._packed.detach(), t.n, t.kind) if isinstance(t, PackedTensor) else t
+
+
+def vector(n: int, dtype: torch.dtype, device: str, batch: tuple[int, ...] = ()) -> Tensor:
+    shape = (*batch, layout.numel(n))
+    return torch.randn(shape, dtype=dtype, device=device, requires_grad=True)
+
+
+def weighted_sum(x: Tensor) -> Tensor:
+    weights = torch.arange(1.0, x.numel() + 1, dtype=torch.float64, device=x.device)
+    return (x * weights.cos().reshape(x.shape)).sum().real
+
+
+@each_type
+def test_a_matrix_times_its_transpose_is_symmetric(cls, dtype, device, rng):
+    for n in SIZES:
+        for batch in BATCHES if n == 3 else [()]:
+            a = make(cls, n, dtype, batch, device, rng)
+            for left, right in ((a, a.mT), (a.mT, a), (a.mT.mT, a.mT)):
+                c = left @ right
+                assert type(c) is Symmetric
+                case = f"n={n} {batch}"
+                assert_product_close(dense(c), dense(left), dense(right), case=case)
+
+
+@each_type
+def test_only_the_same_tensor_makes_it_symmetric(cls, device):
+    a = cls.randn(3, device=device)
+    twin = cls(a.packed.clone())
+    for other in (twin.mT, (2 * a).mT, a.clone().mT):
+        assert type(a @ other) is Tensor
+    z = LowerTriangular.randn(3, dtype=torch.complex64, device=device)
+    assert type(z @ z.mT) is Symmetric
+    hermitian = z @ z.mH
+    assert type(hermitian) is Tensor
+    torch.testing.assert_close(hermitian, dense(z) @ dense(z).mH)
+
+
+@each_type
+def test_a_constant_transpose_leaves_the_product_dense(cls, device):
+    """Its derivative is no symmetric matrix, so a Symmetric would have a wrong gradient."""
+    t = cls.randn(4, dtype=torch.float64, device=device, requires_grad=True)
+    with torch.no_grad():
+        unrecorded = t.mT
+    for constant in (t.detach().mT, unrecorded):
+        x = t.detach().to_dense().requires_grad_()
+        c = t @ constant
+        assert type(c) is Tensor
+        (ours,) = torch.autograd.grad(weighted_sum(c), t)
+        (theirs,) = torch.autograd.grad(weighted_sum(x @ x.detach().mT), x)
+        expected = (
+            (theirs + theirs.mT) / 2
+            if cls is Symmetric
+            else densify(torch.ops.packedtri.pack(theirs, cls.kind), 4, cls.kind)
+        )
+        torch.testing.assert_close(dense(ours), expected)
+    with fwad.dual_level():
+        dual = fwad.make_dual(t.detach(), cls.randn(4, dtype=torch.float64, device=device))
+        assert type(dual @ t.detach().mT) is Tensor
+        assert type(dual @ dual.mT) is Symmetric
+
+
+@wide
+@each_type
+def test_derivatives_of_a_square(cls, wide, device):
+    def left(p: Tensor) -> Tensor:
+        return _square(cls(p)).packed
+
+    def right(p: Tensor) -> Tensor:
+        return _square(cls(p).mT).packed
+
+    for f in (left, right):
+        p = vector(3, wide, device, (2,))
+        assert gradcheck(f, (p,), check_forward_ad=True)
+        assert gradgradcheck(f, (p,))
+
+
+def _square(t: PackedTensor) -> Symmetric:
+    c = t @ t.mT
+    assert type(c) is Symmetric
+    return c
+
+
+@each_type
+def test_gradient_of_a_square_is_that_of_its_dense_twin(cls, device):
+    t = cls.randn(2, 5, dtype=torch.float64, device=device, requires_grad=True)
+    x = dense(t).requires_grad_()
+    for square, twin in ((t @ t.mT, x @ x.mT), (t.mT @ t, x.mT @ x)):
+        (ours,) = torch.autograd.grad(weighted_sum(square.to_dense()), t)
+        (theirs,) = torch.autograd.grad(weighted_sum(twin), x)
+        kept = (theirs + theirs.mT) / 2
+        if cls is not Symmetric:
+            kept = theirs.tril() if cls is LowerTriangular else theirs.triu()
+        assert type(ours) is cls
+        torch.testing.assert_close(dense(ours), kept)
+
+
+def test_a_square_in_a_compiled_function(device):
+    f = torch.compile(lambda t: t @ t.mT, fullgraph=True, backend="aot_eager")
+    t = LowerTriangular.randn(4, device=device, requires_grad=True)
+    assert type(f(t)) is Symmetric
+    torch.testing.assert_close(f(t).to_dense(), (t @ t.mT).to_dense())
+
+
+# ------------------------------------------------------------------------------------------- syrk
+
+
+def test_syrk(dtype, device, rng):
+    for n, k in ((0, 3), (1, 1), (3, 0), (5, 33), (65, 7), (33, 64)):
+        for batch in BATCHES if n == 5 else [()]:
+            a = random((*batch, n, k), dtype, device, rng)
+            for c, left in ((packedtri.syrk(a), a), (packedtri.syrk(a.mT, trans=True), a)):
+                assert type(c) is Symmetric
+                assert_product_close(dense(c), left, left.mT, case=f"{n} x {k} {batch}")
+
+
+@each_type
+def test_syrk_of_a_packed_type(cls, dtype, device, rng):
+    a = make(cls, 9, dtype, (2,), device, rng)
+    assert torch.equal(packedtri.syrk(a).packed, (a @ a.mT).packed)
+    assert torch.equal(packedtri.syrk(a, trans=True).packed, (a.mT @ a).packed)
+
+
+def test_syrk_and_syr2k_add_to_a_matrix(device):
+    options = {"dtype": torch.float64, "device": device}
+    a, b = (torch.randn(2, 4, 3, **options) for _ in range(2))
+    C = Symmetric.randn(2, 4, **options)
+    twin = dense(C)
+    for trans in (False, True):
+        x, y = (a.mT, b.mT) if trans else (a, b)
+        for product, c in (
+            (a @ a.mT, partial(packedtri.syrk, x, trans=trans)),
+            (a @ b.mT + b @ a.mT, partial(packedtri.syr2k, x, y, trans=trans)),
+        ):
+            torch.testing.assert_close(dense(c()), product)
+            torch.testing.assert_close(dense(c(alpha=-2)), -2 * product)
+            torch.testing.assert_close(dense(c(C=C)), product + twin)
+            expected = 3 * product + 0.5 * twin
+            torch.testing.assert_close(dense(c(alpha=3, C=C, beta=0.5)), expected)
+            out = C.clone()
+            version = out._packed._version
+            assert c(alpha=3, C=out, beta=0.5, out=out) is out and out._packed._version > version
+            torch.testing.assert_close(dense(out), expected)
+            assert not c(C=C * float("nan"), beta=0).packed.isnan().any()
+
+
+@wide
+def test_derivatives_of_syrk_and_syr2k(wide, device):
+    a, b = (torch.randn(2, 3, 2, dtype=wide, device=device, requires_grad=True) for _ in range(2))
+    p = vector(3, wide, device)
+    for f in (
+        lambda a, b, p: packedtri.syrk(a, alpha=2, C=Symmetric(p), beta=3).packed,
+        lambda a, b, p: packedtri.syr2k(a, b, C=Symmetric(p)).packed,
+        lambda a, b, p: packedtri.syr2k(a, b.mT.mT, trans=True, alpha=-1).packed,
+    ):
+        assert gradcheck(f, (a, b, p), check_forward_ad=True)
+        assert gradgradcheck(f, (a, b, p))
+    x, y = (t.detach()[0].requires_grad_() for t in (a, b))
+    for ours, twin in (
+        (packedtri.syrk(x), x @ x.mT),
+        (packedtri.syr2k(x, y), x @ y.mT + y @ x.mT),
+    ):
+        gradients = [
+            torch.autograd.grad(weighted_sum(c), (x, y), allow_unused=True)
+            for c in (ours.to_dense(), twin)
+        ]
+        for g, h in zip(*gradients, strict=True):
+            assert g is h is None or torch.allclose(g, h)
+
+
+def test_errors_of_syrk_and_syr2k(device):
+    a, S = torch.randn(3, 2, device=device), Symmetric.eye(3, device=device)
+    for error, message, call in (
+        (TypeError, "expected a tensor for A; got list", lambda: packedtri.syrk([1.0])),
+        (TypeError, "expected one of float16", lambda: packedtri.syrk(a.long())),
+        (ValueError, "expected matrices for A", lambda: packedtri.syrk(a[0])),
+        (ValueError, "beta is the factor of C", lambda: packedtri.syrk(a, beta=2)),
+        (TypeError, "a Symmetric for C; got Tensor", lambda: packedtri.syrk(a, C=S.to_dense())),
+        (ValueError, "expected C of order 2", lambda: packedtri.syrk(a, C=S, trans=True)),
+        (ValueError, "out of shape", lambda: packedtri.syrk(a[None], out=S)),
+        (ValueError, "out of shape", lambda: packedtri.syrk(a.double(), out=S)),
+        (TypeError, "dense operands; got Symmetric", lambda: packedtri.syr2k(S, a)),
+        (ValueError, "operands of one shape", lambda: packedtri.syr2k(a, a.mT)),
+        (RuntimeError, "use torch.no_grad", lambda: packedtri.syrk(a.requires_grad_(), out=S)),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
+# ------------------------------------------------------------------------ forms, in-place products
+
+
+@each_type
+def test_forms(cls, dtype, device, rng):
+    n = 9
+    for batch, x_batch, y_batch in (
+        ((), (), ()), ((), (5,), (5,)), ((), (2, 5), (5,)), ((2,), (), (2,)), ((2, 1), (3,), (3,)),
+        ((0,), (), ()),
+    ):  # fmt: skip
+        A = make(cls, n, dtype, batch, device, rng)
+        x, y = (random((*b, n), dtype, device, rng) for b in (x_batch, y_batch))
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        X, M, Y = x.to(wide), dense(A).to(wide), y.to(wide)
+        expected = (X[..., None, :] @ M @ Y[..., None])[..., 0, 0]
+        tolerance = {"rtol": 0, "atol": 300 * torch.finfo(dtype).eps}
+        ours = packedtri.bilinear_form(x, A, y)
+        torch.testing.assert_close(ours.to(wide), expected, **tolerance)
+        square = (X[..., None, :] @ M @ X[..., None])[..., 0, 0]
+        torch.testing.assert_close(packedtri.quadratic_form(A, x).to(wide), square, **tolerance)
+
+
+@each_type
+def test_derivatives_of_forms(cls, device):
+    p = vector(3, torch.float64, device)
+    x, y = (
+        torch.randn(2, 3, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2)
+    )
+    for f in (
+        lambda p, x, y: packedtri.bilinear_form(x, cls(p), y),
+        lambda p, x, y: packedtri.quadratic_form(cls(p), x) + y.sum(-1),
+    ):
+        assert gradcheck(f, (p, x, y), check_forward_ad=True)
+        assert gradgradcheck(f, (p, x, y))
+
+
+def test_errors_of_forms(device):
+    S, x = Symmetric.eye(3, device=device), torch.ones(3, device=device)
+    for error, message, call in (
+        (TypeError, "a packed type for A; got Tensor", lambda: packedtri.quadratic_form(x, x)),
+        (TypeError, "dense vectors; got Symmetric", lambda: packedtri.quadratic_form(S, S)),
+        (ValueError, "expected vectors", lambda: packedtri.bilinear_form(x[:2], S, x)),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
+@pytest.mark.parametrize("name", ["lmul_", "rmul_"])
+@pytest.mark.parametrize("cls", TYPES[:2])
+def test_products_in_place(cls, name, dtype, device, rng):
+    for batch, other in (((), ()), ((3,), (3,)), ((3,), ()), ((2, 3), (1, 3))):
+        t, m = (make(cls, 7, dtype, b, device, rng) for b in (batch, other))
+        expected = t @ m if name == "rmul_" else m @ t
+        versions = t._version, t._packed._version
+        assert getattr(t, name)(m) is t
+        assert t._version > versions[0] and t._packed._version > versions[1]
+        assert torch.equal(t.packed, expected.packed)
+    square = t @ t
+    assert torch.equal(getattr(t, name)(t).packed, square.packed)
+
+
+@pytest.mark.parametrize("name", ["lmul_", "rmul_"])
+@pytest.mark.parametrize("cls", TYPES[:2])
+def test_derivatives_of_products_in_place(cls, name, device):
+    def f(p: Tensor, q: Tensor) -> Tensor:
+        t = cls(p).clone()
+        return getattr(t, name)(cls(q)).packed
+
+    p, q = (vector(3, torch.float64, device) for _ in range(2))
+    assert gradcheck(f, (p, q), check_forward_ad=True)
+    assert gradcheck(lambda p: f(p, p), (p,))
+    assert gradgradcheck(f, (p, q))
+
+
+def test_errors_of_products_in_place(device):
+    L = LowerTriangular.eye(3, device=device)
+    for error, other in (
+        (TypeError, L.mT), (TypeError, L.to_dense()), (TypeError, 2.0), (ValueError, L.double()),
+        (ValueError, LowerTriangular.zeros(2, 3, device=device)),
+        (ValueError, LowerTriangular.zeros(4, device=device)),
+    ):  # fmt: skip
+        with pytest.raises(error, match="rmul_|matmul"):
+            L.rmul_(other)
+    with pytest.raises(TypeError, match="triangular"):
+        Symmetric.eye(3).lmul_(Symmetric.eye(3))
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        L.requires_grad_().rmul_(LowerTriangular.eye(3, device=device))
+
+
+# ------------------------------------------------------------------------------------------ oracle
+
+
+@pytest.mark.parametrize("wide", [torch.float64, torch.float32])
+def test_scipy_reads_the_same_bytes(wide, rng):
+    """SciPy's packed routines take LAPACK's upper triangles by columns, which is our order."""
+    blas = pytest.importorskip("scipy.linalg.blas")
+    prefix = "d" if wide == torch.float64 else "s"
+    spmv, tpmv, syr2k = (getattr(blas, prefix + f) for f in ("spmv", "tpmv", "syr2k"))
+    for n in (1, 2, 7, 64, 129):
+        p, x = random((layout.numel(n),), wide, generator=rng), random((n,), wide, generator=rng)
+        a, b = (random((n, 5), wide, generator=rng) for _ in range(2))
+        tolerance = {"rtol": 0, "atol": 8 * n * torch.finfo(wide).eps}
+        for ours, theirs in (
+            (Symmetric(p) @ x, spmv(n, 1.0, p.numpy(), x.numpy())),
+            (UpperTriangular(p) @ x, tpmv(n, p.numpy(), x.numpy())),
+            (LowerTriangular(p) @ x, tpmv(n, p.numpy(), x.numpy(), trans=1)),
+            (packedtri.syr2k(a, b).to_dense().triu(), syr2k(1.0, a.numpy(), b.numpy())),
+        ):
+            torch.testing.assert_close(ours, torch.from_numpy(theirs), **tolerance)
