@@ -129,6 +129,6 @@ def inv_quad_logdet(S: Symmetric, rhs: Tensor) -> tuple[Tensor, Tensor]:
             f"{describe(S)}; got {describe(rhs)} of {rhs.dtype}"
         )
     factor, info = cholesky(_nodes.to_packed(S), S.n)
-    check_positive_definite(f"packedtri.{name}", info)
+    check_positive_definite("linalg.cholesky", info)
     half = solve(factor, columns, S.n, LOWER)
     return half.square().sum((-2, -1)), _logdet_of_factor(factor, S.n)

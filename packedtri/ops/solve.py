@@ -29,12 +29,12 @@ def no_out(name: str, out: Any) -> None:
         raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
 
 
-def check_upper(name: str, t: PackedTensor, upper: bool | None) -> None:
+def check_upper(name: str, t: PackedTensor, upper: bool) -> None:
     """Raise where ``upper`` contradicts a type, which would read its zeros for a triangle."""
-    if upper is not None and bool(upper) != (t.kind == UPPER):
+    if bool(upper) != (t.kind == UPPER):
         raise ValueError(
-            f"[{name}] upper={upper} contradicts {describe(t)}. Leave it to the type, or convert "
-            "with .to_dense() to read the other triangle"
+            f"[{name}] upper={upper} contradicts {describe(t)}, whose other triangle is "
+            "zero. Convert with .to_dense() to read that"
         )
 
 
@@ -91,7 +91,7 @@ def _solve_triangular(
     A: PackedTensor,
     B: Tensor,
     *,
-    upper: bool | None = None,
+    upper: bool,
     left: bool = True,
     unitriangular: bool = False,
     out: Any = None,
