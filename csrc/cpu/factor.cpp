@@ -40,4 +40,10 @@ void cholesky(const Factor& p, const Threads& threads) {
     });
 }
 
+void update_cholesky(const FactorUpdate& p, const Threads& threads) {
+    for_each_task(threads, p.batch, [&](int64_t b) {
+        p.info[b] = static_cast<int32_t>(kernels().update_cholesky(p, b));
+    });
+}
+
 }  // namespace packedtri::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../problem.h"
+#include "../solve_problem.h"
 #include "block.h"
 
 namespace packedtri::cpu {
@@ -58,6 +59,8 @@ struct Kernels {
     // Factors a triangle of an order of at most small_triangle in place. Returns the order of the
     // first leading minor that is not positive definite, 0 where all are.
     int64_t (*cholesky)(const Block& a, int64_t n);
+    // One matrix of the batch; returns the same.
+    int64_t (*update_cholesky)(const FactorUpdate& p, int64_t batch);
 };
 
 // The fastest kernels that this machine runs, or the ones that PACKEDTRI_CPU_ISA names. The choice

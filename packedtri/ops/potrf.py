@@ -56,14 +56,26 @@ def _halve_diagonal(packed: Tensor, n: int) -> Tensor:
     return packed * weight
 
 
-def _pullback(grad: Tensor, call: Call) -> list[Tensor | None]:
-    factor, n = call.result, call.args[1]
-    assert factor is not None
+def gradient_of_matrix(factor: Tensor, grad: Tensor, n: int) -> Tensor:
+    """M = L^-H Phi(L^H G) L^-1, dense: G changes by the real part of <M, dA> with Hermitian dA."""
     adjoint = factor.conj()
     inner = _halve_diagonal(_mm(adjoint, grad, n, UPPER, LOWER, LOWER), n)
     right = _unpack(_solve(factor, inner, n, LOWER, LOWER, False, False), n, LOWER)
-    both = _solve(adjoint, right, n, UPPER, DENSE, True, False)
-    return [_halve_diagonal(_pack(both, LOWER) + _pack(both, UPPER).conj(), n)]
+    return _solve(adjoint, right, n, UPPER, DENSE, True, False)
+
+
+def tangent_of_factor(factor: Tensor, tangent: Tensor, n: int) -> Tensor:
+    """L Phi(L^-1 dA L^-H), packed, for a dense Hermitian dA."""
+    left = _solve(factor, tangent, n, LOWER, DENSE, True, False)
+    both = _solve(factor.conj(), left, n, UPPER, DENSE, False, False)
+    return _mm(factor, _halve_diagonal(_pack(both, LOWER), n), n, LOWER, LOWER, LOWER)
+
+
+def _pullback(grad: Tensor, call: Call) -> list[Tensor | None]:
+    assert call.result is not None
+    n = call.args[1]
+    m = gradient_of_matrix(call.result, grad, n)
+    return [_halve_diagonal(_pack(m, LOWER) + _pack(m, UPPER).conj(), n)]
 
 
 def _pushforward(tangents: Sequence[Tensor | None], call: Call) -> Tensor | None:
@@ -71,9 +83,7 @@ def _pushforward(tangents: Sequence[Tensor | None], call: Call) -> Tensor | None
     if tangent is None or factor is None:
         return None
     half = _unpack(_halve_diagonal(tangent, n), n, LOWER)
-    left = _solve(factor, half + half.mH, n, LOWER, DENSE, True, False)
-    both = _solve(factor.conj(), left, n, UPPER, DENSE, False, False)
-    return _mm(factor, _halve_diagonal(_pack(both, LOWER), n), n, LOWER, LOWER, LOWER)
+    return tangent_of_factor(factor, half + half.mH, n)
 
 
 register_implicit(_cholesky, (False,), _pullback, _pushforward)
