@@ -113,22 +113,9 @@ int64_t strip_width(int64_t n, int64_t m, int64_t batch, int threads) {
     return std::clamp(ceil_div(even, narrowest) * narrowest, narrowest, widest);
 }
 
-// Matrices that are solved in about ten microseconds: a task for a thread.
-int64_t group(int64_t n, int64_t m) {
-    constexpr int64_t worth_a_task = 1 << 18, overhead = 1000;
-    return std::max<int64_t>(1, worth_a_task / (n * n * m + overhead));
-}
-
-template <class Matrix>
-void for_each_matrix(const Threads& threads, int64_t batch, int64_t group, const Matrix& matrix) {
-    for_each_task(threads, ceil_div(batch, group), [&](int64_t task) {
-        for (int64_t b = task * group; b < std::min((task + 1) * group, batch); ++b) matrix(b);
-    });
-}
-
 // One right-hand side a matrix.
 void solve_vectors(const Solve& p, const Threads& threads) {
-    for_each_matrix(threads, p.batch, group(p.n, 1), [&](int64_t b) {
+    for_each_group(threads, p.batch, p.n * p.n, [&](int64_t b) {
         const Block t = triangle(p.triangle, p.dtype, b, p.triangle_batch_stride);
         const Block x = triangle(p.x, p.dtype, b, p.x_batch_stride);
         kernels().solve_vector(
@@ -152,7 +139,7 @@ void solve(const Solve& p, const Threads& threads) {
     const BlockSolve kind{p.kind == Kind::Upper, p.left, p.unit, false, lower};
     const int64_t width = strip_width(p.n, p.m, p.batch, threads.count);
     const int64_t strips = ceil_div(p.m, width);
-    for_each_matrix(threads, p.batch * strips, group(p.n, std::min(width, p.m)), [&](int64_t task) {
+    for_each_group(threads, p.batch * strips, p.n * p.n * std::min(width, p.m), [&](int64_t task) {
         const int64_t b = task / strips, s = task % strips;
         Block x = triangle(p.x, p.dtype, b, p.x_batch_stride);
         if (!lower) x.stride = p.row_stride, x.staggered = false;

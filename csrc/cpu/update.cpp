@@ -78,7 +78,7 @@ class RankUpdate {
             for (int q = 0; q < count; ++q) {
                 E& x = x_[(i + q) * p_.k + r];
                 if (p_.downdate) {
-                    l[q] = Divisor<E>(from_real<E>(t.c)).divide(l[q] - conj_s * x);
+                    l[q] = over_real(l[q] - conj_s * x, t.c);
                     x = from_real<E>(t.c) * x - t.s * l[q];
                 } else {
                     const E before = l[q];
@@ -94,17 +94,15 @@ class RankUpdate {
     bool make_rotations(int64_t i) {
         E& diagonal = row(i)[i];
         R l = magnitude(diagonal);
-        phases_[i] =
-            l > 0 ? Divisor<E>(from_real<E>(l)).divide(conjugate(diagonal)) : from_real<E>(1);
+        phases_[i] = l > 0 ? over_real(conjugate(diagonal), l) : from_real<E>(1);
         for (int64_t r = 0; r < p_.k; ++r) {
             const E x = x_[i * p_.k + r];
             const R size = magnitude(x);
             const R turned =
                 p_.downdate ? std::sqrt(l - size) * std::sqrt(l + size) : std::hypot(l, size);
             if (!(turned > 0)) return false;
-            const E over = from_real<E>(p_.downdate ? l : turned);
             rotations_[i * p_.k + r] = {p_.downdate ? turned / l : l / turned,
-                                        Divisor<E>(over).divide(x)};
+                                        over_real(x, p_.downdate ? l : turned)};
             l = turned;
         }
         diagonal = from_real<E>(l);

@@ -61,6 +61,9 @@ def check_singular(name: str, t: PackedTensor) -> Tensor:
     Returns:
         LAPACK's info, shape (*batch): 0, or the position of the first zero counted from 1.
     """
+    packed = t._packed
+    if values_visible(packed) and _diagonal(t).all():
+        return packed.new_zeros(packed.shape[:-1], dtype=torch.int32)
     info = singular_info(t)
     torch._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
     return info
@@ -68,11 +71,15 @@ def check_singular(name: str, t: PackedTensor) -> Tensor:
 
 def singular_info(t: PackedTensor) -> Tensor:
     """Position, counted from 1, of the first zero on the diagonal of a triangle, or 0."""
-    packed = t._packed.detach()
-    zero = packed.index_select(-1, _nodes.diagonal_index(t.n, packed.device)) == 0
+    zero = _diagonal(t) == 0
     if t.n == 0:
         return zero.new_zeros(zero.shape[:-1], dtype=torch.int32)
     return torch.where(zero.any(-1), zero.int().argmax(-1) + 1, 0).int()
+
+
+def _diagonal(t: PackedTensor) -> Tensor:
+    packed = t._packed.detach()
+    return packed.index_select(-1, _nodes.diagonal_index(t.n, packed.device))
 
 
 def solve_dense(a: PackedTensor, b: Tensor, left: bool = True, unit: bool = False) -> Tensor:
@@ -153,18 +160,18 @@ def _solve_symmetric(A: Symmetric, B: Tensor, *, left: bool = True, out: Any = N
 
 def positive_factor(a: Symmetric) -> Tensor | None:
     """The packed Cholesky factor; None where some matrix is not real and positive definite."""
-    if a._packed.is_complex() or not _values_visible(a):
+    if a._packed.is_complex() or not values_visible(a._packed):
         return None
     factor, info = cholesky(_nodes.to_packed(a), a.n)
     return None if info.any() else factor
 
 
-def _values_visible(a: PackedTensor) -> bool:
+def values_visible(x: Tensor) -> bool:
     """Whether a decision may depend on values: not while they are traced or transformed."""
     return not (
         torch.compiler.is_compiling()
         or torch._C._functorch.maybe_current_level() is not None
-        or a._packed.is_meta
+        or x.is_meta
     )
 
 
