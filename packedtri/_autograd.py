@@ -138,7 +138,22 @@ def register_implicit(
     def saved(args: Sequence[Any], needs: Sequence[bool]) -> list[Any]:
         return [arg if used else None for arg, used in zip(args, uses, strict=False)]
 
-    _register_kernel(op, _make_function(op, count, pullback, pushforward, saved, True), count)
+    node = _make_function(
+        op, count, _without_autocast(pullback), _without_autocast(pushforward), saved, True
+    )
+    _register_kernel(op, node, count)
+
+
+def _without_autocast(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f`` with autocast off: products in it would lose the precision that solves need."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+
+    def call(*args: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return f(*args)
+
+    return call
 
 
 def _make_function(

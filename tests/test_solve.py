@@ -26,7 +26,8 @@ LinAlgError = torch.linalg.LinAlgError
 
 def make(cls, n, dtype, batch=(), device="cpu", rng=None) -> Any:
     """A well-conditioned matrix; a real Symmetric is positive definite."""
-    x = random((*batch, n, n), dtype, device, rng) / max(1, 2 * n)
+    x = random((*batch, n, n), dtype, device, rng) / (max(1, 2 * n) * 4)
+    x = x.clamp(-0.4, 0.4) if not dtype.is_complex else x
     x = x + x.mT if cls is Symmetric else x
     return cls.from_dense(x + 2 * torch.eye(n, dtype=dtype, device=device))
 
@@ -373,6 +374,20 @@ def test_torch_func(rng):
     symmetric = lambda p: torch.linalg.inv(Symmetric(p)).packed  # noqa: E731
     p = make(Symmetric, 4, torch.float64).packed
     torch.testing.assert_close(torch.vmap(symmetric)(p[None])[0], symmetric(p))
+
+
+def test_autocast_leaves_solves_alone():
+    """As torch does, and with their derivatives, which are products too."""
+    s = make(Symmetric, 5, torch.float32).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inverse = torch.linalg.inv(s)
+        inv_quad, logdet = packedtri.inv_quad_logdet(s, torch.ones(5))
+        assert {inverse.dtype, inv_quad.dtype, logdet.dtype} == {torch.float32}
+        (found,) = torch.autograd.grad(inverse.to_dense().sum() + inv_quad + logdet, s)
+    inv_quad, logdet = packedtri.inv_quad_logdet(s, torch.ones(5))
+    out = torch.linalg.inv(s).to_dense().sum() + inv_quad + logdet
+    (expected,) = torch.autograd.grad(out, s)
+    torch.testing.assert_close(found.packed, expected.packed)
 
 
 def test_compiled():

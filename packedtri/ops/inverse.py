@@ -21,8 +21,6 @@ from packedtri.ops.solve import (
 from packedtri.ops.trsm import identity, solve
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
-_mm = torch.ops.packedtri.mm.default
-
 
 def invert_triangle(packed: Tensor, n: int) -> Tensor:
     """The inverse of a packed triangle: the solution for a unit matrix, a triangle as well."""
@@ -30,9 +28,8 @@ def invert_triangle(packed: Tensor, n: int) -> Tensor:
 
 
 def invert_from_factor(factor: Tensor, n: int) -> Tensor:
-    """The packed lower triangle of (L L^H)^-1 = L^-H L^-1."""
-    inverse = invert_triangle(factor, n)
-    return _mm(inverse.conj(), inverse, n, UPPER, LOWER, LOWER)
+    """The packed lower triangle of (L L^H)^-1 = L^-H L^-1, of which no other part is computed."""
+    return solve(factor.conj(), invert_triangle(factor, n), n, UPPER, LOWER)
 
 
 def _inverse_triangular(t: PackedTensor) -> PackedTensor:
