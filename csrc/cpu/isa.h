@@ -33,13 +33,14 @@ struct SmallSolve {
     Block t, x;
 };
 
-// T y = x, or T' y = x, in place, with T packed lower of order n and x contiguous.
+// T y = x, or T' y = x, in place, with T packed lower of order n.
 struct VectorSubstitution {
     DType dtype;
     bool transposed, unit;
     int64_t n;
     const void* triangle;
     void* x;
+    int64_t x_stride;
 };
 
 constexpr int64_t small_triangle = 64;

@@ -113,13 +113,20 @@ int64_t strip_width(int64_t n, int64_t m, int64_t batch, int threads) {
     return std::clamp(ceil_div(even, narrowest) * narrowest, narrowest, widest);
 }
 
-// One right-hand side a matrix.
+// So few right-hand sides that each is worth reading the triangle for. A small triangle stays in the
+// cache and takes several at a time.
+bool are_vectors(const Solve& p) {
+    return p.x_kind == Kind::Dense && (p.m == 1 || (p.m <= 4 && p.n >= 2 * small_triangle));
+}
+
 void solve_vectors(const Solve& p, const Threads& threads) {
-    for_each_group(threads, p.batch, p.n * p.n, [&](int64_t b) {
+    for_each_group(threads, p.batch * p.m, p.n * p.n, [&](int64_t task) {
+        const int64_t b = task / p.m, i = task % p.m;
         const Block t = triangle(p.triangle, p.dtype, b, p.triangle_batch_stride);
-        const Block x = triangle(p.x, p.dtype, b, p.x_batch_stride);
-        kernels().solve_vector(
-            {p.dtype, p.left == (p.kind == Kind::Upper), p.unit, p.n, t.data, x.data});
+        const Block x =
+            triangle(p.x, p.dtype, b, p.x_batch_stride).from(0, p.left ? i : i * p.row_stride);
+        kernels().solve_vector({p.dtype, p.left == (p.kind == Kind::Upper), p.unit, p.n, t.data,
+                                x.data, p.left ? p.row_stride : 1});
     });
 }
 
@@ -133,8 +140,7 @@ void solve_block(const BlockSolve& p, const Block& t, const Block& x, int64_t n,
 }
 
 void solve(const Solve& p, const Threads& threads) {
-    if (p.x_kind == Kind::Dense && p.m == 1 && (!p.left || p.row_stride == 1))
-        return solve_vectors(p, threads);
+    if (are_vectors(p)) return solve_vectors(p, threads);
     const bool lower = p.x_kind == Kind::Lower;
     const BlockSolve kind{p.kind == Kind::Upper, p.left, p.unit, false, lower};
     const int64_t width = strip_width(p.n, p.m, p.batch, threads.count);
