@@ -16,6 +16,14 @@ int64_t cholesky(const Block& a, int64_t n);
 int64_t update_cholesky(const FactorUpdate& p, int64_t batch);
 
 extern const Kernels table;
-const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA), mm_tile, mv, pack, unpack, solve, solve_vector, cholesky, update_cholesky};
+const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA),
+                    mm_tile,
+                    mv,
+                    pack,
+                    unpack,
+                    solve,
+                    solve_vector,
+                    cholesky,
+                    update_cholesky};
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA
