@@ -10,7 +10,11 @@
 namespace packedtri {
 
 Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
-                        int64_t b_kind, bool left, bool unit, const std::function<void(const Solve&)>& run);
-std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n, const std::function<void(const Factor&)>& run);
+                        int64_t b_kind, bool left, bool unit,
+                        const std::function<void(const Solve&)>& run);
+std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x, int64_t n,
+                                           bool downdate, void (*run)(const FactorUpdate&));
+std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,
+                                    const std::function<void(const Factor&)>& run);
 
 }  // namespace packedtri

@@ -14,8 +14,10 @@ import torch
 
 from packedtri import _library as _library
 from packedtri import ops as ops
+from packedtri.ops.determinant import inv_quad_logdet
 from packedtri.ops.forms import bilinear_form, quadratic_form
 from packedtri.ops.gram import syr2k, syrk
+from packedtri.ops.update import cholesky_update
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 __version__ = "0.1.0"
@@ -26,6 +28,8 @@ __all__ = [
     "UpperTriangular",
     "__version__",
     "bilinear_form",
+    "cholesky_update",
+    "inv_quad_logdet",
     "quadratic_form",
     "syr2k",
     "syrk",
