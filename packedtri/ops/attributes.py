@@ -21,7 +21,7 @@ def passed(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 _GETTERS = """
-    _backward_hooks _base _grad _grad_fn _version device dtype grad grad_dtype grad_fn is_cpu
+    _backward_hooks _base _cdata _grad _grad_fn _version device dtype grad grad_dtype grad_fn is_cpu
     is_cuda is_ipu is_leaf is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized
     is_sparse is_sparse_csr is_vulkan is_xla is_xpu itemsize layout name names ndim output_nr
     requires_grad retains_grad shape volatile _post_accumulate_grad_hooks
@@ -32,11 +32,11 @@ _METHODS = """
     is_inference is_neg is_same_size is_signed is_nonzero ndimension nelement numel
     register_post_accumulate_grad_hook requires_grad_ retain_grad size stride storage_offset
     untyped_storage _reduce_ex_internal _is_zerotensor __cuda_array_interface__ is_distributed
-    is_coalesced
+    is_coalesced module_load _clear_non_serializable_cached_data
 """
 _FUNCTIONS = """
     is_complex is_conj is_floating_point is_inference is_neg is_same_size is_signed is_storage numel
-    is_tensor result_type can_cast _has_compatible_shallow_copy_type
+    get_device is_distributed is_nonzero is_tensor result_type can_cast _has_compatible_shallow_copy_type
 """
 # They act on the stored elements and keep the type, which is what optimizers need of them.
 _IN_PLACE = """

@@ -52,7 +52,7 @@ def _on_packed(function: Function, input: PackedTensor, *args: Any, **kwargs: An
     return function(input._packed, *args, **kwargs)
 
 
-for _function in functions("is_shared is_pinned __dlpack_device__", Tensor):
+for _function in functions("is_shared is_pinned __dlpack_device__ record_stream", Tensor):
     row(_function)(partial(_on_packed, _function))
 row(Tensor.nbytes.__get__)(partial(_on_packed, Tensor.nbytes.__get__))
 
