@@ -30,7 +30,7 @@ NOT_COMPARED = {
     "randint_like", "multinomial", "normal", "uniform", "cauchy", "exponential", "geometric",
     "log_normal", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
     "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout",
-    "nn.functional.feature_alpha_dropout", "nn.functional.rrelu", "nn.functional.rrelu",
+    "nn.functional.rrelu",
     "nn.functional.scaled_dot_product_attention", "linalg.eig", "linalg.eigh", "linalg.svd", "svd",
     "linalg.qr", "qr", "geqrf", "pca_lowrank", "svd_lowrank", "empty_permuted", "empty_strided",
     "nn.functional.multi_head_attention_forward", "nn.functional.fractional_max_pool2d",

@@ -7,7 +7,10 @@ from packedtri.ops import (
     convert,
     copies,
     dense,
+    diagonals,
+    elements,
     gradients,
+    indexing,
     interop,
     lists,
     matmul,
@@ -15,6 +18,7 @@ from packedtri.ops import (
     overrides,
     pointwise,
     reduce,
+    shapes,
     views,
 )
 
@@ -25,7 +29,10 @@ __all__ = [
     "convert",
     "copies",
     "dense",
+    "diagonals",
+    "elements",
     "gradients",
+    "indexing",
     "interop",
     "lists",
     "matmul",
@@ -33,5 +40,6 @@ __all__ = [
     "overrides",
     "pointwise",
     "reduce",
+    "shapes",
     "views",
 ]

@@ -61,6 +61,14 @@ def bump_version(packed: Tensor) -> None:
         torch.autograd.graph.increment_version(packed)
 
 
+def increment_version(t: PackedTensor) -> None:
+    """Tell autograd that the stored elements of ``t`` were changed other than by torch."""
+    bump_version(t._packed)
+    if not t.is_inference():
+        with torch._C.DisableTorchFunctionSubclass():
+            torch.autograd.graph.increment_version(t)
+
+
 @aten_row(*_overloads("detach lift_fresh"))
 def _detach(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t = args[0]

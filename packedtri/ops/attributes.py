@@ -36,7 +36,8 @@ _METHODS = """
 """
 _FUNCTIONS = """
     is_complex is_conj is_floating_point is_inference is_neg is_same_size is_signed is_storage numel
-    get_device is_distributed is_nonzero is_tensor result_type can_cast _has_compatible_shallow_copy_type
+    get_device is_distributed is_nonzero is_tensor result_type can_cast
+    _has_compatible_shallow_copy_type
 """
 # They act on the stored elements and keep the type, which is what optimizers need of them.
 _IN_PLACE = """

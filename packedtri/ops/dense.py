@@ -1,8 +1,8 @@
 """Conversion of packed arguments to dense, differentiably, so that torch computes.
 
 Gradients come back to the packed type through the conversion. What such a function returns is a
-dense tensor of its own, also where torch would give a view. Nothing may write to what was converted:
-the change would be lost.
+dense tensor of its own, also where torch would give a view. Nothing may write to what was
+converted: the change would be lost.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _add_refusals(
     "The shape of a packed type is fixed; use the version that returns a new tensor",
 )
 _add_refusals(
-    functions("__setitem__ index_put_ index_fill_ masked_fill_ fill_diagonal_ scatter_", Tensor),
+    functions("index_put_ index_fill_ masked_fill_ scatter_", Tensor),
     "Write to .packed under torch.no_grad(), or convert with .to_dense() and from_dense",
 )
 

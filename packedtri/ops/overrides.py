@@ -106,7 +106,9 @@ def _writes(schema: Any) -> bool:
 def _in_place(function: Function, compute: Function, self: Any, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(self, PackedTensor):
         return densify(function, self, *args, **kwargs)
-    result = compute(self, *args, **kwargs)
+    # What the computation saves for its derivative must not be what is overwritten.
+    before = self.clone() if torch.is_grad_enabled() else self
+    result = compute(before, *args, **kwargs)
     fits = type(result) is type(self) and result.shape == self.shape
     if not fits or not torch.can_cast(result.dtype, self.dtype):
         raise NotImplementedError(
