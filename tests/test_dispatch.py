@@ -27,8 +27,8 @@ NOT_COMPARED = {
     "bernoulli", "dropout", "rand_like", "randn_like", "randint_like", "empty_like", "new_empty",
     "new", "type", "pin_memory", "is_shared", "is_pinned", "__dlpack_device__", "share_memory_",
     "data", "nbytes", "__set__", "cuda", "__bool__", "__int__", "__float__", "__complex__",
-    "__index__", "item", "__contains__", "__iter__", "__array__", "new_tensor", "xpu", "ipu", "mtia",
-    "__setitem__", "view",     "record_stream",
+    "__index__", "item", "__contains__", "__iter__", "__array__", "new_tensor", "xpu", "ipu",
+    "mtia", "__setitem__", "view", "record_stream",
 }  # fmt: skip
 # Results that are determined only up to signs or order of vectors.
 NOT_UNIQUE = {
