@@ -15,6 +15,7 @@ from torch import Tensor
 
 from packedtri import _nodes, dispatch, layout
 from packedtri._factories import Factories
+from packedtri._formats import Formats
 from packedtri.layout import DTYPES as DTYPES
 
 P = TypeVar("P", bound="PackedTensor")
@@ -22,7 +23,7 @@ P = TypeVar("P", bound="PackedTensor")
 _make_wrapper = Tensor._make_wrapper_subclass
 
 
-class PackedTensor(Factories, Tensor):
+class PackedTensor(Factories, Formats, Tensor):
     """Base of the packed types. Not to be instantiated itself.
 
     Args:
@@ -171,7 +172,7 @@ class PackedTensor(Factories, Tensor):
 
         Example:
             >>> LowerTriangular(torch.tensor([4.0, 5.0, 6.0])).unit_diagonal()
-            LowerTriangular([[1., .],
+            LowerTriangular([[1.,  .],
                              [5., 1.]])
         """
         from packedtri.ops import elements
