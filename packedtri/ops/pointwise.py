@@ -35,7 +35,7 @@ _OTHERS = """
     expit gammaln i0 i0e lgamma log log10 log2 log_ndtr logit modified_bessel_i0 modified_bessel_k0
     modified_bessel_k1 ndtr ndtri psi reciprocal rsqrt sigmoid sinc spherical_bessel_j0
 """
-# Of torch.nn.functional.
+# Of torch.nn.functional, some of torch as well.
 _ACTIVATIONS_OF_ZERO = """
     celu elu gelu hardshrink hardswish leaky_relu mish relu relu6 selu silu softshrink softsign
     tanhshrink tanh
@@ -178,7 +178,7 @@ _add_unary(_OTHERS, (Symmetric,))
 
 
 for _names, _kept in ((_ACTIVATIONS_OF_ZERO, _ALL), (_ACTIVATIONS, (Symmetric,))):
-    for _function in functions(_names, torch.nn.functional):
+    for _function in functions(_names, torch.nn.functional, torch):
         for _cls in _kept:
             row(_function, _cls, result=_cls)(partial(_activation, _function))
 
