@@ -20,8 +20,9 @@ F = TypeVar("F", bound="Formats")
 
 def _rows_and_columns(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Row and column, i >= j, of each element in packed order."""
-    i = torch.arange(n, device=device).repeat_interleave(torch.arange(1, n + 1, device=device))
-    j = torch.arange(layout.numel(n), device=device) - i * (i + 1) // 2
+    m, lengths = layout.numel(n), torch.arange(1, n + 1, device=device)
+    i = torch.repeat_interleave(lengths - 1, lengths, output_size=m)
+    j = torch.arange(m, device=device) - i * (i + 1) // 2
     return i, j
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 from packedtri.testing import DTYPES
@@ -282,3 +284,90 @@ def test_distributions_read_and_write_the_same_order():
     p = torch.randn(2, 10)
     assert torch.equal(vec_to_tril_matrix(p, 0), LowerTriangular(p).to_dense())
     assert torch.equal(tril_matrix_to_vec(LowerTriangular(p), 0), p)
+
+
+COMPILED: dict[str, Callable[[Tensor], Any]] = {
+    "sum": lambda t: t.sum(-1),
+    "mean": lambda t: t.mean(0),
+    "amax": lambda t: t.amax((-2, -1)),
+    "norm": lambda t: torch.linalg.matrix_norm(t, 1),
+    "diagonal": lambda t: t.diagonal(0, -2, -1),
+    "element": lambda t: t[..., 1, 2],
+    "block": lambda t: t[..., 1:2, :],
+    "index": lambda t: t[..., INDEX, 0],
+    "batches": lambda t: t[torch.tensor([1, 0])],
+    "tril": lambda t: t.tril(-1),
+    "reshape": lambda t: t.reshape(2, 2, 3, 3),
+    "expand": lambda t: t.expand(5, 4, 3, 3),
+    "split": lambda t: t.split(2),
+    "diagonal_scatter": lambda t: torch.diagonal_scatter(t, torch.ones(4, 3), 0, -2, -1),
+    "matrix_power": lambda t: torch.linalg.matrix_power(t, 3),
+    "clamp": lambda t: t.clamp(-1, 1),
+    "silu": lambda t: torch.nn.functional.silu(t),
+    "row": lambda t: t * torch.arange(3.0),
+    "to_rfp": lambda t: t.to_rfp("L"),
+    "sin_": lambda t: (t * 1).sin_(),
+    "dense": lambda t: torch.logcumsumexp(t, -1),
+}
+
+
+@pytest.mark.parametrize("cls", [L, S])
+def test_compiled(cls):
+    for name, f in COMPILED.items():
+        t = cls.randn(4, 3, requires_grad=True)
+        torch._dynamo.reset()
+        ours, expected = flat(torch.compile(f, backend="aot_eager", fullgraph=True)(t)), flat(f(t))
+        for a, b in zip(ours, expected, strict=True):
+            assert type(a) is type(b), name
+            torch.testing.assert_close(dense(a), dense(b))
+        grads = [
+            torch.autograd.grad(sum((dense(r) ** 2).sum() for r in results), t)[0].packed
+            for results in (ours, expected)
+        ]
+        torch.testing.assert_close(*grads, msg=name)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the largest number of elements of a result of a torch operator."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for t in tree_leaves(result):
+            if isinstance(t, Tensor) and not isinstance(t, PackedTensor) and t._base is None:
+                self.count = max(self.count, t.untyped_storage().nbytes() // t.itemsize)
+        return result
+
+
+@each_type
+def test_what_is_native_makes_no_dense_matrix(cls):
+    n = 129
+    row = torch.randn(n)
+    with Largest() as largest:
+        cls.randn(n).to_dense()
+    assert largest.count == n * n
+    for name, f in {
+        "trace": lambda t: t.trace(),
+        "sum": lambda t: t.sum(),
+        "norm": lambda t: torch.linalg.norm(t),
+        "max": lambda t: t.max(),
+        "sum lines": lambda t: t.sum(-1) if cls is not S else t.sum(),
+        "norm 1": lambda t: torch.linalg.norm(t, 1) if cls is not S else t.sum(),
+        "element": lambda t: t[3, 4],
+        "row": lambda t: t[7],
+        "column": lambda t: t[:, 9],
+        "block": lambda t: t[60:90, 20:60],
+        "diagonal": lambda t: t.diagonal(2),
+        "set_diagonal_": lambda t: t.clone().set_diagonal_(row),
+        "tril": lambda t: t.tril(-1),
+        "rows": lambda t: t * row if cls is not S else t * 2,
+        "columns": lambda t: row[:, None] * t if cls is not S else t * 2,
+        "sin_": lambda t: t.clone().sin_(),
+        "assign": lambda t: t.clone().__setitem__((5, 5), 1.0),
+        "power": lambda t: torch.linalg.matrix_power(t, 3) if cls is not S else t,
+    }.items():
+        t = cls.randn(n)
+        with Largest() as largest:
+            f(t)
+        assert largest.count <= n * (n + 1) // 2, f"{name}: {largest.count}"

@@ -113,24 +113,19 @@ def _advanced(index: tuple[Any, ...]) -> bool:
 @row(Tensor.__getitem__)
 def _getitem(input: Tensor, index: Any) -> Tensor:
     # The tensor may also be dense and the index packed.
-    # Index tensors are looked at, which a graph cannot do.
-    traced = torch.compiler.is_compiling() and not _simple(index)
-    if not isinstance(input, PackedTensor) or traced:
+    if not isinstance(input, PackedTensor):
         return densify(Tensor.__getitem__, input, index)
     batch, rest = split(index, input)
     if not rest:
         whole = _keeps_matrices_last(batch, input)
         return _batches(input, batch) if whole else densify(Tensor.__getitem__, input, index)
-    found = _rows_and_columns(rest, input.n, input.device)
+    # Index tensors of rows and columns are looked at, which a graph cannot do.
+    traced = torch.compiler.is_compiling() and _advanced(rest)
+    found = None if traced else _rows_and_columns(rest, input.n, input.device)
     # Torch lets index tensors of batches and of matrices go together, or moves them to the front.
     if found is None or _advanced(batch) or _gathers_too_much(input, *found):
         return densify(Tensor.__getitem__, input, index)
     return elements.read(_batches(input, batch) if batch else input, *found)
-
-
-def _simple(index: Any) -> bool:
-    items = index if isinstance(index, tuple) else (index,)
-    return all(item is Ellipsis or _is_view(item) for item in items)
 
 
 def _keeps_matrices_last(batch: tuple[Any, ...], t: PackedTensor) -> bool:

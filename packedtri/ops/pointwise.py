@@ -108,11 +108,12 @@ def _remainder(function: Function, input: PackedTensor, other: Any, **kwargs: An
 
 def _clamp(function: Function, input: PackedTensor, *bounds: Any, **kwargs: Any) -> Tensor:
     """Clamp between numbers; a triangular type stays where zero does."""
-    given = [b for b in (*bounds, *kwargs.values()) if b is not None]
-    numbers = all(isinstance(b, (int, float)) for b in given)
-    if numbers and (
-        input.kind == layout.SYMMETRIC or not function(torch.zeros(()), *bounds, **kwargs).item()
-    ):
+    names = ("max",) if function.__name__ == "clamp_max" else ("min", "max")
+    given = {**dict(zip(names, bounds, strict=False)), **kwargs}
+    low, high = given.pop("min", None), given.pop("max", None)
+    numbers = all(b is None or isinstance(b, (int, float)) for b in (low, high))
+    keeps = numbers and (low is None or low <= 0) and (high is None or high >= 0)
+    if keeps or (numbers and input.kind == layout.SYMMETRIC):
         return _keep(function, input, *bounds, **kwargs)
     return densify(function, input, *bounds, **kwargs)
 
