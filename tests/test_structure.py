@@ -236,8 +236,10 @@ def test_assignments_are_noticed_by_autograd(cls):
     t = cls.randn(3, requires_grad=True)
     y = t * 1
     z = y * y
+    version = y._version
     with torch.no_grad():
         y[1, 1] = 0.0
+    assert y._version == version + 1
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.to_dense().sum().backward()
 

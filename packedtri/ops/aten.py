@@ -62,8 +62,7 @@ def bump_version(packed: Tensor) -> None:
 
 
 def increment_version(t: PackedTensor) -> None:
-    """Tell autograd that the stored elements of ``t`` were changed other than by torch."""
-    bump_version(t._packed)
+    """Tell autograd that ``t`` changed, by an in-place op on the tensor inside."""
     if not t.is_inference():
         with torch._C.DisableTorchFunctionSubclass():
             torch.autograd.graph.increment_version(t)
