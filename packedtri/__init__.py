@@ -14,6 +14,7 @@ import torch
 
 from packedtri import _library as _library
 from packedtri import ops as ops
+from packedtri.ops.condition import rcond
 from packedtri.ops.matrix_functions import logm, sqrtm
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
@@ -25,6 +26,7 @@ __all__ = [
     "UpperTriangular",
     "__version__",
     "logm",
+    "rcond",
     "sqrtm",
 ]
 

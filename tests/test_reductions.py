@@ -7,10 +7,11 @@ from math import inf
 from typing import Any
 
 import pytest
+import scipy.linalg
 import torch
 from torch import Tensor
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, rcond
 from packedtri.testing import DTYPES, epsilon, wide_dtype
 
 TYPES = (LowerTriangular, UpperTriangular, Symmetric)
@@ -146,3 +147,25 @@ def test_infinities_do_not_leave_their_line():
     t[1, 0] = inf
     assert t.sum(-1).tolist() == [1, inf, 1] and t.sum(-2).tolist() == [inf, 1, 1]
     assert t.max() == inf and t.min() == 0 and (-LowerTriangular.eye(1)).max() == -1
+
+
+@pytest.mark.parametrize("cls", TYPES[:2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+def test_reciprocal_condition_numbers(cls, dtype):
+    """Never below the true value and close to it, as LAPACK's estimate."""
+    for n in (1, 2, 3, 33):
+        t = cls.randn(4, n, dtype=dtype)
+        t.set_diagonal_(t.diagonal(0, -2, -1) + 2)
+        exact = 1 / torch.linalg.cond(t.to_dense().to(wide_dtype(dtype)), 1)
+        ours = rcond(t)
+        assert ours.dtype == dtype.to_real() and ours.shape == (4,)
+        assert (ours >= exact * (1 - 1e-3)).all() and (ours <= 3 * exact).all()
+        (trcon,) = scipy.linalg.lapack.get_lapack_funcs(("trcon",), dtype=str(dtype)[6:])
+        uplo = "L" if cls is LowerTriangular else "U"
+        theirs = [trcon(m.to_dense().numpy(), uplo=uplo)[0] for m in t]
+        torch.testing.assert_close(ours, torch.tensor(theirs).to(ours), rtol=0.5, atol=0)
+    t = cls.eye(3)
+    t[1, 1] = 0
+    assert rcond(t) == 0 and rcond(cls.eye(2, 3)).tolist() == [1, 1] and rcond(cls.zeros(0)) == inf
+    with pytest.raises(TypeError, match=r"\[rcond\].*Symmetric"):
+        rcond(Symmetric.eye(2))
