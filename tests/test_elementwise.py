@@ -98,6 +98,21 @@ def test_activations_in_place(cls):
         torch.testing.assert_close(leaf.grad.to_dense(), project(cls, twin.grad))
 
 
+@each_triangular
+def test_rows_and_columns_scale_in_place(cls):
+    x = torch.rand(4, dtype=torch.float64) + 1
+    leaf = cls.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    twin = leaf.detach().to_dense().requires_grad_()
+    ours, expected = leaf * 1, twin * 1
+    for t in (ours, expected):
+        t *= x
+        t.div_(x[:, None] * 3)
+    torch.testing.assert_close(ours.to_dense(), expected)
+    ours.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(leaf.grad.to_dense(), project(cls, twin.grad))
+
+
 @each_type
 def test_operators_that_assign(cls):
     t = cls.randn(4)

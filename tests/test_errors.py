@@ -201,12 +201,12 @@ def test_in_place_operations_that_would_leave_the_type(cls):
     a = cls.randn(3)
     for use in (
         lambda: a.add_(torch.ones(3, 3)),
-        lambda: a.mul_(torch.ones(3)),
+        lambda: a.sub_(torch.ones(3)),
         lambda: a.copy_(torch.ones(3, 3)),
         lambda: a.add_(cls.transposed.randn(3)),
         lambda: a.add_(cls.randn(2, 3)),
     ):
-        with raises(NotImplementedError, "packed storage", cls.__name__):
+        with raises(NotImplementedError, "storage", cls.__name__):
             use()
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from packedtri._nodes import check_source
 from packedtri.dispatch import Function, row
 from packedtri.ops.dense import densify, functions
+from packedtri.ops.overrides import in_place, new_value
 from packedtri.tensor import PackedTensor
 
 
@@ -60,11 +61,17 @@ def _attribute(name: str, accessor: str) -> list[Function]:
 
 def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """In place on a packed type torch runs it; a dense one takes packed arguments as dense."""
-    for other in args:
+    others = [a for a in args if isinstance(a, Tensor) and a.dim() > 0]
+    for other in others:
         if isinstance(other, PackedTensor):
             check_source(other)
-    handler = passed if isinstance(self, PackedTensor) else densify
-    return handler(function, self, *args, **kwargs)
+    if not isinstance(self, PackedTensor):
+        return densify(function, self, *args, **kwargs)
+    # Stored elements correspond between equal types only.
+    compute = new_value(function)
+    if compute is not None and any(type(other) is not type(self) for other in others):
+        return in_place(function, compute, self, *args, **kwargs)
+    return passed(function, self, *args, **kwargs)
 
 
 for _name in _GETTERS.split():

@@ -50,10 +50,10 @@ def rule(function: Function) -> Row:
     if _name(function).endswith("_") and method not in (None, function):
         # torch.zero_ and its like do what the method does.
         return replace(dispatch.rest(method), function=function)
-    compute = _new_value(function)
+    compute = new_value(function)
     if compute is not None:
         how: dispatch.How = "native" if dispatch.classify(compute) == "native" else "refused"
-        return Row(function, (), partial(_in_place, function, compute), how, None)
+        return Row(function, (), partial(in_place, function, compute), how, None)
     if _is_pure(function):
         return Row(function, (), partial(densify, function), "dense", Tensor)
     return Row(function, (), partial(_refuse, function), "refused", None)
@@ -63,10 +63,10 @@ def _name(function: Function) -> str:
     return getattr(function, "__name__", "")
 
 
-def _new_value(function: Function) -> Function | None:
+def new_value(function: Function) -> Function | None:
     """The function that returns what ``function`` writes into its first argument, if it does so.
 
-    >>> _new_value(torch.Tensor.sin_) is torch.Tensor.sin
+    >>> new_value(torch.Tensor.sin_) is torch.Tensor.sin
     True
     """
     name = _name(function)
@@ -103,7 +103,8 @@ def _writes(schema: Any) -> bool:
     return any(a.alias_info is not None and a.alias_info.is_write for a in positional)
 
 
-def _in_place(function: Function, compute: Function, self: Any, *args: Any, **kwargs: Any) -> Any:
+def in_place(function: Function, compute: Function, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Write the value that ``compute`` returns into ``self``, for the in-place ``function``."""
     if not isinstance(self, PackedTensor):
         return densify(function, self, *args, **kwargs)
     # What the computation saves for its derivative must not be what is overwritten.
@@ -114,7 +115,7 @@ def _in_place(function: Function, compute: Function, self: Any, *args: Any, **kw
         raise NotImplementedError(
             f"[{function_name(function)}] the result is a {describe(result)} of {result.dtype}, "
             f"which the storage of {describe(self)} of {self.dtype} cannot hold. Use "
-            f"{function_name(compute)}, which returns a new tensor"
+            f"{function_name(compute)}, which returns a new tensor, or convert with .to_dense()"
         )
     return self.copy_(result)
 
