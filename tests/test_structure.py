@@ -6,9 +6,11 @@ batches.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -124,6 +126,39 @@ def test_elements_are_gathered(cls, batch):
     t = cls.randn(*batch, 33, dtype=torch.float64)
     for name, f in ELEMENTS.items():
         compare(name, f, t, Tensor)
+
+
+def random_item(size: int, choose: random.Random) -> Any:
+    """An integer, slice, index tensor, array, list or mask for a dimension of this size."""
+    where = [choose.randrange(-size, size) for _ in range(2)]
+    mask = torch.tensor([choose.random() < 0.5 for _ in range(size)])
+    return choose.choice(
+        [
+            where[0], slice(None), slice(choose.randrange(size), None, 2), torch.tensor(where),
+            where, np.array(where), mask, torch.tensor(where[0]), slice(0, 0), mask.tolist(),
+            torch.tensor([where, where]), torch.tensor(0).bool(), None, slice(None), slice(None),
+        ]
+    )  # fmt: skip
+
+
+@each_type
+def test_any_index_gives_what_it_gives_of_the_dense_matrices(cls, request):
+    choose = random.Random(request.config.getoption("--seed") or torch.initial_seed())
+    for _ in range(400):
+        batch, n = choose.choice([(), (3,), (3, 2)]), choose.choice([1, 2, 9])
+        t = cls.randn(*batch, n)
+        sizes = t.shape[: choose.randint(0, len(batch) + 2)]
+        index = tuple(random_item(size, choose) for size in sizes)
+        if choose.random() < 0.3:
+            at = choose.randint(0, len(index))
+            index = (*index[:at], ..., *index[at:])
+            index = index[1:] if len(index) > len(t.shape) else index
+        index = index[0] if len(index) == 1 and choose.random() < 0.5 else index
+        try:
+            expected = t.to_dense()[index]
+        except (IndexError, RuntimeError):
+            continue
+        assert torch.equal(dense(t[index]), expected), index
 
 
 @each_type

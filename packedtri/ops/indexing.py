@@ -22,6 +22,7 @@ from packedtri.tensor import PackedTensor
 
 # A gather costs about four times the memory of a slice of the dense matrix, for its positions.
 _GATHER_COST = 4
+_MASKS = (torch.bool, torch.uint8)
 
 
 def split(index: Any, t: PackedTensor) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -30,7 +31,7 @@ def split(index: Any, t: PackedTensor) -> tuple[tuple[Any, ...], tuple[Any, ...]
     The second part is empty where the index takes whole matrices.
     """
     rank = t._packed.dim() + 1
-    items = list(index) if isinstance(index, tuple) else [index]
+    items = [_as_index(item) for item in (index if isinstance(index, tuple) else (index,))]
     used = sum(_dims(item) for item in items)
     at = next((k for k, item in enumerate(items) if item is Ellipsis), len(items))
     items[at : at + 1] = [slice(None)] * (rank - used)
@@ -44,11 +45,18 @@ def split(index: Any, t: PackedTensor) -> tuple[tuple[Any, ...], tuple[Any, ...]
     return tuple(items), ()
 
 
+def _as_index(item: Any) -> Any:
+    """The item, as a tensor where it is a sequence or an array."""
+    if item is None or item is Ellipsis or isinstance(item, (int, slice, Tensor, torch.SymInt)):
+        return item
+    return torch.as_tensor(item)
+
+
 def _dims(item: Any) -> int:
     """The number of dimensions that an item of an index takes."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
-    return item.dim() if isinstance(item, Tensor) and item.dtype == torch.bool else 1
+    return item.dim() if isinstance(item, Tensor) and item.dtype in _MASKS else 1
 
 
 def _is_view(item: Any) -> bool:
@@ -62,13 +70,11 @@ def _indices(item: Any, n: int, device: torch.device) -> Tensor | None:
     if type(item) is int:
         _check_range(item, item, n)
         return torch.tensor(item % n, device=device)
-    if type(item) not in (list, Tensor):
+    if type(item) is not Tensor or item.is_floating_point() or item.is_complex():
         return None
-    index = torch.as_tensor(item, device=device)
-    if index.dtype == torch.bool and index.shape == (n,):
-        return index.nonzero().squeeze(-1)
-    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-        return None
+    index = item.to(device)
+    if index.dtype in _MASKS:
+        return index.nonzero().squeeze(-1) if index.shape == (n,) else None
     if index.numel():
         _check_range(int(index.min()), int(index.max()), n)
     return torch.where(index < 0, index + n, index)
@@ -84,19 +90,20 @@ def _rows_and_columns(
     rest: tuple[Any, ...], n: int, device: torch.device
 ) -> tuple[Tensor, Tensor] | None:
     """Index tensors of rows and columns that broadcast to the shape of the result."""
-    if len(rest) == 1 and isinstance(rest[0], Tensor) and rest[0].shape == (n, n):
-        return rest[0].nonzero(as_tuple=True)  # type: ignore[return-value]
+    if len(rest) == 1 and rest[0].shape == (n, n):
+        i, j = rest[0].to(device).nonzero(as_tuple=True)
+        return i, j
     if len(rest) != 2:
         return None
-    i, j = (_indices(item, n, device) for item in rest)
-    if i is None or j is None:
+    rows, columns = (_indices(item, n, device) for item in rest)
+    if rows is None or columns is None:
         return None
     # A slice spans a dimension of its own; two index tensors go together.
     if isinstance(rest[1], slice):
-        return i.unsqueeze(-1), j
+        return rows.unsqueeze(-1), columns
     if isinstance(rest[0], slice):
-        return i.reshape(-1, *[1] * j.dim()), j
-    return i, j
+        return rows.reshape(-1, *[1] * columns.dim()), columns
+    return rows, columns
 
 
 def _batches(t: PackedTensor, index: tuple[Any, ...]) -> PackedTensor:
@@ -107,7 +114,7 @@ def _batches(t: PackedTensor, index: tuple[Any, ...]) -> PackedTensor:
 
 
 def _advanced(index: tuple[Any, ...]) -> bool:
-    return any(isinstance(item, (list, Tensor)) for item in index)
+    return any(isinstance(item, Tensor) for item in index)
 
 
 @row(Tensor.__getitem__)
@@ -205,8 +212,10 @@ def _check_structure(t: PackedTensor, i: Tensor, j: Tensor, at: Tensor, value: T
     else:
         at, order = at.sort(stable=True)
         i, j, value = i[order], j[order], value[:, order]
-        differs = ((value != value.roll(1, -1)) & (at == at.roll(1))).any(0)
-        wrong, what = differs, "the assignment has another value for the same stored element"
+        before = value.roll(1, -1)
+        differs = (value != before) & ~(value.isnan() & before.isnan())
+        wrong = differs.any(0) & (at == at.roll(1))
+        what = "the assignment has another value for the same stored element"
     if wrong.any():
         k = int(wrong.nonzero()[0])
         raise ValueError(
