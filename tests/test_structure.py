@@ -6,8 +6,9 @@ batches.
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -141,24 +142,47 @@ def random_item(size: int, choose: random.Random) -> Any:
     )  # fmt: skip
 
 
-@each_type
-def test_any_index_gives_what_it_gives_of_the_dense_matrices(cls, request):
-    choose = random.Random(request.config.getoption("--seed") or torch.initial_seed())
+def random_indices(cls: type[PackedTensor], seed: int) -> Iterator[tuple[PackedTensor, Any]]:
+    """Matrices with an index that suits their dense twin."""
+    choose = random.Random(seed)
     for _ in range(400):
         batch, n = choose.choice([(), (3,), (3, 2)]), choose.choice([1, 2, 9])
         t = cls.randn(*batch, n)
         sizes = t.shape[: choose.randint(0, len(batch) + 2)]
         index = tuple(random_item(size, choose) for size in sizes)
-        if choose.random() < 0.3:
+        if choose.random() < 0.3 and len(index) < t.dim():
             at = choose.randint(0, len(index))
             index = (*index[:at], ..., *index[at:])
-            index = index[1:] if len(index) > len(t.shape) else index
         index = index[0] if len(index) == 1 and choose.random() < 0.5 else index
+        with contextlib.suppress(IndexError, RuntimeError):
+            t.to_dense()[index]
+            yield t, index
+
+
+@each_type
+def test_any_index_reads_what_it_reads_of_the_dense_matrices(cls):
+    for t, index in random_indices(cls, torch.initial_seed()):
+        assert torch.equal(dense(t[index]), t.to_dense()[index]), index
+
+
+@each_type
+def test_any_index_writes_what_it_writes_to_the_dense_matrices(cls):
+    written = 0
+    for t, index in random_indices(cls, torch.initial_seed()):
+        value = cls.randn(*t.shape[:-1]).to_dense()[index]
+        expected, touched = t.to_dense(), torch.zeros(t.shape, dtype=torch.bool)
+        expected[index], touched[index] = value, True
+        if cls is S:
+            expected = torch.where(touched.mT & ~touched, expected.mT, expected)
+        before = t.clone()
         try:
-            expected = t.to_dense()[index]
-        except (IndexError, RuntimeError):
+            t[index] = value
+        except (NotImplementedError, ValueError):
+            assert torch.equal(t, before), index
             continue
-        assert torch.equal(dense(t[index]), expected), index
+        written += 1
+        assert torch.equal(t.to_dense(), expected), index
+    assert written > 100
 
 
 @each_type
