@@ -24,7 +24,6 @@ from packedtri.ops.dense import densify, functions
 from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
 
 P = TypeVar("P", bound=PackedTensor)
-T = TypeVar("T", bound="LowerTriangular | UpperTriangular")
 
 
 def _typed(cls: type[P], result: Any) -> P:
@@ -72,7 +71,7 @@ for _function in (*functions("matrix_exp"), torch.linalg.matrix_exp):
 row(functions("kron"))(kron)
 
 
-def sqrtm(A: T) -> T:
+def sqrtm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriangular:
     """The principal square root of triangular matrices, by the method of Bjorck and Hammarling.
 
     The elements are found one diagonal after another, on a dense temporary in float64 or
@@ -100,7 +99,7 @@ def sqrtm(A: T) -> T:
     return _of_triangle("sqrtm", _sqrt_upper, A)
 
 
-def logm(A: T) -> T:
+def logm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriangular:
     """The principal logarithm of triangular matrices, by inverse scaling and squaring.
 
     Square roots are taken until the matrix is near the identity, where a Pade approximant of
