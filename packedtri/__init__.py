@@ -14,9 +14,11 @@ import torch
 
 from packedtri import _library as _library
 from packedtri import ops as ops
+from packedtri.ops.condition import rcond
 from packedtri.ops.determinant import inv_quad_logdet
 from packedtri.ops.forms import bilinear_form, quadratic_form
 from packedtri.ops.gram import syr2k, syrk
+from packedtri.ops.matrix_functions import logm, sqrtm
 from packedtri.ops.update import cholesky_update
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
@@ -30,7 +32,10 @@ __all__ = [
     "bilinear_form",
     "cholesky_update",
     "inv_quad_logdet",
+    "logm",
     "quadratic_form",
+    "rcond",
+    "sqrtm",
     "syr2k",
     "syrk",
 ]

@@ -1,9 +1,9 @@
 """One table that says what each torch function does with packed types.
 
 A :class:`Row` belongs to a function and the types of its first arguments. The modules of
-``packedtri.ops`` add the rows; ``__torch_function__`` looks them up here, and a function without a
-row raises an error that names the way out. A second, smaller table lists the aten ops that may
-reach the types below autograd.
+``packedtri.ops`` add the rows; ``__torch_function__`` looks them up here, and one rule gives a
+function without a row its own (``packedtri.ops.overrides``). A second, smaller table lists the aten
+ops that may reach the types below autograd.
 
 Example:
     >>> import torch, packedtri
@@ -59,6 +59,9 @@ _table: dict[Function, dict[tuple[type, ...], Row]] = {}
 # Names of the arguments whose types make the key, by function.
 _key_names: dict[Function, tuple[str, ...]] = {}
 _canonical: dict[type, type] = {}
+# The rows that the rule has given so far, and the rule.
+_ruled: dict[Function, Row] = {}
+_rules: list[Callable[[Function], Row]] = []
 _aten: dict[Any, Function] = {}
 
 
@@ -135,6 +138,33 @@ def find(function: Function, types: tuple[type, ...]) -> Row | None:
     return by_types.get(types) or by_types.get(())
 
 
+def rule(function: Callable[[Function], Row]) -> Callable[[Function], Row]:
+    """Decorator: make ``function`` the rule that gives rows to functions that have none."""
+    _rules[:] = [function]
+    return function
+
+
+def rest(function: Function) -> Row:
+    """The row of ``function`` for types that its own rows do not name."""
+    found = _table.get(function, {}).get(()) or _ruled.get(function)
+    if found is None:
+        found = _ruled[function] = _rules[0](function)
+    return found
+
+
+def classify(function: Function) -> How:
+    """What packed types can expect of ``function`` at best.
+
+    Returns:
+        "native" where some types, or all, are computed on packed storage or passed to torch's own
+        code; else "dense" where they are converted; else "refused".
+    """
+    hows = {r.how for r in (*_table.get(function, {}).values(), rest(function))}
+    if hows & {"native", "passed"}:
+        return "native"
+    return "dense" if "dense" in hows else "refused"
+
+
 def canonical_type(value: object) -> type:
     """The type that stands for a value in the table's keys."""
     cls = type(value)
@@ -158,17 +188,10 @@ def _key(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Run ``function`` by the row that serves it; the whole of ``__torch_function__``.
-
-    Raises:
-        NotImplementedError: when no row does.
-    """
+    """Run ``function`` by the row that serves it; the whole of ``__torch_function__``."""
     by_types = _table.get(function)
-    if by_types is not None:
-        found = by_types.get(_key(function, args, kwargs)) or by_types.get(())
-        if found is not None:
-            return found.handler(*args, **kwargs)
-    raise NotImplementedError(_no_row(function, args, kwargs))
+    found = None if by_types is None else by_types.get(_key(function, args, kwargs))
+    return (found or rest(function)).handler(*args, **kwargs)
 
 
 def function_name(function: Function) -> str:
@@ -189,14 +212,6 @@ def describe(value: object) -> str:
             shape = tuple(value.shape)
         return f"{canonical_type(value).__name__} {shape}"
     return type(value).__name__
-
-
-def _no_row(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    given = ", ".join(describe(v) for v in (*args, *kwargs.values()))
-    return (
-        f"[{function_name(function)}] is not defined on packed storage for ({given}). "
-        "Convert with .to_dense() first, or work on the stored elements, .packed"
-    )
 
 
 def aten_row(*ops: Any) -> Callable[[Function], Function]:

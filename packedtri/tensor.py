@@ -15,6 +15,7 @@ from torch import Tensor
 
 from packedtri import _nodes, dispatch, layout
 from packedtri._factories import Factories
+from packedtri._formats import Formats
 from packedtri._in_place import InPlaceProducts
 from packedtri.layout import DTYPES as DTYPES
 
@@ -23,7 +24,7 @@ P = TypeVar("P", bound="PackedTensor")
 _make_wrapper = Tensor._make_wrapper_subclass
 
 
-class PackedTensor(Factories, InPlaceProducts, Tensor):
+class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
     """Base of the packed types. Not to be instantiated itself.
 
     Args:
@@ -141,6 +142,43 @@ class PackedTensor(Factories, InPlaceProducts, Tensor):
                 )
             packed = packed.to(dtype)
         return torch.ops.packedtri.unpack(packed, self.n, self.kind)
+
+    def set_diagonal_(self: P, values: Tensor) -> P:
+        """Write the main diagonal of each matrix in place, differentiably.
+
+        Args:
+            values: of a shape that broadcasts to (*batch, n).
+
+        Returns:
+            The matrices themselves.
+
+        Raises:
+            ValueError: when the shapes do not broadcast.
+
+        Example:
+            >>> LowerTriangular.zeros(2).set_diagonal_(torch.tensor([1.0, 2.0]))
+            LowerTriangular([[1.,  .],
+                             [0., 2.]])
+        """
+        from packedtri.ops import elements
+
+        self.copy_(elements.with_diagonal(self, _diagonal_values(self, values)))
+        return self
+
+    def unit_diagonal(self: P) -> P:
+        """The matrices with ones on the main diagonal, differentiably; the rest is copied.
+
+        Returns:
+            shape (*batch, n, n).
+
+        Example:
+            >>> LowerTriangular(torch.tensor([4.0, 5.0, 6.0])).unit_diagonal()
+            LowerTriangular([[1.,  .],
+                             [5., 1.]])
+        """
+        from packedtri.ops import elements
+
+        return elements.with_diagonal(self, torch.ones((), device=self.device))
 
     # The slots skip __torch_function__, which costs about as much as a small product.
     def __matmul__(self, other: Any) -> Any:
@@ -294,6 +332,17 @@ def _check_packed(cls: type, packed: Any) -> int:
         raise ValueError(
             f"[{cls.__name__}] {error}; got a tensor {tuple(packed.shape)}. "
             f"For dense matrices use {cls.__name__}.from_dense"
+        ) from None
+
+
+def _diagonal_values(t: PackedTensor, values: Tensor) -> Tensor:
+    expected = tuple(t.shape[:-1])
+    try:
+        return values.expand(expected)
+    except RuntimeError:
+        raise ValueError(
+            f"[set_diagonal_] expected values that broadcast to {expected}; "
+            f"got {dispatch.describe(values)}"
         ) from None
 
 

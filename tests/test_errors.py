@@ -159,8 +159,6 @@ def test_out_arguments_are_refused(cls):
 @each_type
 def test_functions_without_a_row(cls):
     a = cls.randn(3)
-    with raises(NotImplementedError, "torch.histc", cls.__name__, "(3, 3)", ".to_dense()"):
-        torch.histc(a)
     with raises(NotImplementedError, "torch.Tensor.cauchy_", cls.__name__, ".to_dense()"):
         a.cauchy_()
 
@@ -186,8 +184,6 @@ def test_what_needs_dense_storage(cls):
             (NotImplementedError, RuntimeError, BufferError), match="packed|triangle"
         ):
             use()
-    with raises(NotImplementedError, "__setitem__", cls.__name__):
-        a[0, 0] = 1.0
 
 
 @each_type
@@ -205,16 +201,16 @@ def test_in_place_operations_that_would_leave_the_type(cls):
     a = cls.randn(3)
     for use in (
         lambda: a.add_(torch.ones(3, 3)),
-        lambda: a.mul_(torch.ones(3)),
+        lambda: a.sub_(torch.ones(3)),
         lambda: a.copy_(torch.ones(3, 3)),
         lambda: a.add_(cls.transposed.randn(3)),
         lambda: a.add_(cls.randn(2, 3)),
     ):
-        with raises(NotImplementedError, "packed storage", cls.__name__):
+        with raises(NotImplementedError, "storage", cls.__name__):
             use()
 
 
-@pytest.mark.parametrize("name", ["LBFGS", "Rprop", "Adafactor"])
+@pytest.mark.parametrize("name", ["LBFGS", "Adafactor"])
 @each_type
 def test_optimizers_that_are_not_supported(cls, name):
     """They raise in their first step, and take none that would be wrong."""
@@ -229,6 +225,16 @@ def test_optimizers_that_are_not_supported(cls, name):
 
     with raises(NotImplementedError, cls.__name__, "to_dense"):
         optimizer.step(loss)
+    assert torch.equal(weight.detach(), cls.eye(3))
+
+
+@each_triangular
+def test_rprop_would_write_to_structural_zeros(cls):
+    weight = cls.eye(3, requires_grad=True)
+    optimizer = torch.optim.Rprop([weight])
+    (weight @ torch.ones(3)).square().sum().backward()
+    with raises(ValueError, cls.__name__, "structural zero", "to_dense"):
+        optimizer.step()
     assert torch.equal(weight.detach(), cls.eye(3))
 
 

@@ -1,7 +1,8 @@
 """Sphinx extension: what torch functions do with packed types, from the dispatch table itself.
 
-The directive ``operations`` lists the functions by what they do: those computed on packed storage
-with the types they take and give, then those that convert to dense.
+The directive ``operations`` says how many functions there are of each class, and lists them by
+what they do: those computed on packed storage with the types they take and give, those that convert
+to dense, and those that raise.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from packedtri import LowerTriangular, Symmetric, UpperTriangular
-from packedtri.dispatch import Row, rows
+from packedtri.dispatch import Function, How, Row, classify, function_name, rows
 
 _LETTERS: dict[type, str] = {
     LowerTriangular: "L",
@@ -29,39 +30,62 @@ _LETTERS: dict[type, str] = {
 
 
 def operations_markdown() -> str:
-    """The table as Markdown."""
+    """The table as Markdown, with the coverage of torch's functions."""
     rules: dict[str, set[str]] = defaultdict(set)
     dependent: set[str] = set()
-    dense: set[str] = set()
     for row in rows():
-        name = _short_name(row)
-        if name is None:
+        name = _short_name(row.function)
+        if name is None or row.how != "native":
             continue
-        if row.how == "native" and (rule := _rule(row)):
+        if rule := _rule(row):
             rules[name].add(rule)
-        elif row.how == "native":
+        else:
             dependent.add(name)
-        elif row.how == "dense":
-            dense.add(name)
     functions: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name, found in rules.items():
         functions[tuple(sorted(found))].append(name)
     table = [f"| {', '.join(rule)} | {_listed(functions[rule])} |" for rule in sorted(functions)]
+    classes = coverage()
+    native = {name for f in classes["native"] if (name := _short_name(f))} | dependent | set(rules)
+    dense, refused = (
+        {name for f in classes[how] if (name := _short_name(f))} - native
+        for how in ("dense", "refused")
+    )
+    in_place = {name for name in native if name.endswith("_")} - dependent - set(rules)
     paragraphs = [
+        _summary(classes),
         "\n".join(["| operands → result | functions |", "| --- | --- |", *table]),
         "Types without a rule convert to dense in these functions.",
         "The result depends on the arguments, and stays packed where it can: "
         f"{_listed(dependent - rules.keys())}.",
-        f"Always by conversion to dense: {_listed(dense - dependent - rules.keys())}.",
+        "In place, where the result has the type still, and otherwise refused: "
+        f"{_listed(in_place)}.",
+        f"Always by conversion to dense: {_listed(dense)}.",
+        f"Refused with an error: {_listed(refused - dense)}.",
     ]
     return "\n\n".join(paragraphs)
 
 
-def _short_name(row: Row) -> str | None:
+def coverage() -> dict[How, list[Function]]:
+    """What becomes of every function that torch lets a tensor type override."""
+    classes: dict[How, list[Function]] = {"native": [], "dense": [], "refused": []}
+    for function in torch.overrides.get_testing_overrides():
+        classes[classify(function)].append(function)
+    return classes
+
+
+def _summary(classes: dict[How, list[Function]]) -> str:
+    native, dense, refused = (len(classes[how]) for how in ("native", "dense", "refused"))
+    return (
+        f"Of the {native + dense + refused} functions and methods that torch {torch.__version__} "
+        f"lets a tensor type override, {native} work on packed storage for some types or all, "
+        f"{dense} convert to dense, and {refused} raise an error."
+    )
+
+
+def _short_name(function: Function) -> str | None:
     """The function's name without its module; None for operators and private functions."""
-    name = row.name.removesuffix(".__get__").rpartition(".")[2]
-    # torch.mm is known to torch's own table of names by this older one.
-    name = "mm" if name == "spmm" else name
+    name = function_name(function).removesuffix(".__get__").rpartition(".")[2]
     return None if name.startswith("_") else name
 
 

@@ -61,6 +61,13 @@ def bump_version(packed: Tensor) -> None:
         torch.autograd.graph.increment_version(packed)
 
 
+def increment_version(t: PackedTensor) -> None:
+    """Tell autograd that ``t`` changed, by an in-place op on the tensor inside."""
+    if not t.is_inference():
+        with torch._C.DisableTorchFunctionSubclass():
+            torch.autograd.graph.increment_version(t)
+
+
 @aten_row(*_overloads("detach lift_fresh"))
 def _detach(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t = args[0]

@@ -11,6 +11,7 @@ from torch import Tensor
 from packedtri._nodes import check_source
 from packedtri.dispatch import Function, row
 from packedtri.ops.dense import densify, functions
+from packedtri.ops.overrides import in_place, new_value
 from packedtri.tensor import PackedTensor
 
 
@@ -21,7 +22,7 @@ def passed(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 _GETTERS = """
-    _backward_hooks _base _grad _grad_fn _version device dtype grad grad_dtype grad_fn is_cpu
+    _backward_hooks _base _cdata _grad _grad_fn _version device dtype grad grad_dtype grad_fn is_cpu
     is_cuda is_ipu is_leaf is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized
     is_sparse is_sparse_csr is_vulkan is_xla is_xpu itemsize layout name names ndim output_nr
     requires_grad retains_grad shape volatile _post_accumulate_grad_hooks
@@ -32,11 +33,12 @@ _METHODS = """
     is_inference is_neg is_same_size is_signed is_nonzero ndimension nelement numel
     register_post_accumulate_grad_hook requires_grad_ retain_grad size stride storage_offset
     untyped_storage _reduce_ex_internal _is_zerotensor __cuda_array_interface__ is_distributed
-    is_coalesced
+    is_coalesced module_load _clear_non_serializable_cached_data
 """
 _FUNCTIONS = """
     is_complex is_conj is_floating_point is_inference is_neg is_same_size is_signed is_storage numel
-    is_tensor result_type can_cast _has_compatible_shallow_copy_type
+    get_device is_distributed is_nonzero is_tensor result_type can_cast
+    _has_compatible_shallow_copy_type
 """
 # They act on the stored elements and keep the type, which is what optimizers need of them.
 _IN_PLACE = """
@@ -59,11 +61,17 @@ def _attribute(name: str, accessor: str) -> list[Function]:
 
 def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """In place on a packed type torch runs it; a dense one takes packed arguments as dense."""
-    for other in args:
+    others = [a for a in args if isinstance(a, Tensor) and a.dim() > 0]
+    for other in others:
         if isinstance(other, PackedTensor):
             check_source(other)
-    handler = passed if isinstance(self, PackedTensor) else densify
-    return handler(function, self, *args, **kwargs)
+    if not isinstance(self, PackedTensor):
+        return densify(function, self, *args, **kwargs)
+    # Stored elements correspond between equal types only.
+    compute = new_value(function)
+    if compute is not None and any(type(other) is not type(self) for other in others):
+        return in_place(function, compute, self, *args, **kwargs)
+    return passed(function, self, *args, **kwargs)
 
 
 for _name in _GETTERS.split():

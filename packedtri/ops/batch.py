@@ -1,6 +1,6 @@
-"""Functions of batch dimensions alone, which keep the type: indexing, iteration, stack and cat.
+"""Functions of batch dimensions alone, which keep the type: select, iteration, stack and cat.
 
-Indexing gives views as torch has them, made by torch's own code through the aten ops below, so that
+They give views as torch has them, made by torch's own code through the aten ops below, so that
 versions are shared and in-place changes through a view differentiate. Whatever touches a dimension
 of the matrices is dense.
 """
@@ -40,30 +40,6 @@ def _batch_dim(dim: int, input: PackedTensor) -> int | None:
     return at if 0 <= at < rank - 2 else None
 
 
-def _selects_batches(index: Any, rank: int) -> bool:
-    """Whether the index, as in ``t[index]``, takes integers and slices of batch dimensions only.
-
-    Args:
-        rank: the number of batch dimensions.
-    """
-    items = index if isinstance(index, tuple) else (index,)
-    if items and items[-1] is Ellipsis:
-        items = items[:-1]
-    plain = all(
-        item is None or isinstance(item, slice) or type(item) in (int, torch.SymInt)
-        for item in items
-    )
-    return plain and sum(item is not None for item in items) <= rank
-
-
-@row(Tensor.__getitem__)
-def _getitem(input: Tensor, index: Any) -> Tensor:
-    # The tensor may also be dense and the index packed.
-    if isinstance(input, PackedTensor) and _selects_batches(index, input._packed.dim() - 1):
-        return _view(Tensor.__getitem__, input, index)
-    return densify(Tensor.__getitem__, input, index)
-
-
 @row(functions("select"))
 def _select(input: Tensor, dim: int, index: int) -> Tensor:
     if isinstance(input, PackedTensor) and (at := _batch_dim(dim, input)) is not None:
@@ -84,6 +60,18 @@ def _iter(input: PackedTensor) -> Iterator[Tensor]:
 
 
 row(Tensor.__len__, how="passed")(partial(passed, Tensor.__len__))
+
+
+@row(functions("unsqueeze"))
+def _unsqueeze(input: PackedTensor, dim: int) -> Tensor:
+    rank = input._packed.dim() + 2
+    at = dim + rank if dim < 0 else dim
+    # A new dimension may also come after the last batch dimension.
+    if 0 <= at <= rank - 3:
+        return _view(torch.unsqueeze, input, at)
+    return densify(torch.unsqueeze, input, dim)
+
+
 # A compiled function calls it on results that are views; the shape it asks for is their own.
 row(aten._unsafe_view, how="passed")(partial(passed, aten._unsafe_view))
 

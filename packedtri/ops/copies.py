@@ -55,7 +55,8 @@ def _new(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> 
 
 
 _COPIES = (
-    "clone contiguous to cpu cuda type_as pin_memory half bfloat16 float double cfloat cdouble"
+    "clone contiguous to cpu cuda xpu ipu mtia type_as pin_memory half bfloat16 float double "
+    "cfloat cdouble"
 )
 for _function in functions(_COPIES):
     row(_function, PackedTensor)(partial(_convert, _function))

@@ -43,7 +43,7 @@ _add_refusals(
     "The shape of a packed type is fixed; use the version that returns a new tensor",
 )
 _add_refusals(
-    functions("__setitem__ index_put_ index_fill_ masked_fill_ fill_diagonal_ scatter_", Tensor),
+    functions("index_put_ index_fill_ masked_fill_ scatter_", Tensor),
     "Write to .packed under torch.no_grad(), or convert with .to_dense() and from_dense",
 )
 
@@ -52,7 +52,7 @@ def _on_packed(function: Function, input: PackedTensor, *args: Any, **kwargs: An
     return function(input._packed, *args, **kwargs)
 
 
-for _function in functions("is_shared is_pinned __dlpack_device__", Tensor):
+for _function in functions("is_shared is_pinned __dlpack_device__ record_stream", Tensor):
     row(_function)(partial(_on_packed, _function))
 row(Tensor.nbytes.__get__)(partial(_on_packed, Tensor.nbytes.__get__))
 

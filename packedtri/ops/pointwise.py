@@ -7,8 +7,10 @@ keep triangular types, and any elementwise function keeps Symmetric. Structural 
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from numbers import Number
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -21,20 +23,33 @@ from packedtri.ops.dense import densify, functions
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 _TRIANGULAR = (LowerTriangular, UpperTriangular)
+_ALL = (*_TRIANGULAR, Symmetric)
 _ZERO_TO_ZERO = """
-    abs absolute arcsin arcsinh arctan arctanh asin asinh atan atanh ceil deg2rad erf erfinv expm1
-    fix floor frac log1p nan_to_num neg negative positive rad2deg relu round sgn sign sin sinh sqrt
+    abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh bessel_j1 ceil
+    conj_physical deg2rad entr erf erfinv expm1 fix floor frac hardshrink i1 i1e log1p
+    modified_bessel_i1 nan_to_num neg negative positive rad2deg relu round sgn sign sin sinh sqrt
     square tan tanh trunc __abs__ __neg__ __pos__
 """
 _OTHERS = """
-    acos acosh arccos arccosh cos cosh digamma erfc exp exp2 lgamma log log10 log2 logit reciprocal
-    rsqrt sigmoid sinc
+    acos acosh arccos arccosh bessel_j0 bessel_y0 bessel_y1 cos cosh digamma erfc erfcx exp exp2
+    expit gammaln i0 i0e lgamma log log10 log2 log_ndtr logit modified_bessel_i0 modified_bessel_k0
+    modified_bessel_k1 ndtr ndtri psi reciprocal rsqrt sigmoid sinc spherical_bessel_j0
 """
+# Of torch.nn.functional, some of torch as well.
+_ACTIVATIONS_OF_ZERO = """
+    celu elu gelu hardshrink hardswish leaky_relu mish relu relu6 selu silu softshrink softsign
+    tanhshrink tanh
+"""
+_ACTIVATIONS = "hardsigmoid hardtanh logsigmoid sigmoid softplus threshold"
 _ADDITION = "add sub subtract rsub __add__ __radd__ __sub__ __rsub__"
 _MULTIPLICATION = "mul multiply __mul__ __rmul__"
 _DIVISION = " div divide true_divide __truediv__ __div__"
 _POWER = "pow __pow__"
-_EXTREMES = "maximum minimum fmax fmin"
+_REMAINDERS = "floor_divide fmod remainder __floordiv__ __mod__"
+# Functions of two elements that map two zeros to zero, and others.
+_PAIRS_OF_ZEROS = "maximum minimum fmax fmin hypot atan2 arctan2 copysign nextafter complex"
+_PAIRS = f"logaddexp logaddexp2 xlogy heaviside float_power {_REMAINDERS} {_DIVISION} {_POWER}"
+_CLAMPS = "clamp clip clamp_min clamp_max"
 
 
 def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> PackedTensor:
@@ -85,6 +100,36 @@ def _hadamard(function: Function, input: PackedTensor, other: Tensor, **kwargs: 
     return _keep(function, input, half, **kwargs)
 
 
+def _remainder(function: Function, input: PackedTensor, other: Any, **kwargs: Any) -> Tensor:
+    if input.kind == layout.SYMMETRIC or other != 0:
+        return _keep(function, input, other, **kwargs)
+    return densify(function, input, other, **kwargs)
+
+
+def _clamp(function: Function, input: PackedTensor, *bounds: Any, **kwargs: Any) -> Tensor:
+    """Clamp between numbers; a triangular type stays where zero does."""
+    names = ("max",) if function.__name__ == "clamp_max" else ("min", "max")
+    given = {**dict(zip(names, bounds, strict=False)), **kwargs}
+    low, high = given.pop("min", None), given.pop("max", None)
+    numbers = all(b is None or isinstance(b, (int, float)) for b in (low, high))
+    keeps = numbers and (low is None or low <= 0) and (high is None or high >= 0)
+    if keeps or (numbers and input.kind == layout.SYMMETRIC):
+        return _keep(function, input, *bounds, **kwargs)
+    return densify(function, input, *bounds, **kwargs)
+
+
+def _activation(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
+    """A function of torch.nn.functional, of which many have an argument ``inplace``."""
+    if not isinstance(function, FunctionType):
+        return _keep(function, input, *args, **kwargs)
+    bound = inspect.signature(function).bind(input, *args, **kwargs)
+    if not bound.arguments.get("inplace"):
+        return _keep(function, input, *args, **kwargs)
+    # What the computation saves for its derivative must not be what is overwritten.
+    bound.arguments.update(inplace=False, input=input.clone())
+    return input.copy_(_keep(function, *bound.args, **bound.kwargs))
+
+
 def _power(function: Function, input: PackedTensor, exponent: Any, **kwargs: Any) -> Tensor:
     if input.kind == layout.SYMMETRIC or (isinstance(exponent, (int, float)) and exponent > 0):
         return _keep(function, input, exponent, **kwargs)
@@ -129,31 +174,32 @@ def _add_unary(names: str, types: tuple[type, ...]) -> None:
             row(function, cls, result=cls)(partial(_keep, function))
 
 
-_add_unary(_ZERO_TO_ZERO, (*_TRIANGULAR, Symmetric))
+_add_unary(_ZERO_TO_ZERO, _ALL)
 _add_unary(_OTHERS, (Symmetric,))
 
 
-@row(torch.nn.functional.relu, PackedTensor)
-def _relu(input: PackedTensor, inplace: bool = False) -> PackedTensor:
-    if inplace:
-        raise NotImplementedError("[relu] inplace=True is not supported with packed types")
-    return _keep(torch.relu, input)
-
+for _names, _kept in ((_ACTIVATIONS_OF_ZERO, _ALL), (_ACTIVATIONS, (Symmetric,))):
+    for _function in functions(_names, torch.nn.functional, torch):
+        for _cls in _kept:
+            row(_function, _cls, result=_cls)(partial(_activation, _function))
 
 for _function in (Tensor.real.__get__, Tensor.imag.__get__, torch.real, torch.imag):
     row(_function, PackedTensor)(partial(_keep, _function))
 
-for _cls in (*_TRIANGULAR, Symmetric):
+for _cls in _ALL:
     _add(_ADDITION, _pair, _cls, _cls, result=_cls)
     _add(_MULTIPLICATION, _pair, _cls, _cls, result=_cls)
-    _add(_EXTREMES, _pair, _cls, _cls, result=_cls)
+    _add(_PAIRS_OF_ZEROS, _pair, _cls, _cls, result=_cls)
+    _add(_REMAINDERS, _remainder, _cls, Number, result=None)
+    _add(_CLAMPS, _clamp, _cls, result=None)
     _add(_MULTIPLICATION + _DIVISION, _number, _cls, Number, result=_cls)
-    _add(_DIVISION, _scaled, _cls, Tensor, result=None)
     _add(_POWER, _power, _cls, Number, result=None)
 for _cls in _TRIANGULAR:
-    _add(_MULTIPLICATION, _hadamard, _cls, Tensor, result=_cls)
+    _add(_MULTIPLICATION + _DIVISION, _hadamard, _cls, Tensor, result=_cls)
     _add(_MULTIPLICATION, _swapped(_hadamard), Tensor, _cls, result=_cls)
-_add(_MULTIPLICATION, _scaled, Symmetric, Tensor, result=None)
+_add(_PAIRS, _pair, Symmetric, Symmetric, result=Symmetric)
+_add("__rtruediv__ __rdiv__ __rpow__", _keep, Symmetric, Number, result=Symmetric)
+_add(_MULTIPLICATION + _DIVISION, _scaled, Symmetric, Tensor, result=None)
 _add(_MULTIPLICATION, _swapped(_scaled), Tensor, Symmetric, result=None)
 # A constant is a symmetric matrix.
 _add(_ADDITION, _sum_with_scalar, Symmetric, Number, result=Symmetric)
@@ -163,9 +209,17 @@ for _types in ((Symmetric, Tensor), (Tensor, Symmetric)):
 for _function in functions("add sub subtract", torch):
     row(_function, Number, Symmetric, result=Symmetric)(partial(_sum_with_scalar, _function))
 for _function in functions(_MULTIPLICATION, torch):
-    for _cls in (*_TRIANGULAR, Symmetric):
+    for _cls in _ALL:
         _handler = partial(_swapped(_number), _function)
         row(_function, Number, _cls, result=_cls)(_handler)
+
+
+def _lerp(
+    function: Function, input: PackedTensor, end: PackedTensor, weight: Any, **kwargs: Any
+) -> Tensor:
+    if not isinstance(weight, Number) or input.n != end.n:
+        return densify(function, input, end, weight, **kwargs)
+    return _keep(function, input, _nodes.to_packed(end), weight, **kwargs)
 
 
 def _triple(
@@ -177,9 +231,11 @@ def _triple(
     return _keep(function, input, *others, **kwargs)
 
 
-for _cls in (*_TRIANGULAR, Symmetric):
-    for _function in functions("addcmul"):
+for _cls in _ALL:
+    for _function in functions("addcmul" if _cls is not Symmetric else "addcmul addcdiv"):
         row(_function, _cls, _cls, result=None)(partial(_triple, _function))
+    for _function in functions("lerp"):
+        row(_function, _cls, _cls, result=None)(partial(_lerp, _function))
 
 
 def _compare(
@@ -190,5 +246,5 @@ def _compare(
     return function(input._packed, other._packed, *args, **kwargs)
 
 
-for _cls in (*_TRIANGULAR, Symmetric):
+for _cls in _ALL:
     _add("equal allclose", _compare, _cls, _cls, result=bool)

@@ -1,17 +1,137 @@
-"""Reductions over all elements that the stored ones suffice for."""
+"""Reductions that the stored elements suffice for: sums, means, extremes, the trace and norms.
+
+Sums over batch dimensions keep the type. Sums along rows or columns are products with a vector of
+ones. Norms that need singular values convert to dense, and so does what has no rule here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from math import inf, prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri.dispatch import aten_row, row
+from packedtri.dispatch import Function, aten_row, row
+from packedtri.ops import elements
 from packedtri.ops.aten import Args, Kwargs
-from packedtri.ops.dense import densify
-from packedtri.tensor import PackedTensor
+from packedtri.ops.dense import densify, functions
+from packedtri.tensor import DTYPES, PackedTensor
+
+
+class _Dims:
+    """The dimensions that a reduction takes: batch dimensions, rows, columns.
+
+    Attributes:
+        batch: the batch dimensions, counted from the front.
+        matrix: -2 and -1, or one of them, or neither.
+    """
+
+    def __init__(self, t: PackedTensor, dim: Any) -> None:
+        self.rank = rank = t._packed.dim() + 1
+        given = (dim,) if isinstance(dim, int) else dim
+        dims = given or range(rank)
+        if any(not -rank <= d < rank for d in dims):
+            raise IndexError(f"dimensions {dim} are out of range for a tensor of {rank} dimensions")
+        front = sorted({d % rank for d in dims})
+        self.batch = tuple(d for d in front if d < rank - 2)
+        self.matrix = tuple(d - rank for d in front if d >= rank - 2)
+
+    def restore(self, x: Tensor) -> Tensor:
+        """Put dimensions of length one in the place of those that were reduced."""
+        for d in sorted((*self.batch, *(d + self.rank for d in self.matrix))):
+            x = x.unsqueeze(d)
+        return x
+
+
+def _sum(
+    function: Function, input: PackedTensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
+) -> Tensor:
+    dtype = kwargs.pop("dtype", None)
+    if kwargs or dtype not in (None, *DTYPES):
+        return densify(function, input, dim, keepdim, dtype=dtype, **kwargs)
+    t: Any = input if dtype is None else input.to(dtype)
+    dims = _Dims(t, dim)
+    if not dims.matrix:
+        packed = _nodes.to_packed(t).sum(dims.batch, keepdim)
+        return _nodes.from_packed(type(t), packed, t.n)
+    if len(dims.matrix) == 1 and _reduces_precision(t):
+        return densify(function, t, dim, keepdim)
+    x = _sum_all(t) if len(dims.matrix) == 2 else _sum_lines(t, dims.matrix[0])
+    x = x.sum(dims.batch) if dims.batch else x
+    return dims.restore(x) if keepdim else x
+
+
+def _sum_all(t: PackedTensor) -> Tensor:
+    """The sum of all elements of each matrix, shape (*batch,)."""
+    packed = _nodes.to_packed(t)
+    wide = torch.float32 if packed.itemsize == 2 else packed.dtype
+    total = packed.sum(-1, dtype=wide)
+    if t.kind == layout.SYMMETRIC:
+        total = 2 * total - elements.diagonal(t).sum(-1, dtype=wide)
+    return total.to(packed.dtype)
+
+
+def _sum_lines(t: PackedTensor, dim: int) -> Tensor:
+    """The sums along the rows (dim -1) or columns (dim -2) of each matrix, shape (*batch, n)."""
+    ones = t._packed.new_ones(t.n)
+    with torch.autocast(t._packed.device.type, enabled=False):
+        return t @ ones if dim == -1 else ones @ t
+
+
+def _reduces_precision(t: PackedTensor) -> bool:
+    """Whether products would round operands, which sums must not."""
+    exact = not t._packed.is_cuda or t._packed.dtype != torch.float32
+    return not exact and torch.get_float32_matmul_precision() != "highest"
+
+
+def _mean(
+    function: Function, input: PackedTensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
+) -> Tensor:
+    dims = _Dims(input, dim)
+    count = prod(input.shape[d] for d in (*dims.batch, *dims.matrix))
+    if count == 0 or kwargs.get("out") is not None:
+        return densify(function, input, dim, keepdim, **kwargs)
+    return _sum(torch.sum, input, dim, keepdim, **kwargs) / count
+
+
+def _extreme(
+    function: Function, reduce: Function, with_zero: Function, input: PackedTensor, *args: Any,
+    **kwargs: Any,
+) -> Tensor:  # fmt: skip
+    """``amax`` and its like over whole matrices; structural zeros count as one more element."""
+    by_dim = function in (torch.max, torch.min, Tensor.max, Tensor.min) and (args or kwargs)
+    dim, keepdim = (*args, *(None, False)[len(args) :]) if len(args) < 3 else (None, False)
+    dim, keepdim = kwargs.get("dim", dim), kwargs.get("keepdim", keepdim)
+    if by_dim or kwargs.keys() - {"dim", "keepdim"} or len(args) > 2 or input.numel() == 0:
+        return densify(function, input, *args, **kwargs)
+    dims = _Dims(input, dim)
+    if len(dims.matrix) != 2:
+        return densify(function, input, *args, **kwargs)
+    x = reduce(_nodes.to_packed(input), -1)
+    if input.kind != layout.SYMMETRIC and input.n > 1:
+        x = with_zero(x, torch.zeros_like(x))
+    x = reduce(x, dims.batch) if dims.batch else x
+    return dims.restore(x) if keepdim else x
+
+
+def _trace(input: PackedTensor) -> Tensor:
+    if input._packed.dim() != 1:
+        return densify(torch.trace, input)
+    return elements.diagonal(input).sum()
+
+
+for _name, _compute in (("sum", _sum), ("mean", _mean)):
+    for _function in functions(_name):
+        row(_function, PackedTensor)(partial(_compute, _function))
+for _name, _with_zero in (("max", torch.maximum), ("min", torch.minimum)):
+    for _function in functions(f"{_name} a{_name}"):
+        _handler = partial(_extreme, _function, getattr(torch, f"a{_name}"), _with_zero)
+        row(_function, PackedTensor)(_handler)
+row(functions("trace"), PackedTensor)(_trace)
 
 
 def norm(packed: Tensor, t: PackedTensor, ord: float = 2.0, **kwargs: Any) -> Tensor:
@@ -21,11 +141,11 @@ def norm(packed: Tensor, t: PackedTensor, ord: float = 2.0, **kwargs: Any) -> Te
         packed: the stored elements of ``t``, shape (*batch, n(n+1)/2).
         t: the type.
         ord: order of the norm. Others than positive ones would count structural zeros.
-        kwargs: ``dtype`` and ``out``, as for torch.linalg.vector_norm.
+        kwargs: ``dim`` of ``packed``, ``dtype`` and ``out``, as for torch.linalg.vector_norm.
     """
     if not ord > 0:
         raise NotImplementedError(f"[vector_norm] ord={ord} counts zeros; convert with .to_dense()")
-    if t.kind != layout.SYMMETRIC or ord == float("inf"):
+    if t.kind != layout.SYMMETRIC or ord == inf:
         return torch.linalg.vector_norm(packed, ord, **kwargs)
     weight = packed.new_full(packed.shape[-1:], 2 ** (1 / ord), dtype=packed.real.dtype)
     weight[_nodes.diagonal_index(t.n, packed.device)] = 1
@@ -44,6 +164,56 @@ def _vector_norm_below(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
 def _vector_norm(
     x: PackedTensor, ord: float = 2, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
-    if dim is not None or keepdim or not ord > 0:
+    dims = _Dims(x, dim)
+    everything = len(dims.batch) == dims.rank - 2
+    if not ord > 0 or len(dims.matrix) != 2 or not (everything or not dims.batch):
         return densify(torch.linalg.vector_norm, x, ord, dim, keepdim, **kwargs)
-    return norm(_nodes.to_packed(x), x, ord, **kwargs)
+    over = {} if everything else {"dim": -1}
+    result = norm(_nodes.to_packed(x), x, ord, **over, **kwargs)
+    return dims.restore(result) if keepdim else result
+
+
+@row(torch.linalg.matrix_norm, PackedTensor)
+def _matrix_norm(
+    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, **kwargs: Any
+) -> Tensor:
+    rank = A._packed.dim() + 1
+    dims = tuple(d % rank for d in dim)
+    if dims == (rank - 1, rank - 2):
+        A, dims = A.mT, dims[::-1]
+    if dims != (rank - 2, rank - 1) or ord not in ("fro", 1, -1, inf, -inf) or A.n == 0:
+        return densify(torch.linalg.matrix_norm, A, ord, dim, keepdim, **kwargs)
+    if ord == "fro":
+        return _vector_norm(A, 2, (-2, -1), keepdim, **kwargs)
+    dtype = kwargs.pop("dtype", None)
+    if kwargs:
+        return densify(torch.linalg.matrix_norm, A, ord, dim, keepdim, dtype=dtype, **kwargs)
+    absolute: Any = torch.abs(A if dtype is None else A.to(dtype))
+    # Norms of order 1 add along columns, those of order inf along rows.
+    sums = _sum(torch.sum, absolute, -2 if abs(ord) == 1 else -1)
+    result = (torch.amax if ord > 0 else torch.amin)(sums, -1)
+    return result[..., None, None] if keepdim else result
+
+
+@row(torch.linalg.norm, PackedTensor)
+def _linalg_norm(
+    A: PackedTensor, ord: Any = None, dim: Any = None, keepdim: bool = False, **kwargs: Any
+) -> Tensor:
+    if ord is None:
+        return _vector_norm(A, 2, dim, keepdim, **kwargs)
+    if dim is None and A._packed.dim() == 1:
+        return _matrix_norm(A, ord, (-2, -1), keepdim, **kwargs)
+    if isinstance(dim, Sequence) and len(dim) == 2:
+        return _matrix_norm(A, ord, dim, keepdim, **kwargs)
+    return densify(torch.linalg.norm, A, ord, dim, keepdim, **kwargs)
+
+
+@row((torch.norm, Tensor.norm), PackedTensor)
+def _norm(
+    input: PackedTensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, **kwargs: Any
+) -> Tensor:
+    """The older function: a number is the order of a norm of all elements taken as one vector."""
+    kwargs = {k: v for k, v in kwargs.items() if v is not None}
+    if p == "nuc" or (kwargs.keys() - {"dtype"}):
+        return densify(torch.norm, input, p, dim, keepdim, **kwargs)
+    return _vector_norm(input, 2 if p in ("fro", None) else p, dim, keepdim, **kwargs)

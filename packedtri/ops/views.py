@@ -24,8 +24,10 @@ def _transpose(input: PackedTensor, dim0: int, dim1: int) -> Tensor:
     dims = {dim0 % rank, dim1 % rank}
     if dims == {rank - 2, rank - 1}:
         return _matrix_transpose(input)
-    # Other dimensions lead to shapes that no packed type has. A pair of batch dimensions would
-    # not, but is rare.
+    if max(dims) < rank - 2:
+        packed = _nodes.to_packed(input).transpose(*(dims if len(dims) == 2 else (0, 0)))
+        return _nodes.from_packed(type(input), packed, input.n)
+    # Other dimensions lead to shapes that no packed type has.
     return densify(Tensor.transpose, input, dim0, dim1)
 
 

@@ -1,0 +1,79 @@
+"""Condition numbers of triangles without their inverses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import layout
+from packedtri.dispatch import describe
+from packedtri.ops import elements
+from packedtri.tensor import LowerTriangular, UpperTriangular
+
+# LAPACK stops after as many steps. Estimates are nearly always final after two.
+_STEPS = 5
+
+
+def rcond(A: LowerTriangular | UpperTriangular) -> Tensor:
+    """An estimate of the reciprocal condition number 1 / (‖A‖ ‖A⁻¹‖) in the 1-norm.
+
+    The norm of the inverse is estimated from a few solves, of O(n^2) operations each, where
+    ``torch.linalg.cond(A, 1)`` inverts the matrix. The estimate is never below the true value and
+    rarely above three times it. See N. J. Higham, "FORTRAN codes for estimating the one-norm of a
+    real or complex matrix", ACM TOMS 14 (1988), and LAPACK's dtpcon.
+
+    Args:
+        A: shape (*batch, n, n), of dtype float32, float64 or their complex kin.
+
+    Returns:
+        shape (*batch), real; 0 for a singular matrix. It has no gradient.
+
+    Raises:
+        TypeError: when ``A`` is not triangular.
+
+    Example:
+        >>> import packedtri
+        >>> packedtri.rcond(packedtri.LowerTriangular(torch.tensor([1.0, 0.0, 4.0])))
+        tensor(0.2500)
+    """
+    if not isinstance(A, (LowerTriangular, UpperTriangular)):
+        raise TypeError(
+            f"[rcond] expected a LowerTriangular or UpperTriangular; got {describe(A)}. "
+            "torch.linalg.cond takes any matrix"
+        )
+    with torch.no_grad():
+        return _reciprocal(A.detach())
+
+
+def _reciprocal(A: Any) -> Tensor:
+    if A.n == 0:
+        return torch.full(A.shape[:-2], torch.inf, dtype=A._packed.real.dtype, device=A.device)
+    regular = (elements.diagonal(A) != 0).all(-1)
+    # Singular matrices give inf and nan on the way, which the last line leaves out.
+    value = 1 / (torch.linalg.matrix_norm(A, 1) * _inverse_norm(A))
+    return torch.where(regular, value, 0)
+
+
+def _inverse_norm(A: Any) -> Tensor:
+    """Estimate of the 1-norm of the inverse of each matrix, shape (*batch)."""
+    n, adjoint = A.n, A.mH
+    x = A._packed.new_full((*A.shape[:-2], n), 1 / n)
+    estimate = _solve(A, x).abs().sum(-1)
+    for _ in range(_STEPS):
+        y = _solve(A, x)
+        estimate = torch.maximum(estimate, y.abs().sum(-1))
+        z = _solve(adjoint, torch.where(y == 0, 1, torch.sgn(y)))
+        # The next vector is the unit vector of the direction of steepest ascent.
+        x = torch.nn.functional.one_hot(z.abs().argmax(-1), n).to(x.dtype)
+    # Against matrices that are built to mislead the steps above.
+    k = torch.arange(n, device=x.device)
+    alternating = ((-1.0) ** k * (1 + k / max(n - 1, 1))).to(x.dtype).expand_as(x)
+    lower_bound = 2 * _solve(A, alternating).abs().sum(-1) / (3 * n)
+    return torch.maximum(estimate, lower_bound)
+
+
+def _solve(A: Any, x: Tensor) -> Tensor:
+    upper = A.kind == layout.UPPER
+    return torch.linalg.solve_triangular(A, x.unsqueeze(-1), upper=upper).squeeze(-1)

@@ -1,0 +1,86 @@
+"""Elements of the matrices by their positions: where they are stored, reading and writing them.
+
+Positions are index tensors i and j that broadcast. What is read costs memory in proportion to what
+is asked for, not to n x n, and is differentiable.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes, layout
+from packedtri.tensor import PackedTensor
+
+P = TypeVar("P", bound=PackedTensor)
+
+
+def positions(i: Tensor, j: Tensor) -> Tensor:
+    """Where element (i, j) of a symmetric matrix is stored, of the shape of i and j together."""
+    high, low = torch.maximum(i, j), torch.minimum(i, j)
+    return high * (high + 1) // 2 + low
+
+
+def is_stored(kind: int, i: Tensor, j: Tensor) -> Tensor | None:
+    """Which of the elements (i, j) are no structural zeros; None for all of them."""
+    if kind == layout.SYMMETRIC:
+        return None
+    return i >= j if kind == layout.LOWER else i <= j
+
+
+def read(t: PackedTensor, i: Tensor, j: Tensor) -> Tensor:
+    """The elements (i, j) of each matrix.
+
+    Args:
+        t: shape (*batch, n, n).
+        i, j: indices from 0 to n - 1, of shapes that broadcast to ``shape``.
+
+    Returns:
+        shape (*batch, *shape), dense.
+    """
+    packed, at = _nodes.to_packed(t), positions(i, j)
+    values = packed.index_select(-1, at.reshape(-1)).reshape((*packed.shape[:-1], *at.shape))
+    stored = is_stored(t.kind, i, j)
+    return values if stored is None else values.where(stored, 0)
+
+
+def diagonal_positions(n: int, offset: int, device: torch.device) -> Tensor:
+    """Where the diagonal ``offset`` off the main one is stored, shape (n - |offset|,)."""
+    j = torch.arange(max(n - abs(offset), 0), device=device)
+    return positions(j + abs(offset), j)
+
+
+def stores_diagonal(kind: int, offset: int) -> bool:
+    """Whether the diagonal j - i = offset belongs to the triangle that this kind reads."""
+    return {layout.LOWER: offset <= 0, layout.UPPER: offset >= 0}.get(kind, True)
+
+
+def diagonal(t: PackedTensor, offset: int = 0) -> Tensor:
+    """The diagonal j - i = offset of each matrix, shape (*batch, n - |offset|), a copy."""
+    k = torch.arange(max(t.n - abs(offset), 0), device=t._packed.device)
+    return read(t, k + max(-offset, 0), k + max(offset, 0))
+
+
+def with_diagonal(t: P, values: Tensor, offset: int = 0) -> P:
+    """A copy of ``t`` with another diagonal j - i = offset, which it must store.
+
+    Args:
+        values: of a shape that broadcasts to (*batch, n - |offset|).
+    """
+    packed = _nodes.to_packed(t)
+    at = diagonal_positions(t.n, offset, packed.device)
+    source = values.to(packed.dtype).expand(*packed.shape[:-1], len(at))
+    return _nodes.from_packed(type(t), packed.index_copy(-1, at, source), t.n)
+
+
+def band(t: PackedTensor, cls: type[P], lowest: int, highest: int) -> P:
+    """A copy as ``cls`` without the diagonals outside of lowest <= j - i <= highest."""
+    packed, n = _nodes.to_packed(t), t.n
+    sign = 1 if cls.kind == layout.UPPER else -1
+    dropped = [k for k in range(n) if not lowest <= sign * k <= highest]
+    if not dropped:
+        return _nodes.from_packed(cls, packed.clone(), n)
+    at = torch.cat([diagonal_positions(n, k, packed.device) for k in dropped])
+    return _nodes.from_packed(cls, packed.index_fill(-1, at, 0), n)

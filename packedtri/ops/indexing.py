@@ -1,0 +1,224 @@
+"""Indexing: batches keep their type, blocks and elements of the matrices are gathered.
+
+An index is cut in two: the part for the batch dimensions is left to torch, on the stored elements,
+and the part for rows and columns becomes positions in the triangle. An assignment writes what is
+stored, and raises where it would have to change anything else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes
+from packedtri.dispatch import describe, row
+from packedtri.ops import elements
+from packedtri.ops.aten import increment_version
+from packedtri.ops.attributes import passed
+from packedtri.ops.dense import densify
+from packedtri.tensor import PackedTensor
+
+# A gather costs about four times the memory of a slice of the dense matrix, for its positions.
+_GATHER_COST = 4
+_MASKS = (torch.bool, torch.uint8)
+
+
+def split(index: Any, t: PackedTensor) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The index in two parts: for the batch dimensions, and for rows and columns.
+
+    The second part is empty where the index takes whole matrices.
+    """
+    rank = t._packed.dim() + 1
+    items = [_as_index(item) for item in (index if isinstance(index, tuple) else (index,))]
+    used = sum(_dims(item) for item in items)
+    at = next((k for k, item in enumerate(items) if item is Ellipsis), len(items))
+    items[at : at + 1] = [slice(None)] * (rank - used)
+    taken = 0
+    for k, item in enumerate(items):
+        if taken >= rank - 2 and item is not None:
+            rest = tuple(items[k:])
+            whole = all(isinstance(r, slice) and r == slice(None) for r in rest)
+            return tuple(items[:k]), () if whole else rest
+        taken += _dims(item)
+    return tuple(items), ()
+
+
+def _as_index(item: Any) -> Any:
+    """The item, as a tensor where it is a sequence or an array."""
+    if item is None or item is Ellipsis or isinstance(item, (int, slice, Tensor, torch.SymInt)):
+        return item
+    return torch.as_tensor(item)
+
+
+def _dims(item: Any) -> int:
+    """The number of dimensions that an item of an index takes."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    return item.dim() if isinstance(item, Tensor) and item.dtype in _MASKS else 1
+
+
+def _is_view(item: Any) -> bool:
+    return item is None or isinstance(item, slice) or type(item) in (int, torch.SymInt)
+
+
+def _indices(item: Any, n: int, device: torch.device) -> Tensor | None:
+    """The rows or columns that an item takes; of no dimensions for one alone. None: not known."""
+    if isinstance(item, slice):
+        return torch.arange(n, device=device)[item]
+    if type(item) is int:
+        _check_range(item, item, n)
+        return torch.tensor(item % n, device=device)
+    if type(item) is not Tensor or item.is_floating_point() or item.is_complex():
+        return None
+    index = item.to(device)
+    if index.dtype in _MASKS:
+        return index.nonzero().squeeze(-1) if index.shape == (n,) else None
+    if index.numel():
+        _check_range(int(index.min()), int(index.max()), n)
+    return torch.where(index < 0, index + n, index)
+
+
+def _check_range(lowest: int, highest: int, n: int) -> None:
+    if lowest < -n or highest >= n:
+        wrong = lowest if lowest < -n else highest
+        raise IndexError(f"index {wrong} is out of range for matrices of order {n}")
+
+
+def _rows_and_columns(
+    rest: tuple[Any, ...], n: int, device: torch.device
+) -> tuple[Tensor, Tensor] | None:
+    """Index tensors of rows and columns that broadcast to the shape of the result."""
+    if len(rest) == 1 and rest[0].shape == (n, n):
+        i, j = rest[0].to(device).nonzero(as_tuple=True)
+        return i, j
+    if len(rest) != 2:
+        return None
+    rows, columns = (_indices(item, n, device) for item in rest)
+    if rows is None or columns is None:
+        return None
+    # A slice spans a dimension of its own; two index tensors go together.
+    if isinstance(rest[1], slice):
+        return rows.unsqueeze(-1), columns
+    if isinstance(rest[0], slice):
+        return rows.reshape(-1, *[1] * columns.dim()), columns
+    return rows, columns
+
+
+def _batches(t: PackedTensor, index: tuple[Any, ...]) -> PackedTensor:
+    """Take whole matrices: a view for integers and slices, else a copy."""
+    if all(map(_is_view, index)) and not _nodes.carries_autograd(t._packed):
+        return passed(Tensor.__getitem__, t, index)
+    return _nodes.from_packed(type(t), _nodes.to_packed(t)[(*index, slice(None))], t.n)
+
+
+def _advanced(index: tuple[Any, ...]) -> bool:
+    return any(isinstance(item, Tensor) for item in index)
+
+
+@row(Tensor.__getitem__)
+def _getitem(input: Tensor, index: Any) -> Tensor:
+    # The tensor may also be dense and the index packed.
+    if not isinstance(input, PackedTensor):
+        return densify(Tensor.__getitem__, input, index)
+    batch, rest = split(index, input)
+    if not rest:
+        whole = _keeps_matrices_last(batch, input)
+        return _batches(input, batch) if whole else densify(Tensor.__getitem__, input, index)
+    # Index tensors of rows and columns are looked at, which a graph cannot do.
+    traced = torch.compiler.is_compiling() and _advanced(rest)
+    found = None if traced else _rows_and_columns(rest, input.n, input.device)
+    # Torch lets index tensors of batches and of matrices go together, or moves them to the front.
+    if found is None or _advanced(batch) or _gathers_too_much(input, *found):
+        return densify(Tensor.__getitem__, input, index)
+    return elements.read(_batches(input, batch) if batch else input, *found)
+
+
+def _keeps_matrices_last(batch: tuple[Any, ...], t: PackedTensor) -> bool:
+    """Whether the index takes batches only; masks may reach into the matrices."""
+    return sum(map(_dims, batch)) <= t._packed.dim() - 1 and not any(
+        isinstance(item, bool) for item in batch
+    )
+
+
+def _gathers_too_much(t: PackedTensor, i: Tensor, j: Tensor) -> bool:
+    count = torch.broadcast_shapes(i.shape, j.shape).numel()
+    return count * _GATHER_COST > t.n * t.n and count > 64
+
+
+@row(Tensor.__setitem__)
+def _setitem(input: Tensor, index: Any, value: Any) -> None:
+    if not isinstance(input, PackedTensor):
+        return densify(Tensor.__setitem__, input, index, value)
+    batch, rest = split(index, input)
+    if _advanced(batch) or not _keeps_matrices_last(batch, input):
+        raise NotImplementedError(
+            f"[__setitem__] an index tensor of batches is not supported for {describe(input)}: "
+            "assign one batch at a time, or write to .packed under torch.no_grad()"
+        )
+    target = _batches(input, batch) if batch else input
+    if not rest:
+        return _assign_matrices(target, value)
+    found = _rows_and_columns(rest, input.n, input.device)
+    if found is None:
+        raise NotImplementedError(
+            f"[__setitem__] index {rest} is not supported for {describe(input)}; use integers, "
+            "slices and index tensors, or convert with .to_dense() and from_dense"
+        )
+    _assign(target, *found, value)
+
+
+def _assign_matrices(target: PackedTensor, value: Any) -> None:
+    if not isinstance(value, type(target)):
+        dense = value.to_dense() if isinstance(value, PackedTensor) else value
+        dense = torch.as_tensor(dense, dtype=target.dtype, device=target.device)
+        value = type(target).from_dense(dense.expand(*dense.shape[:-2], *target.shape[-2:]), True)
+    expanded = _nodes.to_packed(value).expand(target._packed.shape)
+    target.copy_(_nodes.from_packed(type(target), expanded, target.n))
+
+
+def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any) -> None:
+    """Write elements (i, j); the structure must be able to hold the value."""
+    packed, n = _nodes.to_packed(target), target.n
+    i, j = torch.broadcast_tensors(i, j)
+    shape = (*packed.shape[:-1], *i.shape)
+    value = value.to_dense() if isinstance(value, PackedTensor) else value
+    value = torch.as_tensor(value, dtype=packed.dtype, device=packed.device).expand(shape)
+    at = elements.positions(i, j).reshape(-1)
+    source = value.reshape(*packed.shape[:-1], len(at))
+    _check_structure(target, i.reshape(-1), j.reshape(-1), at, source.detach())
+    stored = elements.is_stored(target.kind, i, j)
+    if stored is not None:
+        keep = stored.reshape(-1)
+        at, source = at[keep], source[..., keep]
+    if torch.is_grad_enabled() and (packed.requires_grad or source.requires_grad):
+        changed = packed.index_copy(-1, at, source)
+        target.copy_(_nodes.from_packed(type(target), changed, n))
+        return
+    _nodes.check_writable(target)
+    target._packed.index_copy_(-1, at, source)
+    increment_version(target)
+
+
+def _check_structure(t: PackedTensor, i: Tensor, j: Tensor, at: Tensor, value: Tensor) -> None:
+    """Raise where a value does not fit: a nonzero for a zero, or two for one stored element."""
+    if not value.numel():
+        return
+    value = value.reshape(-1, len(at))
+    stored = elements.is_stored(t.kind, i, j)
+    if stored is not None:
+        wrong, what = ((value != 0) & ~stored).any(0), "it is a structural zero"
+    else:
+        at, order = at.sort(stable=True)
+        i, j, value = i[order], j[order], value[:, order]
+        before = value.roll(1, -1)
+        differs = (value != before) & ~(value.isnan() & before.isnan())
+        wrong = differs.any(0) & (at == at.roll(1))
+        what = "the assignment has another value for the same stored element"
+    if wrong.any():
+        k = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"[__setitem__] a {type(t).__name__} cannot hold the value for element "
+            f"({int(i[k])}, {int(j[k])}): {what}. Convert with .to_dense() first"
+        )

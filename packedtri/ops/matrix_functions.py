@@ -1,0 +1,234 @@
+"""Functions of whole matrices: powers, exponential, square root, logarithm and Kronecker product.
+
+Powers of triangles are products on packed storage. The others work on a dense temporary of the
+size of the result and give a packed type all the same.
+
+The square root and the logarithm of a triangle are triangles. Their derivatives need no formulas of
+their own: for any matrix function, f([[A, E], [0, A]]) = [[f(A), D], [0, f(A)]] with D the
+derivative of f at A in the direction E (N. J. Higham, Functions of Matrices, SIAM 2008, theorem
+3.6). With A triangular the block matrix is triangular too, so the function differentiates itself,
+to any order, at eight times its cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from packedtri import layout
+from packedtri.dispatch import describe, row
+from packedtri.ops.dense import densify, functions
+from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
+
+P = TypeVar("P", bound=PackedTensor)
+
+
+def _typed(cls: type[P], result: Any) -> P:
+    return result if isinstance(result, cls) else cls.from_dense(result)
+
+
+def matrix_power(input: PackedTensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """The power n of each matrix, by squaring; negative powers are those of the inverse."""
+    if out is not None or not isinstance(n, int):
+        return densify(torch.linalg.matrix_power, input, n, out=out)
+    cls: Any = type(input)
+    if input.kind == layout.SYMMETRIC:
+        return cls.from_dense(torch.linalg.matrix_power(input.to_dense(), n))
+    if n < 0:
+        input, n = _typed(cls, torch.linalg.inv(input)), -n
+    square: Any = input
+    result: Any = None
+    while n:
+        if n % 2:
+            result = square if result is None else result @ square
+        n //= 2
+        square = square @ square if n else square
+    if result is None:
+        packed = cls.eye(input.n, dtype=input.dtype, device=input.device).packed
+        return cls(packed.expand(input._packed.shape).clone())
+    return result.clone() if result is input else result
+
+
+def matrix_exp(input: PackedTensor) -> PackedTensor:
+    """The exponential of each matrix, computed on a dense temporary."""
+    return type(input).from_dense(torch.linalg.matrix_exp(input.to_dense()))
+
+
+def kron(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    """The Kronecker product; two matrices of one type give that type, by way of a dense one."""
+    if out is not None or type(input) is not type(other):
+        return densify(torch.kron, input, other, out=out)
+    return type(input).from_dense(torch.kron(input.to_dense(), other.to_dense()))
+
+
+for _function in (*functions("matrix_power"), torch.linalg.matrix_power):
+    row(_function, PackedTensor)(matrix_power)
+for _function in (*functions("matrix_exp"), torch.linalg.matrix_exp):
+    row(_function, PackedTensor)(matrix_exp)
+row(functions("kron"))(kron)
+
+
+def sqrtm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriangular:
+    """The principal square root of triangular matrices, by the method of Bjorck and Hammarling.
+
+    The elements are found one diagonal after another, on a dense temporary in float64 or
+    complex128; see A. Bjorck and S. Hammarling, "A Schur method for the square root of a matrix",
+    Linear Algebra Appl. 52/53 (1983). The root exists where no two eigenvalues, which are on the
+    diagonal, are both zero, and is differentiable where none is. A real matrix with a negative
+    eigenvalue has no real root: the result has nan, as that of torch.sqrt. Convert to a complex
+    dtype first.
+
+    Args:
+        A: LowerTriangular or UpperTriangular, shape (*batch, n, n).
+
+    Returns:
+        shape (*batch, n, n), of the same type, so that sqrtm(A) @ sqrtm(A) is A.
+
+    Raises:
+        TypeError: when ``A`` is not triangular.
+
+    Example:
+        >>> import packedtri
+        >>> packedtri.sqrtm(packedtri.LowerTriangular(torch.tensor([4.0, 5.0, 9.0])))
+        LowerTriangular([[2.,  .],
+                         [1., 3.]])
+    """
+    return _of_triangle("sqrtm", _sqrt_upper, A)
+
+
+def logm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriangular:
+    """The principal logarithm of triangular matrices, by inverse scaling and squaring.
+
+    Square roots are taken until the matrix is near the identity, where a Pade approximant of
+    order 7, as a sum over Gauss-Legendre nodes, gives its logarithm; see chapter 11 of N. J.
+    Higham, Functions of Matrices, SIAM 2008. It works on a dense temporary, in float64 or
+    complex128. It exists where no eigenvalue is zero; a real matrix with a negative one gives nan,
+    as torch.log does: convert to a complex dtype first.
+
+    Args:
+        A: LowerTriangular or UpperTriangular, shape (*batch, n, n).
+
+    Returns:
+        shape (*batch, n, n), of the same type, so that torch.matrix_exp(logm(A)) is A.
+
+    Raises:
+        TypeError: when ``A`` is not triangular.
+
+    Example:
+        >>> import packedtri
+        >>> packedtri.logm(packedtri.UpperTriangular.eye(2))
+        UpperTriangular([[0., 0.],
+                         [., 0.]])
+    """
+    return _of_triangle("logm", _log_upper, A)
+
+
+def _of_triangle(name: str, compute: Callable[[Tensor], Tensor], A: Any) -> Any:
+    if not isinstance(A, (LowerTriangular, UpperTriangular)):
+        raise TypeError(
+            f"[{name}] expected a LowerTriangular or UpperTriangular; got {describe(A)}"
+        )
+    wide = torch.complex128 if A.is_complex() else torch.float64
+    lower = A.kind == layout.LOWER
+    x = A.to_dense().to(wide)
+    y = _MatrixFunction.apply(x.mT if lower else x, compute)
+    return type(A).from_dense((y.mT if lower else y).to(A.dtype))
+
+
+class _MatrixFunction(torch.autograd.Function):
+    """A function of upper triangular matrices, which is also its own derivative."""
+
+    @staticmethod
+    def forward(x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        return compute(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, ctx.compute = inputs
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Sequence[Any], x: Tensor, compute: Any) -> tuple[Tensor, int]:
+        return _MatrixFunction.apply(x.movedim(in_dims[0], 0), compute), 0
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        # The adjoint of the derivative at a matrix is the derivative at its adjoint, which is lower
+        # triangular; reversing the order of rows and columns makes it upper triangular.
+        adjoint, direction = x.mH.flip(-2, -1), grad.flip(-2, -1)
+        return _derivative(adjoint, direction, ctx.compute).flip(-2, -1).triu(), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return _derivative(x, tangent, ctx.compute)
+
+
+def _derivative(x: Tensor, direction: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    n = x.shape[-1]
+    if x.numel() == 0:
+        return direction
+    # It is linear in the direction, whose size must not drown the matrix.
+    size = direction.detach().abs().amax((-2, -1), keepdim=True)
+    size = torch.where(size > 0, size, 1)
+    upper, lower = torch.cat([x, direction / size], -1), torch.cat([torch.zeros_like(x), x], -1)
+    return _MatrixFunction.apply(torch.cat([upper, lower], -2), compute)[..., :n, n:] * size
+
+
+def _sqrt_upper(x: Tensor) -> Tensor:
+    """The square root of dense upper triangular matrices, shape (*batch, n, n)."""
+    n = x.shape[-1]
+    if x.numel() == 0:
+        return x.clone()
+    root = torch.zeros_like(x, memory_format=torch.contiguous_format).reshape(-1, n, n)
+    source = x.reshape(-1, n, n)
+    diagonal = source.diagonal(0, -2, -1).sqrt()
+    root.diagonal(0, -2, -1).copy_(diagonal)
+    size, batch = n * n, len(root)
+    for d in range(1, n):
+        # Row i holds the elements right of its diagonal one, then those above the sought one.
+        steps = (batch, n - d, d - 1)
+        right = root.as_strided(steps, (size, n + 1, 1), 1)
+        above = root.as_strided(steps, (size, n + 1, n), n + d)
+        known = (right * above).sum(-1)
+        pairs = diagonal[:, : n - d] + diagonal[:, d:]
+        root.diagonal(d, -2, -1).copy_((source.diagonal(d, -2, -1) - known) / pairs)
+    return root.reshape(x.shape)
+
+
+# Nodes and weights of the Gauss-Legendre rule on [0, 1] that is the Pade approximant of log(1 + x),
+# and the norm up to which it is exact to double precision.
+_ORDER, _NEAR_IDENTITY, _MOST_ROOTS = 7, 0.26, 100
+
+
+def _log_upper(x: Tensor) -> Tensor:
+    """The logarithm of dense upper triangular matrices, shape (*batch, n, n)."""
+    n = x.shape[-1]
+    one = torch.eye(n, dtype=x.dtype, device=x.device)
+    if x.numel() == 0:
+        return x.clone()
+    diagonal, roots = x.diagonal(0, -2, -1).log(), 0
+    while roots < _MOST_ROOTS and torch.linalg.matrix_norm(x - one, 1).max() > _NEAR_IDENTITY:
+        x, roots = _sqrt_upper(x), roots + 1
+    nodes, weights = _gauss_legendre()
+    near = x - one
+    total = torch.zeros_like(x)
+    for node, weight in zip(nodes, weights, strict=True):
+        total += weight * torch.linalg.solve_triangular(one + node * near, near, upper=True)
+    total = total * 2.0**roots
+    # Differences to the identity have lost digits that the diagonal still has.
+    total.diagonal(0, -2, -1).copy_(diagonal)
+    return total.triu()
+
+
+def _gauss_legendre() -> tuple[list[float], list[float]]:
+    """The rule on [0, 1], by the eigenvalues of its Jacobi matrix (Golub and Welsch, 1969)."""
+    k = torch.arange(1, _ORDER, dtype=torch.float64)
+    off = k / (4 * k**2 - 1).sqrt()
+    nodes, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
+    return ((nodes + 1) / 2).tolist(), (vectors[0] ** 2).tolist()

@@ -1,0 +1,186 @@
+"""Elementwise algebra: broadcasting, changes in place, remainders, clamps and complex parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri.nn import PositiveDiagonal
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+TRIANGULAR = TYPES[:2]
+each_type = pytest.mark.parametrize("cls", TYPES)
+each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
+
+
+def dense(t: Tensor) -> Tensor:
+    return t.to_dense() if isinstance(t, PackedTensor) else t
+
+
+def project(cls: type, x: Tensor) -> Tensor:
+    if cls is Symmetric:
+        return (x + x.mT) / 2
+    return x.tril() if cls is LowerTriangular else x.triu()
+
+
+@each_type
+@pytest.mark.parametrize("n", [1, 2, 33])
+def test_rows_columns_and_batches_broadcast(cls, n):
+    shapes = ((n,), (n, 1), (1, n), (3, 1, 1), (3, 1, n), (2, 1, n, 1), (n, n), (3, n, n))
+    for shape in shapes:
+        for batch in ((), (3,), (2, 1)):
+            t = cls.randn(*batch, n, dtype=torch.float64, requires_grad=True)
+            x = (torch.rand(shape, dtype=torch.float64) + 1).requires_grad_()
+            twin = t.detach().to_dense().requires_grad_()
+            for f in (torch.mul, torch.div, lambda a, b: b * a):
+                ours, expected = f(t, x), f(twin, x)
+                assert type(ours) is (cls if cls in TRIANGULAR else Tensor)
+                torch.testing.assert_close(ours.to_dense() if cls in TRIANGULAR else ours, expected)
+                weight = torch.randn_like(expected)
+                a, b = torch.autograd.grad((dense(ours) * weight).sum(), (t, x))
+                c, d = torch.autograd.grad((expected * weight).sum(), (twin, x))
+                torch.testing.assert_close(a.to_dense(), project(cls, c))
+                torch.testing.assert_close(b, d)
+
+
+@each_type
+def test_clamps_and_remainders_depend_on_zero(cls):
+    t = cls.randn(5)
+    kept = {
+        "clamp": lambda t: t.clamp(-0.5, 0.5),
+        "clamp max": lambda t: torch.clamp(t, max=0),
+        "clamp_min": lambda t: t.clamp_min(0.0),
+        "fmod": lambda t: torch.fmod(t, 0.5),
+        "floor": lambda t: t // 2,
+        "remainder": lambda t: t % -0.3,
+    }
+    moved = {
+        "clamp above zero": lambda t: t.clamp(0.5, 1),
+        "clamp_max": lambda t: torch.clamp_max(t, -1),
+        "cos": torch.cos,
+        "pow": lambda t: t**0,
+        "exp2": lambda t: 2**t,
+        "logsigmoid": F.logsigmoid,
+    }
+    for name, f in (kept | moved).items():
+        assert type(f(t)) is (cls if name in kept or cls is Symmetric else Tensor), name
+        torch.testing.assert_close(dense(f(t)), f(t.to_dense()), equal_nan=True)
+
+
+@each_type
+def test_two_matrices_of_a_type(cls):
+    a, b = cls.randn(2, 5), cls.randn(2, 5)
+    for f in (torch.hypot, torch.atan2, torch.maximum, lambda a, b: torch.lerp(a, b, 0.3)):
+        assert type(f(a, b)) is cls
+        torch.testing.assert_close(f(a, b).to_dense(), f(a.to_dense(), b.to_dense()))
+    for f in (torch.div, torch.logaddexp, torch.remainder, lambda a, b: torch.addcdiv(a, a, b)):
+        assert type(f(a, b)) is (cls if cls is Symmetric else Tensor)
+        torch.testing.assert_close(
+            dense(f(a, b)), f(a.to_dense(), b.to_dense()), equal_nan=True, rtol=1e-4, atol=1e-4
+        )
+
+
+@each_type
+def test_activations_in_place(cls):
+    for f in (F.relu, F.silu, F.elu, F.leaky_relu, torch.relu_, F.selu_, torch.celu_):
+        leaf = cls.randn(4, dtype=torch.float64, requires_grad=True)
+        twin = leaf.detach().to_dense().requires_grad_()
+        ours, expected = leaf * 1, twin * 1
+        inplace = {} if f.__name__.endswith("_") else {"inplace": True}
+        assert f(ours, **inplace) is ours
+        f(expected, **inplace)
+        torch.testing.assert_close(ours.to_dense(), expected)
+        ours.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(leaf.grad.to_dense(), project(cls, twin.grad))
+
+
+@each_triangular
+def test_rows_and_columns_scale_in_place(cls):
+    x = torch.rand(4, dtype=torch.float64) + 1
+    leaf = cls.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    twin = leaf.detach().to_dense().requires_grad_()
+    ours, expected = leaf * 1, twin * 1
+    for t in (ours, expected):
+        t *= x
+        t.div_(x[:, None] * 3)
+    torch.testing.assert_close(ours.to_dense(), expected)
+    ours.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(leaf.grad.to_dense(), project(cls, twin.grad))
+
+
+@each_type
+def test_operators_that_assign(cls):
+    t = cls.randn(4)
+    d = t.to_dense()
+    same = t
+    t **= 2
+    t *= 3.0
+    t /= 2
+    t += t
+    assert t is same
+    torch.testing.assert_close(t.to_dense(), (d**2) * 3)
+
+
+@each_type
+def test_comparisons(cls):
+    a, b = cls.randn(4), cls.randn(4)
+    for f in (torch.eq, torch.lt, torch.ge, lambda a, b: a != b, torch.isclose):
+        assert type(f(a, b)) is Tensor and f(a, b).dtype == torch.bool
+        assert torch.equal(f(a, b), f(a.to_dense(), b.to_dense()))
+    assert torch.equal(a, a.to_dense()) and torch.allclose(a.to_dense(), a)
+    assert not torch.equal(a, b)
+    torch.testing.assert_close(a, a.clone())
+    torch.testing.assert_close(a, a.to_dense())
+    torch.testing.assert_close(a.to_dense(), a)
+    with pytest.raises(AssertionError, match="not close"):
+        torch.testing.assert_close(a, b)
+    chosen = torch.where(a > b, a, 0.0)
+    assert type(chosen) is Tensor and torch.equal(chosen, a.to_dense() * (a > b))
+
+
+@each_type
+def test_complex_parts_keep_the_type(cls):
+    z = cls.randn(2, 3, dtype=torch.complex128)
+    for f in (torch.real, torch.imag, torch.abs, torch.angle, torch.conj, torch.conj_physical):
+        assert type(f(z)) is cls
+        torch.testing.assert_close(f(z).to_dense(), f(z.to_dense()))
+    assert type(z.mH) is type(z.adjoint()) is cls.transposed
+    torch.testing.assert_close(z.mH.to_dense().resolve_conj(), z.to_dense().mH.resolve_conj())
+    x, y = cls.randn(3), cls.randn(3)
+    assert type(torch.complex(x, y)) is cls
+    assert torch.equal(torch.complex(x, y).imag, y)
+
+
+@each_triangular
+def test_a_positive_diagonal(cls):
+    x = cls.randn(2, 3, dtype=torch.float64)
+    f = PositiveDiagonal(shift=0.5)
+    y = f(x)
+    assert type(y) is cls and (y.diagonal(0, -2, -1) > 0.5).all()
+    torch.testing.assert_close(y.diagonal(0, -2, -1), F.softplus(x.diagonal(0, -2, -1)) + 0.5)
+    torch.testing.assert_close(f.right_inverse(y), x)
+    big = cls.eye(3) * 1e4
+    torch.testing.assert_close(f(f.right_inverse(big)), big)
+    p = x.packed.clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda p: f(cls(p)).packed, p, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(lambda p: f(cls(p)).packed, p)
+    with pytest.raises(ValueError, match="greater than 0.5"):
+        f.right_inverse(cls.zeros(3))
+    for wrong in (Symmetric.eye(2), torch.eye(2)):
+        with pytest.raises(TypeError, match="PositiveDiagonal"):
+            f(wrong)
+    layer = torch.nn.Linear(3, 3, bias=False)
+    layer.scale = torch.nn.Parameter(cls.eye(3))
+    torch.nn.utils.parametrize.register_parametrization(
+        layer, "scale", PositiveDiagonal(), unsafe=True
+    )
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    before = layer.scale.detach().clone()
+    layer.scale.to_dense().square().sum().backward()
+    optimizer.step()
+    assert (layer.scale.diagonal() < before.diagonal()).all() and (layer.scale.diagonal() > 0).all()

@@ -1,0 +1,111 @@
+"""Conversions to LAPACK's packed and RFP formats and TFP's, with SciPy's routines as oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import lapack
+
+from packedtri import LowerTriangular, Symmetric, UpperTriangular
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+SIZES = (1, 2, 3, 4, 5, 8, 31, 64)
+LETTERS = {LowerTriangular: "L", UpperTriangular: "U", Symmetric: "LU"}
+each_type = pytest.mark.parametrize("cls", TYPES)
+REAL_AND_COMPLEX = (torch.float64, torch.complex128)
+
+
+def routine(name: str, dtype: torch.dtype):
+    return getattr(lapack, ("z" if dtype.is_complex else "d") + name)
+
+
+@each_type
+@pytest.mark.parametrize("dtype", REAL_AND_COMPLEX)
+def test_packed_formats(cls, dtype):
+    for n in SIZES:
+        for uplo in LETTERS[cls]:
+            t = cls.randn(n, dtype=dtype)
+            ap, info = routine("trttp", dtype)(t.to_dense().numpy(), uplo=uplo)
+            assert info == 0
+            np.testing.assert_array_equal(t.to_lapack(uplo).numpy(), ap)
+            assert torch.equal(cls.from_lapack(torch.tensor(ap), uplo), t)
+            i, j = torch.tril_indices(n, n) if uplo == "L" else torch.triu_indices(n, n)
+            rows = t.to_dense()[i, j]
+            assert torch.equal(t.to_lapack(uplo, row_major=True), rows)
+            assert torch.equal(cls.from_lapack(rows, uplo, row_major=True), t)
+
+
+@each_type
+@pytest.mark.parametrize("dtype", REAL_AND_COMPLEX)
+def test_rectangular_full_packed_format(cls, dtype):
+    if cls is Symmetric and dtype.is_complex:
+        with pytest.raises(NotImplementedError, match="Hermitian"):
+            cls.randn(3, dtype=dtype).to_rfp("L")
+        return
+    for n in SIZES:
+        for uplo in LETTERS[cls]:
+            for transr in ("N", "C" if dtype.is_complex else "T"):
+                t = cls.randn(n, dtype=dtype)
+                arf, info = routine("trttf", dtype)(t.to_dense().numpy(), transr=transr, uplo=uplo)
+                assert info == 0
+                np.testing.assert_array_equal(t.to_rfp(uplo, transr).resolve_conj().numpy(), arf)
+                assert torch.equal(cls.from_rfp(torch.tensor(arf), uplo, transr), t)
+
+
+@each_type
+def test_fill_triangular(cls):
+    """The definition in TensorFlow Probability's documentation, on a square."""
+    for n in SIZES:
+        x = torch.randn(2, n * (n + 1) // 2)
+        if cls is UpperTriangular:
+            square = torch.cat([x, x[..., n:].flip(-1)], -1).reshape(2, n, n).triu()
+        else:
+            square = torch.cat([x[..., n:], x.flip(-1)], -1).reshape(2, n, n).tril()
+        t = cls.from_fill_triangular(x)
+        expected = square + square.tril(-1).mT if cls is Symmetric else square
+        assert torch.equal(t.to_dense(), expected) and torch.equal(t.to_fill_triangular(), x)
+
+
+@each_type
+def test_batches_gradients_and_shared_memory(cls):
+    uplo = LETTERS[cls][0]
+    for convert, back in (
+        (lambda t: t.to_lapack(uplo), lambda x: cls.from_lapack(x, uplo)),
+        (lambda t: t.to_lapack(uplo, True), lambda x: cls.from_lapack(x, uplo, True)),
+        (lambda t: t.to_rfp(uplo), lambda x: cls.from_rfp(x, uplo)),
+        (lambda t: t.to_fill_triangular(), cls.from_fill_triangular),
+    ):
+        t = cls.randn(3, 4, 5, dtype=torch.float64)
+        assert torch.equal(back(convert(t)), t)
+        p = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
+        loss = lambda p, c=convert, b=back: b(c(cls(p) * 2)).pow(2).packed  # noqa: E731
+        assert torch.autograd.gradcheck(loss, p, check_forward_ad=True)
+        for size in (0, 1):
+            assert convert(cls.randn(2, size)).shape == (2, size)
+    t = cls.randn(4)
+    own = t.to_lapack("U") if cls is not LowerTriangular else t.to_lapack("L", row_major=True)
+    assert own.data_ptr() == t.packed.data_ptr()
+
+
+@each_type
+def test_bad_letters(cls):
+    t = cls.randn(3)
+    wrong = "X" if cls is Symmetric else {"L": "U", "U": "L"}[LETTERS[cls]]
+    for use in (t.to_lapack, t.to_rfp, lambda u: cls.from_lapack(t.packed, u)):
+        with pytest.raises(ValueError, match=rf'lapack|rfp.*{cls.__name__}.*got "{wrong}"'):
+            use(wrong)
+    with pytest.raises(ValueError, match="transr"):
+        t.to_rfp(LETTERS[cls][0], "C")
+    with pytest.raises(ValueError, match=r"triangular|n\(n\+1\)"):
+        cls.from_fill_triangular(torch.zeros(4))
+
+
+@each_type
+def test_other_libraries_read_the_packed_vector(cls):
+    t = cls.randn(4)
+    assert np.shares_memory(t.packed.numpy(), torch.from_dlpack(t.packed).numpy())
+    np.testing.assert_array_equal(np.asarray(t), t.to_dense().numpy())
+    for use in (lambda: t.numpy(), lambda: torch.from_dlpack(t), lambda: t.data_ptr()):
+        with pytest.raises((NotImplementedError, BufferError), match="packed"):
+            use()

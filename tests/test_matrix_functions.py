@@ -1,0 +1,139 @@
+"""Powers, exponentials, roots, logarithms and Kronecker products: values, types, derivatives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from torch import Tensor
+
+import packedtri
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+TRIANGULAR = TYPES[:2]
+each_type = pytest.mark.parametrize("cls", TYPES)
+each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
+functions = pytest.mark.parametrize("name", ["sqrtm", "logm"])
+
+
+def positive(cls: type[PackedTensor], *size: int, dtype: torch.dtype = torch.float64):
+    """Random matrices whose eigenvalues are positive and whose inverses are moderate."""
+    n = size[-1]
+    t = cls.randn(*size, dtype=dtype) / max(n, 1) ** 0.5
+    return t.set_diagonal_(1 + torch.rand(size).to(dtype))
+
+
+def dense(t: Tensor) -> Tensor:
+    return t.to_dense() if isinstance(t, PackedTensor) else t
+
+
+@each_type
+def test_powers(cls):
+    for n, batch in ((0, ()), (1, (2,)), (3, (0,)), (33, ()), (5, (3, 4))):
+        for power in (0, 1, 2, 5, 7, -1, -3):
+            t = positive(cls, *batch, n)
+            t = t + 3 * cls.eye(n, dtype=t.dtype)
+            ours = torch.linalg.matrix_power(t, power)
+            assert type(ours) is cls and type(t.matrix_power(power)) is cls
+            expected = torch.linalg.matrix_power(t.to_dense(), power)
+            torch.testing.assert_close(ours.to_dense(), expected)
+    t = cls.randn(3)
+    t.matrix_power(1).mul_(0)
+    assert t.packed.any()
+
+
+@each_type
+def test_exponentials(cls):
+    for size in ((0,), (1,), (33,), (3, 4, 5), (0, 2)):
+        t = positive(cls, *size)
+        assert type(torch.matrix_exp(t)) is type(torch.linalg.matrix_exp(t)) is cls
+        torch.testing.assert_close(t.matrix_exp().to_dense(), torch.matrix_exp(t.to_dense()))
+
+
+@each_type
+def test_kronecker_products(cls):
+    for a, b in (((2,), (3,)), ((2, 3), (2, 2)), ((0,), (2,))):
+        a, b = cls.randn(*a), cls.randn(*b)
+        assert type(torch.kron(a, b)) is type(a.kron(b)) is cls
+        expected = torch.kron(a.to_dense(), b.to_dense())
+        torch.testing.assert_close(torch.kron(a, b).to_dense(), expected)
+    other = UpperTriangular if cls is LowerTriangular else LowerTriangular
+    for b in (other.randn(2), torch.randn(3, 2)):
+        for x, y in ((a, b), (b, a)):
+            assert type(torch.kron(x, y)) is Tensor
+            torch.testing.assert_close(torch.kron(x, y), torch.kron(dense(x), dense(y)))
+
+
+@each_triangular
+@functions
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+def test_roots_and_logarithms(cls, name, dtype):
+    ours, oracle = getattr(packedtri, name), getattr(scipy.linalg, name)
+    for n in (1, 2, 3, 10, 33, 64):
+        t = positive(cls, n, dtype=dtype)
+        result = ours(t)
+        assert type(result) is cls and result.dtype == dtype
+        expected = torch.from_numpy(np.asarray(oracle(t.to_dense().numpy()))).to(dtype)
+        torch.testing.assert_close(result.to_dense(), expected)
+    t = positive(cls, 3, 4, 6, dtype=dtype)
+    back = {"sqrtm": lambda x: x @ x, "logm": torch.matrix_exp}[name](ours(t))
+    torch.testing.assert_close(back.packed, t.packed)
+    for size in ((0,), (2, 0), (0, 3)):
+        assert ours(cls.zeros(*size)).shape == (*size, size[-1])
+
+
+@each_triangular
+@functions
+def test_wide_spectra_and_negative_eigenvalues(cls, name):
+    f = getattr(packedtri, name)
+    t = positive(cls, 8)
+    t.set_diagonal_(torch.logspace(-6, 6, 8, dtype=torch.float64))
+    back = {"sqrtm": lambda x: x @ x, "logm": torch.matrix_exp}[name](f(t))
+    error = torch.linalg.matrix_norm(back - t) / torch.linalg.matrix_norm(t)
+    expected = torch.from_numpy(getattr(scipy.linalg, name)(t.to_dense().numpy()))
+    assert error < 1e-7
+    torch.testing.assert_close(f(t).to_dense(), expected, rtol=1e-9, atol=1e-9)
+    t = -cls.eye(2, dtype=torch.float64)
+    assert f(t).diagonal().isnan().all()
+    root = {"sqrtm": 1j, "logm": np.pi * 1j}[name]
+    torch.testing.assert_close(
+        f(t.to(torch.complex128)).diagonal(), torch.full((2,), root, dtype=torch.complex128)
+    )
+
+
+@each_triangular
+@functions
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_derivatives_of_roots_and_logarithms(cls, name, dtype):
+    f = getattr(packedtri, name)
+    p = positive(cls, 2, 3, dtype=dtype).packed.clone().requires_grad_()
+    apply = lambda p: f(cls(p)).packed  # noqa: E731
+    assert torch.autograd.gradcheck(apply, p, check_forward_ad=True)
+    if not dtype.is_complex:
+        assert torch.autograd.gradgradcheck(apply, p)
+        q = p.detach()
+        assert torch.func.jacrev(apply)(q).shape == (2, 6, 2, 6)
+        torch.testing.assert_close(torch.vmap(apply)(q), apply(q))
+
+
+@each_type
+def test_derivatives_of_powers_and_exponentials(cls):
+    p = positive(cls, 2, 3).packed.clone().requires_grad_()
+    for f in (
+        lambda t: torch.linalg.matrix_power(t, 3).packed,
+        lambda t: torch.linalg.matrix_power(t, -2).packed,
+        lambda t: torch.matrix_exp(t).packed,
+        lambda t: torch.kron(t[0], t[1]).packed,
+    ):
+        apply = lambda p, f=f: f(cls(p))  # noqa: E731
+        assert torch.autograd.gradcheck(apply, p, check_forward_ad=True)
+        assert torch.autograd.gradgradcheck(apply, p)
+
+
+@functions
+def test_types_that_have_no_root_of_their_type(name):
+    for value in (Symmetric.eye(2), torch.eye(2)):
+        with pytest.raises(TypeError, match=rf"\[{name}\].*{type(value).__name__} \(2, 2\)"):
+            getattr(packedtri, name)(value)

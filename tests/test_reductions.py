@@ -1,0 +1,171 @@
+"""Sums, means, extremes, traces and norms against their dense twins: values, types, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import pytest
+import scipy.linalg
+import torch
+from torch import Tensor
+
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, rcond
+from packedtri.testing import DTYPES, epsilon, wide_dtype
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+each_type = pytest.mark.parametrize("cls", TYPES)
+DIMS = (None, 0, -1, -2, (-1, -2), (0, -1), (0, 1), (-2,), (0, -1, -2), ())
+
+
+def dense(t: Any) -> Any:
+    return t.to_dense() if isinstance(t, PackedTensor) else t
+
+
+def project(cls: type, x: Tensor) -> Tensor:
+    if cls is Symmetric:
+        return (x + x.mT) / 2
+    return x.tril() if cls is LowerTriangular else x.triu()
+
+
+def cases() -> dict[str, Callable[[Tensor], Tensor]]:
+    found: dict[str, Callable[[Tensor], Tensor]] = {
+        "max": torch.max, "min": lambda t: t.min(), "sum": torch.sum, "mean": lambda t: t.mean(),
+        "sum dtype": lambda t: t.float().sum(-1, dtype=torch.float64),
+        "norm": torch.norm, "norm 1": lambda t: t.norm(1), "norm inf": lambda t: torch.norm(t, inf),
+        "norm dim": lambda t: torch.norm(t, dim=(-2, -1)), "linalg.norm": torch.linalg.norm,
+    }  # fmt: skip
+    for dim in DIMS:
+        for name in ("sum", "mean", "amax", "amin"):
+            for keep in (False, True):
+                f = getattr(torch, name)
+                # Some functions take no None.
+                found[f"{name} {dim} {keep}"] = lambda t, f=f, dim=dim, keep=keep: f(
+                    t, () if dim is None else dim, keepdim=keep
+                )
+        for ord in (2, 1, 3, inf):
+            found[f"vector_norm {ord} {dim}"] = lambda t, ord=ord, dim=dim: (
+                torch.linalg.vector_norm(t, ord, dim or None, keepdim=True)
+            )
+    for ord in ("fro", "nuc", 1, -1, 2, -2, inf, -inf):
+        for dims in ((-2, -1), (-1, -2)):
+            found[f"matrix_norm {ord} {dims}"] = lambda t, ord=ord, dims=dims: (
+                torch.linalg.matrix_norm(t, ord, dims)
+            )
+        found[f"linalg.norm {ord}"] = lambda t, ord=ord: torch.linalg.norm(t, ord, (-2, -1), True)
+    return found
+
+
+@each_type
+@pytest.mark.parametrize("shape", [(3, 1), (3, 4, 2), (2, 1, 33)])
+def test_values_and_gradients(cls, shape):
+    for name, f in cases().items():
+        t = cls.randn(*shape, dtype=torch.float64, requires_grad=True)
+        twin = t.detach().to_dense().requires_grad_()
+        try:
+            expected = f(twin)
+        except (IndexError, RuntimeError):
+            with pytest.raises((IndexError, RuntimeError)):
+                f(t)
+            continue
+        ours = f(t)
+        torch.testing.assert_close(dense(ours), expected, msg=lambda m, name=name: f"{name}: {m}")
+        weight = torch.randn_like(expected)
+        (a,) = torch.autograd.grad((dense(ours) * weight).sum(), t)
+        (b,) = torch.autograd.grad((expected * weight).sum(), twin)
+        torch.testing.assert_close(
+            dense(a), project(cls, b), msg=lambda m, name=name: f"{name}: {m}"
+        )
+
+
+@each_type
+def test_sums_over_batches_keep_the_type(cls):
+    t = cls.randn(2, 3, 4)
+    assert type(t.sum(0)) is type(t.mean((0, 1))) is type(t.sum(1, keepdim=True)) is cls
+    assert t.sum(1, keepdim=True).shape == (2, 1, 4, 4)
+    assert type(t.sum(-1)) is type(t.sum((0, -1))) is Tensor
+
+
+@each_type
+def test_empty_matrices_and_batches(cls):
+    for t in (cls.zeros(0), cls.zeros(0, 3), cls.zeros(2, 0)):
+        for f in (torch.sum, lambda t: t.sum(-1), lambda t: t.sum(0), torch.norm):
+            assert torch.equal(dense(f(t)), f(t.to_dense()))
+        assert t.mean().isnan()
+        with pytest.raises(RuntimeError):
+            t.max()
+
+
+@each_type
+def test_all_dtypes(cls, dtype, rng):
+    t = cls.randn(2, 129, dtype=dtype, generator=rng)
+    wide = t.to_dense().to(wide_dtype(dtype))
+    for f in (
+        lambda t: t.sum((-2, -1)),
+        lambda t: t.sum(-1),
+        lambda t: t.mean(-2),
+        lambda t: torch.linalg.matrix_norm(t),
+        lambda t: torch.linalg.matrix_norm(t, 1),
+        lambda t: torch.linalg.matrix_norm(t, -inf),
+        lambda t: t.diagonal(0, -2, -1).sum(-1),
+    ):
+        ours, reference = f(t), f(wide)
+        assert ours.dtype == f(t.to_dense()).dtype
+        theirs = (f(t.to_dense()).to(reference.dtype) - reference).abs().max()
+        floor = 32 * epsilon(dtype) * max(1.0, wide.abs().sum(-1).max().item())
+        assert (ours.to(reference.dtype) - reference).abs().max() <= 2 * theirs + floor
+    assert len(DTYPES) == 6
+
+
+@each_type
+def test_higher_derivatives_and_forward_mode(cls):
+    p = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
+    for f in (
+        lambda t: t.sum(-1),
+        lambda t: t.sum((-2, -1)),
+        lambda t: t.mean(0).to_dense(),
+        lambda t: torch.linalg.matrix_norm(t),
+        lambda t: torch.linalg.matrix_norm(t, 1),
+        lambda t: t[0].trace(),
+    ):
+        loss = lambda p, f=f: f(cls(p)).pow(2).sum()  # noqa: E731
+        assert torch.autograd.gradcheck(loss, p, check_forward_ad=True)
+        assert torch.autograd.gradgradcheck(loss, p)
+
+
+@each_type
+def test_sums_do_not_round_under_autocast(cls):
+    t = cls.randn(100)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        sums = t.sum(-1)
+    torch.testing.assert_close(sums, t.to_dense().sum(-1))
+
+
+def test_infinities_do_not_leave_their_line():
+    t = LowerTriangular.eye(3)
+    t[1, 0] = inf
+    assert t.sum(-1).tolist() == [1, inf, 1] and t.sum(-2).tolist() == [inf, 1, 1]
+    assert t.max() == inf and t.min() == 0 and (-LowerTriangular.eye(1)).max() == -1
+
+
+@pytest.mark.parametrize("cls", TYPES[:2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+def test_reciprocal_condition_numbers(cls, dtype):
+    """Never below the true value and close to it, as LAPACK's estimate."""
+    for n in (1, 2, 3, 33):
+        t = cls.randn(4, n, dtype=dtype)
+        t.set_diagonal_(t.diagonal(0, -2, -1) + 2)
+        exact = 1 / torch.linalg.cond(t.to_dense().to(wide_dtype(dtype)), 1)
+        ours = rcond(t)
+        assert ours.dtype == dtype.to_real() and ours.shape == (4,)
+        assert (ours >= exact * (1 - 1e-3)).all() and (ours <= 3 * exact).all()
+        (trcon,) = scipy.linalg.lapack.get_lapack_funcs(("trcon",), dtype=str(dtype)[6:])
+        uplo = "L" if cls is LowerTriangular else "U"
+        theirs = [trcon(m.to_dense().numpy(), uplo=uplo)[0] for m in t]
+        torch.testing.assert_close(ours, torch.tensor(theirs).to(ours), rtol=0.5, atol=0)
+    t = cls.eye(3)
+    t[1, 1] = 0
+    assert rcond(t) == 0 and rcond(cls.eye(2, 3)).tolist() == [1, 1] and rcond(cls.zeros(0)) == inf
+    with pytest.raises(TypeError, match=r"\[rcond\].*Symmetric"):
+        rcond(Symmetric.eye(2))
