@@ -74,21 +74,18 @@ class BlockFactor {
         }
     }
 
-    // Subtracts what the columns before s contribute to columns [s, s + STEP).
+    // Subtracts what the columns before s contribute to columns [s, s + STEP); in conjugates, since
+    // it is the other row's elements that stand beside each other.
     __device__ void gather(int s) {
         const int r = threadIdx.x % ROWS, first = s + threadIdx.x / ROWS * SHARE;
         if (r >= s && r < padded_) {
             T sum[SHARE];
 #pragma unroll
-            for (int e = 0; e < SHARE; ++e) sum[e] = a_.at(r, first + e);
-#pragma unroll 4
-            for (int k = 0; k < s; ++k) {
-                const auto share = a_.share(first, k);
-                const T own = a_.at(r, k);
+            for (int e = 0; e < SHARE; ++e) sum[e] = conjugate_if(a_.at(r, first + e), true);
+            subtract_columns(sum, a_, first, s,
+                             [&](int k) { return conjugate_if(a_.at(r, k), true); });
 #pragma unroll
-                for (int e = 0; e < SHARE; ++e)
-                    subtract(sum[e], own, conjugate_if(share.x[e], true));
-            }
+            for (int e = 0; e < SHARE; ++e) sum[e] = conjugate_if(sum[e], true);
 #pragma unroll
             for (int e = 0; e < SHARE; ++e) a_.at(r, first + e) = sum[e];
         }

@@ -50,6 +50,28 @@ struct SharedTriangle {
     }
 };
 
+// rest_e -= sum over k of T(row + e, k) x(k), k < count, a multiple of STEP. Reading shared memory
+// takes long, so many elements are on their way at once.
+template <class T, class X>
+__device__ void subtract_columns(T (&rest)[SHARE], const SharedTriangle<T>& t, int row, int count,
+                                 X x) {
+    constexpr int AHEAD = sizeof(T) == 4 ? 8 : sizeof(T) == 8 ? 4 : 2;
+#pragma unroll 1
+    for (int k = 0; k < count; k += AHEAD) {
+        typename SharedTriangle<T>::Share share[AHEAD];
+        T right[AHEAD];
+#pragma unroll
+        for (int a = 0; a < AHEAD; ++a) {
+            share[a] = t.share(row, k + a);
+            right[a] = x(k + a);
+        }
+#pragma unroll
+        for (int a = 0; a < AHEAD; ++a)
+#pragma unroll
+            for (int e = 0; e < SHARE; ++e) subtract(rest[e], share[a].x[e], right[a]);
+    }
+}
+
 // Calls f with a value of the element type, for the types that are solved with.
 template <class F>
 void with_solved_type(DType dtype, F f) {

@@ -114,26 +114,30 @@ class LineSolver {
     // a column: then a step is a product, without a division to wait for.
     __device__ void invert_steps() {
         for (int c0 = 0; c0 < padded_; c0 += blockDim.x) {
-            const int s = (c0 + threadIdx.x) / STEP * STEP, c = threadIdx.x % STEP;
+            const int c = c0 + threadIdx.x, s = min(c / STEP * STEP, padded_ - STEP);
             T column[STEP];
-            if (s < padded_) {
-#pragma unroll
-                for (int k = 0; k < STEP; ++k) column[k] = k == c ? one<T>() : T{};
-#pragma unroll
-                for (int k = 0; k < STEP; ++k) {
-                    const T y = multiply(column[k], divide(one<T>(), triangle_.at(s + k, s + k)));
-                    column[k] = k < c ? T{} : y;
-#pragma unroll
-                    for (int e = k + 1; e < STEP; ++e)
-                        subtract(column[e], triangle_.at(s + e, s + k), column[k]);
-                }
-            }
+            invert_column(column, s, c % STEP);
             __syncthreads();
-            if (s < padded_)
+            if (c < padded_)
 #pragma unroll
                 for (int k = 0; k < STEP; ++k)
-                    if (k >= c) triangle_.at(s + k, s + c) = column[k];
+                    if (s + k >= c) triangle_.at(s + k, c) = column[k];
             __syncthreads();
+        }
+    }
+
+    // All lanes of a warp run this; neighbours take the reciprocals from one another.
+    __device__ void invert_column(T (&column)[STEP], int s, int c) const {
+        const T reciprocal = divide(one<T>(), triangle_.at(s + c, s + c));
+#pragma unroll
+        for (int k = 0; k < STEP; ++k) column[k] = k == c ? one<T>() : T{};
+#pragma unroll
+        for (int k = 0; k < STEP; ++k) {
+            const T y = multiply(column[k], shuffle(reciprocal, lane_ / STEP * STEP + k));
+            column[k] = k < c ? T{} : y;
+#pragma unroll
+            for (int e = k + 1; e < STEP; ++e)
+                subtract(column[e], triangle_.at(s + e, s + k), column[k]);
         }
     }
 
@@ -144,13 +148,8 @@ class LineSolver {
         T rest[SHARE];
 #pragma unroll
         for (int e = 0; e < SHARE; ++e) rest[e] = x[(first + e) * PITCH];
-#pragma unroll 4
-        for (int k = 0; k < s; ++k) {
-            const auto share = triangle_.share(s + first, k);
-            const T solved = x_[k * PITCH + line_];
-#pragma unroll
-            for (int e = 0; e < SHARE; ++e) subtract(rest[e], share.x[e], solved);
-        }
+        subtract_columns(rest, triangle_, s + first, s,
+                         [&](int k) { return x_[k * PITCH + line_]; });
 #pragma unroll
         for (int e = 0; e < SHARE; ++e) x[(first + e) * PITCH] = rest[e];
         __syncwarp();
