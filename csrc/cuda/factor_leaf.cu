@@ -68,26 +68,36 @@ class BlockFactor {
 
     template <class F>
     __device__ void for_stored(F f) {
-        for (int r = threadIdx.x / 32; r < args_.order; r += WARPS) {
-            T* row = memory_ + row_offset(r, args_.begin, true);
-            for (int c = threadIdx.x % 32; c <= r; c += 32) f(r, c, row + c);
-        }
+        for_rectangle(args_.order, args_.order, [&](int r, int c) {
+            if (c <= r) f(r, c, memory_ + (r * args_.begin + r * (r + 1) / 2 + c));
+        });
     }
 
-    // Subtracts what the columns before s contribute to columns [s, s + STEP); in conjugates, since
-    // it is the other row's elements that stand beside each other.
+    // Subtracts what the columns before s contribute to columns [s, s + STEP), for PER_THREAD rows a
+    // thread; in conjugates, since it is the other row's elements that stand beside each other.
     __device__ void gather(int s) {
-        const int r = threadIdx.x % ROWS, first = s + threadIdx.x / ROWS * SHARE;
-        if (r >= s && r < padded_) {
-            T sum[SHARE];
+        constexpr int PER_THREAD = 2, GROUPS = ROWS / PER_THREAD;
+        const int r = s + threadIdx.x % GROUPS, first = s + threadIdx.x / GROUPS * SHARE;
+        T sum[PER_THREAD][SHARE];
+        const auto place = [&](int l, int c) -> T& {
+            return a_.at(min(r + l * GROUPS, padded_ - 1), c);
+        };
+        const bool active = first < s + STEP && r < padded_;
+        if (active) {
 #pragma unroll
-            for (int e = 0; e < SHARE; ++e) sum[e] = conjugate_if(a_.at(r, first + e), true);
+            for (int l = 0; l < PER_THREAD; ++l)
+#pragma unroll
+                for (int e = 0; e < SHARE; ++e)
+                    sum[l][e] =
+                        r + l * GROUPS < padded_ ? conjugate_if(place(l, first + e), true) : T{};
             subtract_columns(sum, a_, first, s,
-                             [&](int k) { return conjugate_if(a_.at(r, k), true); });
+                             [&](int k, int l) { return conjugate_if(place(l, k), true); });
 #pragma unroll
-            for (int e = 0; e < SHARE; ++e) sum[e] = conjugate_if(sum[e], true);
+            for (int l = 0; l < PER_THREAD; ++l)
 #pragma unroll
-            for (int e = 0; e < SHARE; ++e) a_.at(r, first + e) = sum[e];
+                for (int e = 0; e < SHARE; ++e)
+                    if (r + l * GROUPS < padded_)
+                        place(l, first + e) = conjugate_if(sum[l][e], true);
         }
         __syncthreads();
     }
