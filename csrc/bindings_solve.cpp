@@ -15,6 +15,13 @@ DType solvable_dtype_of(const Tensor& t, const char* op) {
     return dtype;
 }
 
+void check_same(const Tensor& a, const Tensor& b, const char* op) {
+    STD_TORCH_CHECK(a.scalar_type() == b.scalar_type(), "[packedtri::", op,
+                    "] expected both operands to have the same dtype");
+    STD_TORCH_CHECK(a.device() == b.device(), "[packedtri::", op,
+                    "] expected both operands to be on the same device");
+}
+
 void check_right_hand_side(const Tensor& b, bool dense, int64_t n, bool left) {
     if (!dense) return check_packed(b, n, "solve_triangular");
     const int64_t rank = b.dim();
@@ -36,10 +43,7 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
     STD_TORCH_CHECK(dense || x_kind == Kind::Lower, "[packedtri::", op,
                     "] expected b_kind to be 0 (lower) or 3 (dense); got ", b_kind);
     const DType dtype = solvable_dtype_of(packed, op);
-    STD_TORCH_CHECK(packed.scalar_type() == b.scalar_type(), "[packedtri::", op,
-                    "] expected both operands to have the same dtype");
-    STD_TORCH_CHECK(packed.device() == b.device(), "[packedtri::", op,
-                    "] expected both operands to be on the same device");
+    check_same(packed, b, op);
     check_packed(packed, n, op);
     check_right_hand_side(b, dense, n, left);
 
@@ -74,6 +78,32 @@ std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n, void (*run)
     torch::stable::copy_(factor, packed);
     run({dtype, n, product_of(batch), factor.mutable_data_ptr(), row_start(n),
          static_cast<int32_t*>(info.mutable_data_ptr())});
+    return {factor, info};
+}
+
+std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x, int64_t n,
+                                           bool downdate, void (*run)(const FactorUpdate&)) {
+    constexpr const char* op = "cholesky_update";
+    const DType dtype = solvable_dtype_of(packed, op);
+    check_same(packed, x, op);
+    check_packed(packed, n, op);
+    const int64_t rank = x.dim();
+    STD_TORCH_CHECK(rank >= 2 && x.size(rank - 2) == n, "[packedtri::", op,
+                    "] expected x of shape (..., n, k) with n = ", n, "; got ",
+                    to_string(sizes_of(x)));
+    const int64_t k = x.size(rank - 1);
+    const Sizes batch = broadcast(batch_of(packed, 1), batch_of(x, 2), op);
+    Sizes shape = batch, x_shape = batch;
+    shape.push_back(row_start(n));
+    x_shape.insert(x_shape.end(), {n, k});
+    Tensor factor = torch::stable::new_empty(packed, shape);
+    Tensor info = torch::stable::new_empty(packed, batch, torch::headeronly::ScalarType::Int);
+    if (factor.numel() == 0) return {factor, torch::stable::zero_(info)};
+    torch::stable::copy_(factor, packed);
+    Tensor work = torch::stable::new_empty(x, x_shape);
+    torch::stable::copy_(work, x);
+    run({dtype, downdate, n, k, product_of(batch), factor.mutable_data_ptr(), row_start(n),
+         work.mutable_data_ptr(), static_cast<int32_t*>(info.mutable_data_ptr())});
     return {factor, info};
 }
 

@@ -11,6 +11,8 @@ namespace packedtri {
 
 Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
                         int64_t b_kind, bool left, bool unit, void (*run)(const Solve&));
+std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x, int64_t n,
+                                           bool downdate, void (*run)(const FactorUpdate&));
 std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n, void (*run)(const Factor&));
 
 }  // namespace packedtri

@@ -16,6 +16,11 @@ std::tuple<Tensor, Tensor> cholesky_cpu(Tensor packed, int64_t n) {
     return cholesky(packed, n, [](const Factor& p) { cpu::cholesky(p, threads()); });
 }
 
+std::tuple<Tensor, Tensor> cholesky_update_cpu(Tensor packed, Tensor x, int64_t n, bool downdate) {
+    return cholesky_update(packed, x, n, downdate,
+                           [](const FactorUpdate& p) { cpu::update_cholesky(p, threads()); });
+}
+
 }  // namespace
 }  // namespace packedtri
 
@@ -24,9 +29,13 @@ STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
         "solve_triangular(Tensor packed, Tensor b, SymInt n, int kind, int b_kind, bool left, "
         "bool unit) -> Tensor");
     m.def("cholesky(Tensor packed, SymInt n) -> (Tensor factor, Tensor info)");
+    m.def(
+        "cholesky_update(Tensor packed, Tensor x, SymInt n, bool downdate) -> "
+        "(Tensor factor, Tensor info)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
     m.impl("solve_triangular", TORCH_BOX(&packedtri::solve_triangular_cpu));
     m.impl("cholesky", TORCH_BOX(&packedtri::cholesky_cpu));
+    m.impl("cholesky_update", TORCH_BOX(&packedtri::cholesky_update_cpu));
 }

@@ -45,4 +45,16 @@ struct Factor {
     int32_t* info;
 };
 
+// L becomes the Cholesky factor of L L^H + x x^H, with `downdate` of the difference, for every
+// matrix of the batch. x is n x k, contiguous, and is destroyed. info is as in Factor.
+struct FactorUpdate {
+    DType dtype;
+    bool downdate;
+    int64_t n, k, batch;
+    void* packed;
+    int64_t batch_stride;
+    void* x;
+    int32_t* info;
+};
+
 }  // namespace packedtri

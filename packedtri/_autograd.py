@@ -1,4 +1,4 @@
-"""Derivatives of ops that are linear in each of their tensor arguments.
+"""Derivatives of ops on plain packed tensors: linear ones, and those that need their result.
 
 torch.library.register_autograd would be the public way. It has no forward mode (torch.func.jvp
 would return zero tangents, without a word) and raises under torch.func.grad. A Python kernel on the
@@ -9,6 +9,7 @@ every torch.func transform, torch.compile and compiled autograd.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,29 @@ from torch.autograd.function import _SingleLevelFunction
 # Gradient of one tensor argument: (gradient of the result, all arguments, shape of this one). The
 # argument itself is None there: an op that is linear in it does not need it.
 Adjoint = Callable[[torch.Tensor, Sequence[Any], torch.Size], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Call:
+    """An earlier call of an op, as its derivatives see it.
+
+    Attributes:
+        args: all arguments; a tensor that was not saved is None.
+        result: the first tensor that the call returned, None where it was not saved.
+        shapes: of the tensor arguments.
+        needs: which of these need a gradient; all of them in forward mode.
+    """
+
+    args: tuple[Any, ...]
+    result: torch.Tensor | None
+    shapes: list[torch.Size]
+    needs: tuple[bool, ...]
+
+
+# Gradients of the tensor arguments, where needed, from the gradient of the result.
+Pullback = Callable[[torch.Tensor, Call], Sequence[torch.Tensor | None]]
+# The tangent of the result from those of the tensor arguments; None stands for zero.
+Pushforward = Callable[[Sequence[torch.Tensor | None], Call], torch.Tensor | None]
 
 # Registrations last as long as this object.
 library = torch.library.Library("packedtri", "FRAGMENT")
@@ -72,57 +96,122 @@ def register_multilinear(op: Any, *adjoints: Adjoint) -> None:
             have derivatives themselves, they give the second and higher ones too. They may return
             more batch dimensions than the argument has; those are summed.
     """
-    node = _make_function(op, adjoints)
-    _register_kernel(op, node, len(adjoints))
-
-
-def _make_function(op: Any, adjoints: Sequence[Adjoint]) -> Any:
     count = len(adjoints)
 
-    def forward(ctx: Any, keyset: Any, *args: Any) -> torch.Tensor:
-        needs = ctx.needs_input_grad[1 : 1 + count]
-        # An argument is saved for the gradients of the others.
-        ctx.save_for_backward(
-            *(args[i] if any(needs[:i] + needs[i + 1 :]) else None for i in range(count))
-        )
-        if forward_mode():
-            ctx.save_for_forward(*args[:count])
-        ctx.shapes = [args[i].shape for i in range(count)]
-        ctx.others = args[count:]
-        ctx.set_materialize_grads(False)
-        if torch._C._functorch.maybe_current_level() is None:
-            return _below_autograd(op, keyset, args)
-        # Autograd functions run without grad mode, and outer transforms would inherit that.
-        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
-            return _below_autograd(op, keyset, args)
+    def pullback(grad: torch.Tensor, call: Call) -> list[torch.Tensor | None]:
+        wanted = zip(adjoints, call.shapes, call.needs, strict=True)
+        return [f(grad, call.args, shape) if needed else None for f, shape, needed in wanted]
 
-    def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        grads: list[torch.Tensor | None] = [None] * (1 + count + len(ctx.others))
-        if grad is not None:
-            args = (*ctx.saved_tensors, *ctx.others)
-            for i, adjoint in enumerate(adjoints):
-                if ctx.needs_input_grad[1 + i]:
-                    shape = ctx.shapes[i]
-                    grads[1 + i] = _sum_to(adjoint(grad, args, shape), shape)
-        return tuple(grads)
-
-    def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> torch.Tensor | None:
+    def pushforward(tangents: Sequence[torch.Tensor | None], call: Call) -> torch.Tensor | None:
         # The product rule.
-        total = None
-        args = (*ctx.saved_tensors, *ctx.others)
-        for i in range(count):
-            if (tangent := tangents[i]) is not None:
+        total, args = None, call.args
+        for i, tangent in enumerate(tangents):
+            if tangent is not None:
                 term = op(*args[:i], tangent, *args[i + 1 :])
                 total = term if total is None else total + term
         return total
 
-    members = {f.__name__: staticmethod(f) for f in (forward, backward, jvp)}
+    def saved(args: Sequence[Any], needs: Sequence[bool]) -> list[Any]:
+        # An argument is saved for the gradients of the others.
+        return [args[i] if any((*needs[:i], *needs[i + 1 :])) else None for i in range(count)]
+
+    _register_kernel(op, _make_function(op, count, pullback, pushforward, saved, False), count)
+
+
+def register_implicit(
+    op: Any, uses: Sequence[bool], pullback: Pullback, pushforward: Pushforward
+) -> None:
+    """Give ``op`` derivatives that are expressed by its result, as those of an inverse are.
+
+    Args:
+        op: an OpOverload whose first ``len(uses)`` arguments are tensors. Of several results the
+            first is differentiable.
+        uses: for each of these, whether the derivatives need it beside the result.
+        pullback: the gradients of the tensor arguments. Written with ops that have derivatives
+            themselves, they give the second and higher ones too. They may have more batch
+            dimensions than the argument; those are summed.
+        pushforward: the tangent of the result.
+    """
+
+    count = len(uses)
+
+    def saved(args: Sequence[Any], needs: Sequence[bool]) -> list[Any]:
+        return [arg if used else None for arg, used in zip(args, uses, strict=False)]
+
+    node = _make_function(
+        op, count, _without_autocast(pullback), _without_autocast(pushforward), saved, True
+    )
+    _register_kernel(op, node, count)
+
+
+def _without_autocast(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f`` with autocast off: products in it would lose the precision that solves need."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+
+    def call(*args: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return f(*args)
+
+    return call
+
+
+def _make_function(
+    op: Any,
+    count: int,
+    pullback: Pullback,
+    pushforward: Pushforward,
+    saved: Callable[[Sequence[Any], Sequence[bool]], list[Any]],
+    save_result: bool,
+) -> Any:
+    def forward(ctx: Any, keyset: Any, *args: Any) -> Any:
+        result = _run(op, keyset, args)
+        first = result[0] if isinstance(result, tuple) else result
+        ctx.save_for_backward(
+            first if save_result else None, *saved(args, ctx.needs_input_grad[1 : 1 + count])
+        )
+        if forward_mode():
+            ctx.save_for_forward(first if save_result else None, *args[:count])
+        ctx.others_returned = ()
+        if isinstance(result, tuple):
+            ctx.mark_non_differentiable(*result[1:])
+            ctx.others_returned = (None,) * (len(result) - 1)
+        ctx.shapes = [args[i].shape for i in range(count)]
+        ctx.others = args[count:]
+        ctx.set_materialize_grads(False)
+        return result
+
+    def call(ctx: Any, needs: tuple[bool, ...]) -> Call:
+        result, *tensors = ctx.saved_tensors
+        return Call((*tensors, *ctx.others), result, ctx.shapes, needs)
+
+    def backward(ctx: Any, grad: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
+        grads: list[torch.Tensor | None] = [None] * (1 + count + len(ctx.others))
+        if grad is not None:
+            found = pullback(grad, call(ctx, ctx.needs_input_grad[1 : 1 + count]))
+            for i, (g, shape) in enumerate(zip(found, ctx.shapes, strict=True)):
+                grads[1 + i] = None if g is None else _sum_to(g, shape)
+        return tuple(grads)
+
+    def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> Any:
+        tangent = pushforward(tangents[:count], call(ctx, (True,) * count))
+        return (tangent, *ctx.others_returned) if ctx.others_returned else tangent
+
+    members: dict[str, Any] = {f.__name__: staticmethod(f) for f in (forward, backward, jvp)}
     # Compiled autograd may share one compiled graph between calls that differ in nothing but the
     # values of tensors.
     members["_compiled_autograd_key"] = staticmethod(
         lambda ctx: (ctx._autograd_function_id, *ctx.others)
     )
     return type(f"{op._opname}_derivatives", (_SingleLevelFunction,), members)
+
+
+def _run(op: Any, keyset: Any, args: tuple[Any, ...]) -> Any:
+    if torch._C._functorch.maybe_current_level() is None:
+        return _below_autograd(op, keyset, args)
+    # Autograd functions run without grad mode, and outer transforms would inherit that.
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        return _below_autograd(op, keyset, args)
 
 
 def _sum_to(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:

@@ -146,9 +146,13 @@ def attempts(row: dispatch.Row, cls: type) -> Iterator[tuple[Any, ...]]:
         "embedding": [(torch.tensor([0, 1]), t)],
         "layer_norm": [(t, (N,))],
         "lu_solve": [(t, *lu)],
+        "linalg_lu_solve": [(*lu, t)],
+        "linalg_ldl_solve": [(*torch.linalg.ldl_factor(lu[0] + lu[0].mT), t)],
         "reshape_as": [(t, torch.zeros(N * N))],
         "cross": [(type(t)(torch.rand(6).double()), torch.rand(3, 3).double())],
-        "cholesky_solve": [(torch.rand(N, 2).double(), t)],
+        "cholesky_solve": [(torch.rand(N, 2).double(), t), (*first, True)],
+        "cholesky_inverse": [(t, True)],
+        "triangular_solve": [(*first, False)],
         "solve_triangular": [],
         "linalg_cross": [(type(t)(torch.rand(6).double()), torch.rand(3, 3).double())],
         "__rpow__": [(t, 2.0)],
@@ -225,8 +229,14 @@ def test_value_and_type_of_every_row(row):
             works, expected = works_on_dense(row.function, args)
             if not works:
                 continue
+            try:
+                ours = row.function(*args, **getattr(args, "kwargs", {}))
+            except ValueError as error:
+                # Dense torch reads the zeros of the other triangle then.
+                if "contradicts" in str(error):
+                    continue
+                raise
             tried += 1
-            ours = row.function(*args, **getattr(args, "kwargs", {}))
             if name_of(row.function) not in NOT_UNIQUE:
                 assert_same(ours, expected)
             exact_types = (

@@ -34,9 +34,15 @@ void cholesky(const Factor& p, const Threads& threads) {
     const bool shared = p.n >= worth_sharing && p.batch < 4 * threads.count;
     const Threads outer{shared ? 1 : threads.count, threads.run};
     const Threads inner{shared ? threads.count : 1, threads.run};
-    for_each_task(outer, p.batch, [&](int64_t b) {
+    for_each_group(outer, p.batch, p.n * p.n * p.n / 6, [&](int64_t b) {
         const Block a = triangle(p.packed, p.dtype, b, p.batch_stride);
         p.info[b] = static_cast<int32_t>(factor(a, p.n, inner));
+    });
+}
+
+void update_cholesky(const FactorUpdate& p, const Threads& threads) {
+    for_each_group(threads, p.batch, p.n * p.n * p.k * 2, [&](int64_t b) {
+        p.info[b] = static_cast<int32_t>(kernels().update_cholesky(p, b));
     });
 }
 

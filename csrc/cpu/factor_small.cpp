@@ -77,11 +77,38 @@ class SmallCholesky {
     E *const columns_, *const turned_;
 };
 
+// The largest order for which moving rows into vectors costs more than the arithmetic.
+constexpr int64_t tiny_order = 8;
+
+// Element by element, in place.
+template <class E>
+int64_t tiny_cholesky(const Block& a, int64_t n) {
+    E* rows[tiny_order];
+    for (int64_t i = 0; i < n; ++i) {
+        rows[i] = reinterpret_cast<E*>(a.from(i, 0).data);
+        for (int64_t j = 0; j <= i; ++j) {
+            E sum = rows[i][j];
+            for (int64_t k = 0; k < j; ++k) sum = sum - rows[i][k] * conjugate(rows[j][k]);
+            if (j < i) {
+                rows[i][j] = over_real(sum, real_part(rows[j][j]));
+            } else if (const auto pivot = real_part(sum); pivot > 0) {
+                rows[i][i] = from_real<E>(std::sqrt(pivot));
+            } else {
+                return i + 1;
+            }
+        }
+    }
+    return 0;
+}
+
 }  // namespace
 
 int64_t cholesky(const Block& a, int64_t n) {
     int64_t failed = 0;
-    with_solvable(a.dtype, [&](auto e) { failed = SmallCholesky<decltype(e)>(a, n).run(); });
+    with_solvable(a.dtype, [&](auto e) {
+        using E = decltype(e);
+        failed = n <= tiny_order ? tiny_cholesky<E>(a, n) : SmallCholesky<E>(a, n).run();
+    });
     return failed;
 }
 

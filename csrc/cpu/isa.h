@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../problem.h"
+#include "../solve_problem.h"
 #include "block.h"
 
 namespace packedtri::cpu {
@@ -32,13 +33,14 @@ struct SmallSolve {
     Block t, x;
 };
 
-// T y = x, or T' y = x, in place, with T packed lower of order n and x contiguous.
+// T y = x, or T' y = x, in place, with T packed lower of order n.
 struct VectorSubstitution {
     DType dtype;
     bool transposed, unit;
     int64_t n;
     const void* triangle;
     void* x;
+    int64_t x_stride;
 };
 
 constexpr int64_t small_triangle = 64;
@@ -58,6 +60,8 @@ struct Kernels {
     // Factors a triangle of an order of at most small_triangle in place. Returns the order of the
     // first leading minor that is not positive definite, 0 where all are.
     int64_t (*cholesky)(const Block& a, int64_t n);
+    // One matrix of the batch; returns the same.
+    int64_t (*update_cholesky)(const FactorUpdate& p, int64_t batch);
 };
 
 // The fastest kernels that this machine runs, or the ones that PACKEDTRI_CPU_ISA names. The choice

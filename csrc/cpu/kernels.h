@@ -20,6 +20,7 @@ void pack(const Conversion& c, const Threads& threads);
 void unpack(const Conversion& c, const Threads& threads);
 void solve(const Solve& p, const Threads& threads);
 void cholesky(const Factor& p, const Threads& threads);
+void update_cholesky(const FactorUpdate& p, const Threads& threads);
 
 // The instruction set that the kernels run on, chosen at first use, for `packedtri info`; where
 // PACKEDTRI_CPU_ISA names one that cannot be had, the message that every kernel throws.

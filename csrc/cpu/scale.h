@@ -28,6 +28,13 @@ inline R real_part(Complex<R> x) {
     return x.re;
 }
 
+inline float over_real(float x, float d) { return x / d; }
+inline double over_real(double x, double d) { return x / d; }
+template <class R>
+inline Complex<R> over_real(Complex<R> x, R d) {
+    return {x.re / d, x.im / d};
+}
+
 template <class E>
 inline E from_real(Real<E> x) {
     if constexpr (Element<E>::reals == 2) {

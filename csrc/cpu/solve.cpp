@@ -113,26 +113,20 @@ int64_t strip_width(int64_t n, int64_t m, int64_t batch, int threads) {
     return std::clamp(ceil_div(even, narrowest) * narrowest, narrowest, widest);
 }
 
-// Matrices that are solved in about ten microseconds: a task for a thread.
-int64_t group(int64_t n, int64_t m) {
-    constexpr int64_t worth_a_task = 1 << 18, overhead = 1000;
-    return std::max<int64_t>(1, worth_a_task / (n * n * m + overhead));
+// So few right-hand sides that each is worth reading the triangle for. A small triangle stays in the
+// cache and takes several at a time.
+bool are_vectors(const Solve& p) {
+    return p.x_kind == Kind::Dense && (p.m == 1 || (p.m <= 4 && p.n >= 2 * small_triangle));
 }
 
-template <class Matrix>
-void for_each_matrix(const Threads& threads, int64_t batch, int64_t group, const Matrix& matrix) {
-    for_each_task(threads, ceil_div(batch, group), [&](int64_t task) {
-        for (int64_t b = task * group; b < std::min((task + 1) * group, batch); ++b) matrix(b);
-    });
-}
-
-// One right-hand side a matrix.
 void solve_vectors(const Solve& p, const Threads& threads) {
-    for_each_matrix(threads, p.batch, group(p.n, 1), [&](int64_t b) {
+    for_each_group(threads, p.batch * p.m, p.n * p.n, [&](int64_t task) {
+        const int64_t b = task / p.m, i = task % p.m;
         const Block t = triangle(p.triangle, p.dtype, b, p.triangle_batch_stride);
-        const Block x = triangle(p.x, p.dtype, b, p.x_batch_stride);
-        kernels().solve_vector(
-            {p.dtype, p.left == (p.kind == Kind::Upper), p.unit, p.n, t.data, x.data});
+        const Block x =
+            triangle(p.x, p.dtype, b, p.x_batch_stride).from(0, p.left ? i : i * p.row_stride);
+        kernels().solve_vector({p.dtype, p.left == (p.kind == Kind::Upper), p.unit, p.n, t.data,
+                                x.data, p.left ? p.row_stride : 1});
     });
 }
 
@@ -146,13 +140,12 @@ void solve_block(const BlockSolve& p, const Block& t, const Block& x, int64_t n,
 }
 
 void solve(const Solve& p, const Threads& threads) {
-    if (p.x_kind == Kind::Dense && p.m == 1 && (!p.left || p.row_stride == 1))
-        return solve_vectors(p, threads);
+    if (are_vectors(p)) return solve_vectors(p, threads);
     const bool lower = p.x_kind == Kind::Lower;
     const BlockSolve kind{p.kind == Kind::Upper, p.left, p.unit, false, lower};
     const int64_t width = strip_width(p.n, p.m, p.batch, threads.count);
     const int64_t strips = ceil_div(p.m, width);
-    for_each_matrix(threads, p.batch * strips, group(p.n, std::min(width, p.m)), [&](int64_t task) {
+    for_each_group(threads, p.batch * strips, p.n * p.n * std::min(width, p.m), [&](int64_t task) {
         const int64_t b = task / strips, s = task % strips;
         Block x = triangle(p.x, p.dtype, b, p.x_batch_stride);
         if (!lower) x.stride = p.row_stride, x.staggered = false;

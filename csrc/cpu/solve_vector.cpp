@@ -2,6 +2,7 @@
 #include "isa.h"
 #include "lines.h"
 #include "scale.h"
+#include "workspace.h"
 
 namespace packedtri::cpu::PACKEDTRI_ISA {
 namespace {
@@ -46,9 +47,18 @@ class VectorSolve {
   public:
     VectorSolve(const VectorSubstitution& p)
         : p_(p), rows_{static_cast<const E*>(p.triangle), 0, true, true, true},
-          x_(static_cast<E*>(p.x)) {}
+          given_(static_cast<E*>(p.x)),
+          x_(p.x_stride == 1 ? given_ : static_cast<E*>(workspace(p.n * sizeof(E)))) {}
 
     void run() {
+        if (x_ == given_) return substitute();
+        for (int64_t i = 0; i < p_.n; ++i) x_[i] = given_[i * p_.x_stride];
+        substitute();
+        for (int64_t i = 0; i < p_.n; ++i) given_[i * p_.x_stride] = x_[i];
+    }
+
+  private:
+    void substitute() {
         if (p_.transposed) {
             int64_t i = p_.n;
             for (; i >= group; i -= group) upward<group>(i - group);
@@ -60,7 +70,6 @@ class VectorSolve {
         }
     }
 
-  private:
     E divided(E x, int64_t i) const { return p_.unit ? x : Divisor<E>(rows_.line(i)[i]).divide(x); }
 
     // Unknowns i0 ... i0 + rows - 1 of T y = x.
@@ -105,7 +114,7 @@ class VectorSolve {
 
     const VectorSubstitution& p_;
     const Lines<E> rows_;
-    E* const x_;
+    E *const given_, *const x_;
 };
 
 }  // namespace

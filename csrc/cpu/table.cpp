@@ -13,8 +13,9 @@ void unpack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 void solve(const SmallSolve& p);
 void solve_vector(const VectorSubstitution& p);
 int64_t cholesky(const Block& a, int64_t n);
+int64_t update_cholesky(const FactorUpdate& p, int64_t batch);
 
 extern const Kernels table;
-const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA), mm_tile, mv, pack, unpack, solve, solve_vector, cholesky};
+const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA), mm_tile, mv, pack, unpack, solve, solve_vector, cholesky, update_cholesky};
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

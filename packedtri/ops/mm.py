@@ -74,19 +74,25 @@ register_multilinear(_mm, _grad_a, _grad_b)
 def _(
     info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, n: int, *kinds: int
 ) -> tuple[Tensor, int]:
-    ranks = [
-        len(_batch(x, kind)) - (dim is not None)
-        for x, dim, kind in zip((a, b), in_dims, kinds, strict=False)
-    ]
-    a, b = (
-        x if dim is None else _batch_first(x, dim, max(ranks) - rank)
-        for x, dim, rank in zip((a, b), in_dims, ranks, strict=False)
-    )
+    a, b = batch_first((a, b), in_dims, kinds)
     return _mm(a, b, n, *kinds), 0
 
 
-def _batch_first(x: Tensor, dim: int, missing: int) -> Tensor:
-    """Bring the mapped dimension before all other batch dimensions of either operand."""
+def batch_first(
+    operands: Sequence[Tensor], in_dims: Sequence[int | None], kinds: Sequence[int]
+) -> list[Tensor]:
+    """Bring the dimensions that vmap maps before all other batch dimensions of any operand."""
+    ranks = [
+        len(_batch(x, kind)) - (dim is not None)
+        for x, dim, kind in zip(operands, in_dims, kinds, strict=False)
+    ]
+    return [
+        x if dim is None else _moved_first(x, dim, max(ranks) - rank)
+        for x, dim, rank in zip(operands, in_dims, ranks, strict=False)
+    ]
+
+
+def _moved_first(x: Tensor, dim: int, missing: int) -> Tensor:
     x = x.movedim(dim, 0)
     return x.reshape(x.shape[0], *(1,) * missing, *x.shape[1:])
 

@@ -1,0 +1,134 @@
+"""Determinants, from the diagonal of a triangle or of a Cholesky factor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes
+from packedtri.dispatch import Function, describe, row
+from packedtri.layout import LOWER
+from packedtri.ops.dense import densify, functions
+from packedtri.ops.factor import check_positive_definite
+from packedtri.ops.potrf import cholesky
+from packedtri.ops.solve import no_out, positive_factor
+from packedtri.ops.trsm import solve
+from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+
+
+def _diagonal(packed: Tensor, n: int) -> Tensor:
+    return packed.index_select(-1, _nodes.diagonal_index(n, packed.device))
+
+
+def _logdet_of_factor(factor: Tensor, n: int) -> Tensor:
+    """log det(L L^H)."""
+    return 2 * _diagonal(factor, n).real.log().sum(-1)
+
+
+def _det(A: PackedTensor, *, out: Any = None) -> Tensor:
+    no_out("det", out)
+    return _diagonal(_nodes.to_packed(A), A.n).prod(-1)
+
+
+def _sign_and_log(A: PackedTensor) -> tuple[Tensor, Tensor]:
+    diagonal = _diagonal(_nodes.to_packed(A), A.n)
+    return diagonal.sgn().prod(-1), diagonal.abs().log().sum(-1)
+
+
+def _logdet(input: PackedTensor) -> Tensor:
+    sign, logabsdet = _sign_and_log(input)
+    if sign.is_complex():
+        return sign.log() + logabsdet
+    # Torch has no logarithm of a negative determinant, and -inf for that of a singular matrix.
+    return torch.where(sign == -1, torch.nan, logabsdet)
+
+
+def _symmetric(function: Function, finish: Function) -> Function:
+    """A handler for Symmetric: from its Cholesky factor, else by torch's LU factorization.
+
+    The latter unpacks into a temporary. It serves matrices that are not positive definite, complex
+    ones, which are not Hermitian, and those whose values cannot be looked at.
+    """
+
+    def handler(A: Symmetric, *, out: Any = None) -> Any:
+        no_out(function.__name__, out)
+        factor = positive_factor(A)
+        return densify(function, A) if factor is None else finish(factor, A.n)
+
+    return handler
+
+
+def _det_of_factor(factor: Tensor, n: int) -> Tensor:
+    return _diagonal(factor, n).prod(-1).square()
+
+
+def _add_slogdet(function: Function, returned: Function) -> None:
+    """Rows for a function that returns a named tuple of this type."""
+
+    def triangular(A: PackedTensor, *, out: Any = None) -> Any:
+        no_out("slogdet", out)
+        return returned(_sign_and_log(A))
+
+    def of_factor(factor: Tensor, n: int) -> Any:
+        logabsdet = _logdet_of_factor(factor, n)
+        return returned((torch.ones_like(logabsdet), logabsdet))
+
+    row(function, LowerTriangular)(triangular)
+    row(function, UpperTriangular)(triangular)
+    row(function, Symmetric)(_symmetric(function, of_factor))
+
+
+def _add(found: list[Function], triangular: Function, of_factor: Function) -> None:
+    for function in found:
+        row(function, LowerTriangular, result=Tensor)(triangular)
+        row(function, UpperTriangular, result=Tensor)(triangular)
+        row(function, Symmetric, result=Tensor)(_symmetric(function, of_factor))
+
+
+_add([*functions("det"), torch.linalg.det], _det, _det_of_factor)
+_add(functions("logdet"), _logdet, _logdet_of_factor)
+_add_slogdet(torch.linalg.slogdet, torch.return_types.linalg_slogdet)
+for _function in functions("slogdet"):
+    _add_slogdet(_function, torch.return_types.slogdet)
+
+
+def inv_quad_logdet(S: Symmetric, rhs: Tensor) -> tuple[Tensor, Tensor]:
+    """The quadratic form of the inverse, tr(B^T S^-1 B), and log det S, from one factorization.
+
+    These are the two terms of a Gaussian's log likelihood. The name is linear_operator's.
+
+    Args:
+        S: shape (*batch, n, n), real and positive definite.
+        rhs: B, shape (n,) or (*batch, n, m).
+
+    Returns:
+        The quadratic form summed over the columns of ``rhs``, and the logarithm of the determinant,
+        both of shape (*batch).
+
+    Raises:
+        torch.linalg.LinAlgError: when S is not positive definite.
+        TypeError: when S is no real Symmetric.
+        ValueError: when ``rhs`` does not fit.
+
+    Example:
+        >>> import packedtri
+        >>> S = packedtri.Symmetric(torch.tensor([4.0, 0.0, 1.0]))
+        >>> inv_quad, logdet = packedtri.inv_quad_logdet(S, torch.tensor([2.0, 3.0]))
+        >>> inv_quad
+        tensor(10.)
+    """
+    name = "inv_quad_logdet"
+    if not isinstance(S, Symmetric) or S._packed.is_complex():
+        raise TypeError(f"[{name}] expected a real Symmetric; got {describe(S)}")
+    columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
+    if columns.dim() < 2 or columns.shape[-2] != S.n or rhs.dtype is not S._packed.dtype:
+        raise ValueError(
+            f"[{name}] expected right-hand sides (n,) or (..., n, m) of {S._packed.dtype} for "
+            f"{describe(S)}; got {describe(rhs)} of {rhs.dtype}"
+        )
+    factor, info = cholesky(_nodes.to_packed(S), S.n)
+    check_positive_definite("linalg.cholesky", info)
+    half = solve(factor, columns, S.n, LOWER)
+    return half.square().sum((-2, -1)), _logdet_of_factor(factor, S.n)

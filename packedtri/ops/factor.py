@@ -1,0 +1,61 @@
+"""The rows of factorizations: Cholesky on packed storage; the others convert to dense.
+
+LDL, LU, QR, eigenvalue and singular value decompositions pivot or turn their matrices, and have no
+packed algorithm that pays: they unpack, and what they return is dense.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes
+from packedtri.dispatch import row
+from packedtri.ops.dense import add_dense_rows, functions
+from packedtri.ops.potrf import cholesky
+from packedtri.ops.solve import no_out
+from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+
+
+def _factor(a: Symmetric, upper: bool) -> tuple[PackedTensor, Tensor]:
+    packed, info = cholesky(_nodes.to_packed(a), a.n)
+    # The upper factor of the upper triangle is the transpose of the lower one of the lower.
+    cls = UpperTriangular if upper else LowerTriangular
+    return _nodes.from_packed(cls, packed, a.n), info
+
+
+def check_positive_definite(name: str, info: Tensor) -> None:
+    """Raise torch's error, which names the leading minor that is not positive definite."""
+    torch._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
+
+
+@row(torch.linalg.cholesky, Symmetric)
+def _linalg_cholesky(A: Symmetric, *, upper: bool = False, out: Any = None) -> PackedTensor:
+    no_out("linalg.cholesky", out)
+    factor, info = _factor(A, upper)
+    check_positive_definite("linalg.cholesky", info)
+    return factor
+
+
+@row(functions("cholesky"), Symmetric)
+def _cholesky(input: Symmetric, upper: bool = False, *, out: Any = None) -> PackedTensor:
+    no_out("cholesky", out)
+    factor, info = _factor(input, upper)
+    check_positive_definite("cholesky", info)
+    return factor
+
+
+@row(torch.linalg.cholesky_ex, Symmetric)
+def _cholesky_ex(
+    A: Symmetric, *, upper: bool = False, check_errors: bool = False, out: Any = None
+) -> Any:
+    no_out("linalg.cholesky_ex", out)
+    factor, info = _factor(A, upper)
+    if check_errors:
+        check_positive_definite("linalg.cholesky_ex", info)
+    return torch.return_types.linalg_cholesky_ex((factor, info))
+
+
+add_dense_rows(functions("ldl_factor_ex lu_factor_ex", torch.linalg))

@@ -1,0 +1,108 @@
+"""The rows of inverses, which keep their types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes
+from packedtri.dispatch import Function, row
+from packedtri.layout import LOWER, UPPER
+from packedtri.ops.dense import densify, functions
+from packedtri.ops.solve import (
+    check_singular,
+    check_upper,
+    no_out,
+    positive_factor,
+    singular_info,
+)
+from packedtri.ops.trsm import identity, solve
+from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+
+
+def invert_triangle(packed: Tensor, n: int) -> Tensor:
+    """The inverse of a packed triangle: the solution for a unit matrix, a triangle as well."""
+    return solve(packed, identity(packed, n), n, LOWER, LOWER)
+
+
+def invert_from_factor(factor: Tensor, n: int) -> Tensor:
+    """The packed lower triangle of (L L^H)^-1 = L^-H L^-1, of which no other part is computed."""
+    return solve(factor.conj(), invert_triangle(factor, n), n, UPPER, LOWER)
+
+
+def _inverse_triangular(t: PackedTensor) -> PackedTensor:
+    # The inverse of a transpose is the transpose of the inverse, so Upper keeps its storage order.
+    return _nodes.from_packed(type(t), invert_triangle(_nodes.to_packed(t), t.n), t.n)
+
+
+def _inverse_symmetric(a: Symmetric, dense_inverse: Function) -> Any:
+    """The inverse by the Cholesky factor, or else what ``dense_inverse`` makes of the matrix.
+
+    Matrices that are not positive definite, and complex ones, which are not Hermitian, unpack into
+    a temporary for torch's LU factorization with pivoting.
+    """
+    factor = positive_factor(a)
+    if factor is None:
+        return dense_inverse()
+    return _nodes.from_packed(Symmetric, invert_from_factor(factor, a.n), a.n)
+
+
+def _inv_triangular(A: PackedTensor, *, out: Any = None) -> PackedTensor:
+    no_out("linalg.inv", out)
+    check_singular("linalg.inv", A)
+    return _inverse_triangular(A)
+
+
+def _inv_symmetric(A: Symmetric, *, out: Any = None) -> Symmetric:
+    no_out("linalg.inv", out)
+    return _inverse_symmetric(A, lambda: Symmetric.from_dense(densify(torch.linalg.inv, A)))
+
+
+for _function in (torch.linalg.inv, *functions("inverse")):
+    row(_function, LowerTriangular, result=LowerTriangular)(_inv_triangular)
+    row(_function, UpperTriangular, result=UpperTriangular)(_inv_triangular)
+    row(_function, Symmetric, result=Symmetric)(_inv_symmetric)
+
+
+def _inv_ex_triangular(A: PackedTensor, *, check_errors: bool = False, out: Any = None) -> Any:
+    no_out("linalg.inv_ex", out)
+    info = check_singular("linalg.inv_ex", A) if check_errors else singular_info(A)
+    return torch.return_types.linalg_inv_ex((_inverse_triangular(A), info))
+
+
+def _inv_ex_symmetric(A: Symmetric, *, check_errors: bool = False, out: Any = None) -> Any:
+    no_out("linalg.inv_ex", out)
+
+    def dense_inverse() -> Any:
+        inverse, info = densify(torch.linalg.inv_ex, A, check_errors=check_errors)
+        return Symmetric.from_dense(inverse), info
+
+    found = _inverse_symmetric(A, dense_inverse)
+    if isinstance(found, Symmetric):
+        found = found, found._packed.new_zeros(found._packed.shape[:-1], dtype=torch.int32)
+    return torch.return_types.linalg_inv_ex(found)
+
+
+row(torch.linalg.inv_ex, LowerTriangular)(_inv_ex_triangular)
+row(torch.linalg.inv_ex, UpperTriangular)(_inv_ex_triangular)
+row(torch.linalg.inv_ex, Symmetric)(_inv_ex_symmetric)
+
+
+def _cholesky_inverse(input: PackedTensor, upper: bool = False, *, out: Any = None) -> Tensor:
+    """torch.cholesky_inverse of a packed factor, L with A = L L^T or U with A = U^T U.
+
+    The inverse of a complex A is Hermitian, which no packed type is; it is dense.
+    """
+    no_out("cholesky_inverse", out)
+    check_upper("cholesky_inverse", input, upper)
+    if input._packed.is_complex():
+        function: Function = torch.cholesky_inverse
+        return densify(function, input, upper)
+    packed = invert_from_factor(_nodes.to_packed(input), input.n)
+    return _nodes.from_packed(Symmetric, packed, input.n)
+
+
+for _cls in (LowerTriangular, UpperTriangular):
+    row(functions("cholesky_inverse"), _cls)(_cholesky_inverse)

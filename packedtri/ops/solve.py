@@ -1,0 +1,226 @@
+"""The rows of solves, with triangles, Symmetric matrices and Cholesky factors.
+
+A triangular right-hand side of the same type gives a triangular solution, since inverses of
+triangular matrices are triangular. With U = L^T, U1^-1 U2 = (L2 L1^-1)^T, so that Upper swaps the
+sides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes
+from packedtri.dispatch import describe, row
+from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.ops.dense import add_dense_rows, densify, functions
+from packedtri.ops.potrf import cholesky
+from packedtri.ops.trsm import solve
+from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+
+_TRIANGULAR = (LowerTriangular, UpperTriangular)
+
+
+def no_out(name: str, out: Any) -> None:
+    """Raise where a result was to be written into a tensor of the caller's."""
+    if out is not None:
+        raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
+
+
+def check_upper(name: str, t: PackedTensor, upper: bool) -> None:
+    """Raise where ``upper`` contradicts a type, which would read its zeros for a triangle."""
+    if bool(upper) != (t.kind == UPPER):
+        raise ValueError(
+            f"[{name}] upper={upper} contradicts {describe(t)}, whose other triangle is "
+            "zero. Convert with .to_dense() to read that"
+        )
+
+
+def _check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
+    """Raise where a matrix and dense or packed right-hand sides do not go together."""
+    rows = b.n if isinstance(b, PackedTensor) else b.shape[-2 if left else -1] if b.dim() > 1 else 0
+    if rows != a.n:
+        expected = "(..., n, m)" if left else "(..., m, n)"
+        raise ValueError(
+            f"[{name}] expected a right-hand side {expected} for {describe(a)}; got {describe(b)}"
+        )
+    p, q = a._packed, b._packed if isinstance(b, PackedTensor) else b
+    if (p.dtype, p.device) != (q.dtype, q.device):
+        raise ValueError(
+            f"[{name}] expected both operands to have the same dtype and device; "
+            f"got {describe(a)} of {p.dtype} on {p.device} and "
+            f"{describe(b)} of {q.dtype} on {q.device}"
+        )
+
+
+def check_singular(name: str, t: PackedTensor) -> Tensor:
+    """Raise torch's error where a triangular matrix has a zero on its diagonal.
+
+    Returns:
+        LAPACK's info, shape (*batch): 0, or the position of the first zero counted from 1.
+    """
+    packed = t._packed
+    if values_visible(packed) and _diagonal(t).all():
+        return packed.new_zeros(packed.shape[:-1], dtype=torch.int32)
+    info = singular_info(t)
+    torch._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
+    return info
+
+
+def singular_info(t: PackedTensor) -> Tensor:
+    """Position, counted from 1, of the first zero on the diagonal of a triangle, or 0."""
+    zero = _diagonal(t) == 0
+    if t.n == 0:
+        return zero.new_zeros(zero.shape[:-1], dtype=torch.int32)
+    return torch.where(zero.any(-1), zero.int().argmax(-1) + 1, 0).int()
+
+
+def _diagonal(t: PackedTensor) -> Tensor:
+    packed = t._packed.detach()
+    return packed.index_select(-1, _nodes.diagonal_index(t.n, packed.device))
+
+
+def solve_dense(a: PackedTensor, b: Tensor, left: bool = True, unit: bool = False) -> Tensor:
+    """The solution for dense right-hand sides; packed ones are converted."""
+    b = b.to_dense() if isinstance(b, PackedTensor) else b
+    return solve(_nodes.to_packed(a), b, a.n, a.kind, DENSE, left, unit)
+
+
+def solve_typed(a: PackedTensor, b: PackedTensor, left: bool, unit: bool = False) -> PackedTensor:
+    """The solution for a right-hand side of the type of the triangular ``a``."""
+    p, q, from_left = _nodes.to_packed(a), _nodes.to_packed(b), left == (a.kind == LOWER)
+    return _nodes.from_packed(type(a), solve(p, q, a.n, LOWER, LOWER, from_left, unit), a.n)
+
+
+def _solve_triangular(
+    A: PackedTensor,
+    B: Tensor,
+    *,
+    upper: bool,
+    left: bool = True,
+    unitriangular: bool = False,
+    out: Any = None,
+) -> Tensor:
+    """torch.linalg.solve_triangular for a triangular ``A``, whose type says ``upper`` already."""
+    name = "linalg.solve_triangular"
+    no_out(name, out)
+    check_upper(name, A, upper)
+    _check_system(name, A, B, left)
+    if type(A) is type(B):
+        return solve_typed(A, B, left, unitriangular)
+    return solve_dense(A, B, left, unitriangular)
+
+
+def _is_vector(a: PackedTensor, b: Tensor) -> bool:
+    """torch.linalg.solve takes a batch of vectors where the shape of ``b`` is that of rows."""
+    shape = (*a._packed.shape[:-1], a.n)
+    return not isinstance(b, PackedTensor) and (b.dim() == 1 or tuple(b.shape) == shape)
+
+
+def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
+    """torch.linalg.solve for a triangular ``A``, by substitution."""
+    name = "torch.linalg.solve"
+    no_out(name, out)
+    vector = _is_vector(A, B)
+    columns = B.unsqueeze(-1) if vector else B
+    _check_system(name, A, columns, left)
+    check_singular(name, A)
+    if type(A) is type(B):
+        return solve_typed(A, B, left)
+    x = solve_dense(A, columns, left)
+    return x.squeeze(-1) if vector else x
+
+
+def solve_cholesky(factor: Tensor, b: Tensor, n: int) -> Tensor:
+    """(L L^H)^-1 B for the packed factor L and a dense ``b``, shape (*batch, n, m)."""
+    return solve(factor.conj(), solve(factor, b, n, LOWER), n, UPPER)
+
+
+def _solve_symmetric(A: Symmetric, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
+    """torch.linalg.solve for a Symmetric ``A``.
+
+    A positive definite matrix is solved by its Cholesky factor. Any other, and complex ones, which
+    are not Hermitian, convert to dense and take torch's LU factorization with pivoting, as all do
+    where values cannot be looked at, in torch.compile and torch.func.
+    """
+    no_out("linalg.solve", out)
+    vector = _is_vector(A, B)
+    b = B.to_dense() if isinstance(B, PackedTensor) else B.unsqueeze(-1) if vector else B
+    _check_system("linalg.solve", A, b, left)
+    factor = positive_factor(A)
+    if factor is None:
+        return densify(torch.linalg.solve, A, B, left=left)
+    b = b if left else b.mT
+    x = solve_cholesky(factor, b, A.n)
+    x = x if left else x.mT
+    return x.squeeze(-1) if vector else x
+
+
+def positive_factor(a: Symmetric) -> Tensor | None:
+    """The packed Cholesky factor; None where some matrix is not real and positive definite."""
+    if a._packed.is_complex() or not values_visible(a._packed):
+        return None
+    factor, info = cholesky(_nodes.to_packed(a), a.n)
+    return None if info.any() else factor
+
+
+def values_visible(x: Tensor) -> bool:
+    """Whether a decision may depend on values: not while they are traced or transformed."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._functorch.maybe_current_level() is not None
+        or x.is_meta
+    )
+
+
+def _cholesky_solve(
+    input: Tensor, input2: PackedTensor, upper: bool = False, *, out: Any = None
+) -> Tensor:
+    """torch.cholesky_solve for a packed factor, L with A = L L^H or U with A = U^H U."""
+    name = "cholesky_solve"
+    no_out(name, out)
+    check_upper(name, input2, upper)
+    _check_system(name, input2, input, True)
+    factor = _nodes.to_packed(input2)
+    if input2.kind == UPPER:
+        # What is stored is the transpose of U, and U^H U = conj(T) T^T.
+        factor = factor.conj()
+    b = input.to_dense() if isinstance(input, PackedTensor) else input
+    return solve_cholesky(factor, b, input2.n)
+
+
+def _triangular_solve(
+    input: Tensor,
+    A: PackedTensor,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+    *,
+    out: Any = None,
+) -> Any:
+    """torch.triangular_solve, the older name, which has ``upper=True`` by default."""
+    name = "triangular_solve"
+    no_out(name, out)
+    check_upper(name, A, upper)
+    _check_system(name, A, input, True)
+    kind = A.kind if not transpose else UPPER if A.kind == LOWER else LOWER
+    b = input.to_dense() if isinstance(input, PackedTensor) else input
+    x = solve(_nodes.to_packed(A), b, A.n, kind, DENSE, True, unitriangular)
+    return torch.return_types.triangular_solve((x, A.clone()))
+
+
+for _cls in _TRIANGULAR:
+    row(torch.linalg.solve_triangular, _cls, Tensor, result=Tensor)(_solve_triangular)
+    row(torch.linalg.solve, _cls, Tensor, result=Tensor)(_solve)
+    for _rhs in (Tensor, PackedTensor):
+        row(functions("cholesky_solve"), _rhs, _cls, result=Tensor)(_cholesky_solve)
+        row(functions("triangular_solve"), _rhs, _cls)(_triangular_solve)
+    for _other in (*_TRIANGULAR, Symmetric):
+        _result = _cls if _cls is _other else Tensor
+        row(torch.linalg.solve_triangular, _cls, _other, result=_result)(_solve_triangular)
+        row(torch.linalg.solve, _cls, _other, result=_result)(_solve)
+for _rhs in (Tensor, PackedTensor):
+    row(torch.linalg.solve, Symmetric, _rhs, result=Tensor)(_solve_symmetric)
+add_dense_rows(functions("ldl_solve lu_solve", torch.linalg))

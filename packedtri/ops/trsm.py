@@ -1,0 +1,144 @@
+"""The op ``solve_triangular``: its shape rule, derivatives and vmap.
+
+With X = P(op(T)^-1 B), P keeping what is stored of X, the derivatives are solves and products of
+the table: the gradient of B is G' = P(op(T)^-H G), and that of op(T) is -G' X^H, cut to what T
+stores. From the right, where X = P(B op(T)^-1), it is -X^H G'. For a packed X these formulas hold
+although only a triangle of the solution is kept: column j of it needs rows j and below alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes
+from packedtri._autograd import Call, is_plain, library, past_autograd, register_implicit
+from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.ops.mm import batch_first
+
+_mm = torch.ops.packedtri.mm.default
+_solve = torch.ops.packedtri.solve_triangular.default
+_solve_plain = past_autograd(_solve)
+
+
+def solve(
+    packed: Tensor,
+    b: Tensor,
+    n: int,
+    kind: int,
+    b_kind: int = DENSE,
+    left: bool = True,
+    unit: bool = False,
+) -> Tensor:
+    """The op. Elements of 16 bits are computed in float32: LAPACK has no routine for them.
+
+    Args:
+        packed: shape (*batch, n(n+1)/2), the triangle T.
+        b: shape (*batch, n, m), or (*batch, m, n) from the right; packed where b_kind is LOWER.
+        n: order.
+        kind: LOWER reads T as it is, UPPER as its transpose.
+        b_kind: DENSE, or LOWER, which keeps the lower triangle of the solution.
+        left: solve op(T) X = B; else X op(T) = B.
+        unit: take the diagonal of T for ones.
+
+    Returns:
+        X, of the shape of ``b`` with batches broadcast.
+    """
+    dtype = packed.dtype
+    if dtype.itemsize == 2:
+        return solve(packed.float(), b.float(), n, kind, b_kind, left, unit).to(dtype)
+    run = _solve_plain if is_plain(packed, b) else _solve
+    return run(packed, b, n, kind, b_kind, left, unit)
+
+
+def identity(packed: Tensor, n: int) -> Tensor:
+    """The stored elements of a unit matrix, of the dtype and device of ``packed``."""
+    zeros = packed.new_zeros(packed.shape[-1:])
+    return zeros.index_fill(-1, _nodes.diagonal_index(n, packed.device), 1)
+
+
+@torch.library.register_fake("packedtri::solve_triangular", lib=library)
+def _(packed: Tensor, b: Tensor, n: int, kind: int, b_kind: int, left: bool, unit: bool) -> Tensor:
+    inner = 2 if b_kind == DENSE else 1
+    batch = torch.broadcast_shapes(packed.shape[:-1], b.shape[:-inner])
+    return b.new_empty((*batch, *b.shape[-inner:]))
+
+
+def _without_diagonal(packed: Tensor, n: int) -> Tensor:
+    return packed.index_fill(-1, _nodes.diagonal_index(n, packed.device), 0)
+
+
+def _pullback(grad: Tensor, call: Call) -> list[Tensor | None]:
+    packed, _, n, kind, b_kind, left, unit = call.args
+    flipped = LOWER if kind == UPPER else UPPER
+    grad_b = _solve(packed.conj(), grad, n, flipped, b_kind, left, unit)
+    grad_t = _triangle_gradient(grad_b, call) if call.needs[0] else None
+    return [grad_t, grad_b]
+
+
+def _transposed(x: Tensor, kind: int) -> tuple[Tensor, int]:
+    return (x.mT, DENSE) if kind == DENSE else (x, UPPER)
+
+
+def _triangle_gradient(grad_b: Tensor, call: Call) -> Tensor:
+    """The lower triangle of -G' X^H, or of its transpose where T is read as Upper."""
+    _, _, n, kind, b_kind, left, unit = call.args
+    assert call.result is not None
+    g, x = (grad_b, b_kind), (call.result.conj(), b_kind)
+    # Of the four products each is the transpose of another, which reads its operands transposed.
+    a, b = (g, x) if left == (kind == LOWER) else (x, g)
+    if left:
+        b = _transposed(*b)
+    else:
+        a = _transposed(*a)
+    grad = -_mm(a[0], b[0], n, a[1], b[1], LOWER)
+    return _without_diagonal(grad, n) if unit else grad
+
+
+def _pushforward(tangents: Sequence[Tensor | None], call: Call) -> Tensor | None:
+    packed, _, n, kind, b_kind, left, unit = call.args
+    tangent, rhs = tangents
+    if tangent is not None:
+        tangent = _without_diagonal(tangent, n) if unit else tangent
+        x = call.result
+        term = (
+            _mm(tangent, x, n, kind, b_kind, b_kind)
+            if left
+            else _mm(x, tangent, n, b_kind, kind, b_kind)
+        )
+        rhs = -term if rhs is None else rhs - term
+    return None if rhs is None else _solve(packed, rhs, n, kind, b_kind, left, unit)
+
+
+register_implicit(_solve, (True, False), _pullback, _pushforward)
+
+
+@torch.library.register_vmap("packedtri::solve_triangular", lib=library)
+def _(
+    info: Any, in_dims: Sequence[int | None], packed: Tensor, b: Tensor, n: int, *rest: Any
+) -> tuple[Tensor, int]:
+    packed, b = batch_first((packed, b), in_dims, (LOWER, rest[1]))
+    return _solve(packed, b, n, *rest), 0
+
+
+def _dense_way(
+    packed: Tensor, b: Tensor, n: int, kind: int, b_kind: int, left: bool, unit: bool
+) -> Tensor:
+    """The op on a device without kernels of its own, through dense matrices."""
+    unpack, pack = torch.ops.packedtri.unpack, torch.ops.packedtri.pack
+    triangle = unpack(packed, n, kind)
+    x = torch.linalg.solve_triangular(
+        triangle,
+        b if b_kind == DENSE else unpack(b, n, b_kind),
+        upper=kind == UPPER,
+        left=left,
+        unitriangular=unit,
+    )
+    return x if b_kind == DENSE else pack(x, b_kind)
+
+
+if not torch._C._dispatch_has_kernel_for_dispatch_key("packedtri::solve_triangular", "CUDA"):
+    library.impl("solve_triangular", _dense_way, "CUDA")

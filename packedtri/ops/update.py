@@ -1,0 +1,136 @@
+"""Changes of a Cholesky factor when its matrix changes by one of low rank: the op and its function.
+
+The derivatives are those of the Cholesky factor L' of A' = L L^H + x x^H, see ``potrf``; like those
+they use a dense n x n temporary. With M the gradient of A', made Hermitian as M + M^H, that of L is
+(M + M^H) L and that of x is (M + M^H) x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes
+from packedtri._autograd import Call, library, register_implicit
+from packedtri.dispatch import describe
+from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.ops.factor import check_positive_definite
+from packedtri.ops.mm import batch_first
+from packedtri.ops.potrf import gradient_of_matrix, tangent_of_factor
+from packedtri.tensor import LowerTriangular, PackedTensor
+
+_mm = torch.ops.packedtri.mm.default
+_update = torch.ops.packedtri.cholesky_update.default
+
+
+@torch.library.register_fake("packedtri::cholesky_update", lib=library)
+def _(packed: Tensor, x: Tensor, n: int, downdate: bool) -> tuple[Tensor, Tensor]:
+    batch = torch.broadcast_shapes(packed.shape[:-1], x.shape[:-2])
+    return packed.new_empty((*batch, packed.shape[-1])), packed.new_empty(batch, dtype=torch.int32)
+
+
+def _pullback(grad: Tensor, call: Call) -> list[Tensor | None]:
+    packed, x, n, downdate = call.args
+    assert call.result is not None
+    m = gradient_of_matrix(call.result, grad, n)
+    m = m + m.mH
+    grad_x = m @ x
+    return [_mm(m, packed, n, DENSE, LOWER, LOWER), -grad_x if downdate else grad_x]
+
+
+def _pushforward(tangents: Sequence[Tensor | None], call: Call) -> Tensor | None:
+    packed, x, n, downdate = call.args
+    half: Tensor | None = None
+    if tangents[0] is not None:
+        half = _mm(tangents[0], packed.conj(), n, LOWER, UPPER, DENSE)
+    if tangents[1] is not None:
+        of_x = tangents[1] @ (-x if downdate else x).mH
+        half = of_x if half is None else half + of_x
+    if half is None or call.result is None:
+        return None
+    return tangent_of_factor(call.result, half + half.mH, n)
+
+
+register_implicit(_update, (True, True), _pullback, _pushforward)
+
+
+@torch.library.register_vmap("packedtri::cholesky_update", lib=library)
+def _(
+    info: Any, in_dims: Sequence[int | None], packed: Tensor, x: Tensor, n: int, downdate: bool
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    packed, x = batch_first((packed, x), in_dims, (LOWER, DENSE))
+    return _update(packed, x, n, downdate), (0, 0)
+
+
+def _dense_way(packed: Tensor, x: Tensor, n: int, downdate: bool) -> tuple[Tensor, Tensor]:
+    """The op on a device without kernels of its own, through dense matrices."""
+    factor = torch.ops.packedtri.unpack(packed, n, LOWER)
+    change = -x @ x.mH if downdate else x @ x.mH
+    changed, info = torch.linalg.cholesky_ex(factor @ factor.mH + change)
+    return torch.ops.packedtri.pack(changed, LOWER), info
+
+
+if not torch._C._dispatch_has_kernel_for_dispatch_key("packedtri::cholesky_update", "CUDA"):
+    library.impl("cholesky_update", _dense_way, "CUDA")
+
+
+def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) -> LowerTriangular:
+    """The Cholesky factor of L L^H + x x^H, or of L L^H - x x^H.
+
+    Differentiable in both arguments, to any order.
+
+    Args:
+        L: shape (*batch, n, n), a Cholesky factor.
+        x: shape (*batch, n) for a change of rank one, or (*batch, n, k) for one of rank k. Where L
+            has batch dimensions b, a tensor of shape (*b, n) is read as vectors.
+        downdate: subtract x x^H.
+
+    Returns:
+        shape (*batch, n, n), with a positive diagonal.
+
+    Raises:
+        torch.linalg.LinAlgError: when L L^H - x x^H is not positive definite.
+        TypeError: when L is no LowerTriangular.
+        ValueError: when the shapes do not fit.
+
+    Example:
+        >>> import packedtri
+        >>> L = packedtri.LowerTriangular(torch.tensor([3.0, 0.0, 3.0]))
+        >>> packedtri.cholesky_update(L, torch.tensor([4.0, 0.0]))
+        LowerTriangular([[5., .],
+                         [0., 3.]])
+
+    On the CPU plane rotations turn x into L, row by row, in O(n^2 k) operations, as LINPACK's chud
+    and chdd do; a downdate takes hyperbolic ones. The condition of L is never squared. On CUDA the
+    product L L^H is formed, dense, and factored again. Elements of 16 bits are computed in float32.
+    """
+    name = "cholesky_update"
+    if not isinstance(L, LowerTriangular):
+        raise TypeError(
+            f"[{name}] expected a LowerTriangular factor; got {describe(L)}. For U with A = U^H U "
+            "pass U.mH"
+        )
+    packed, columns, dtype = _nodes.to_packed(L), _columns(name, L, x), L._packed.dtype
+    if dtype.itemsize == 2:
+        packed, columns = packed.float(), columns.float()
+    factor, info = _update(packed, columns, L.n, downdate)
+    check_positive_definite(f"packedtri.{name}", info)
+    return _nodes.from_packed(LowerTriangular, factor.to(dtype), L.n)
+
+
+def _columns(name: str, L: LowerTriangular, x: Tensor) -> Tensor:
+    """``x`` as columns (*batch, n, k), after checking that it fits."""
+    if isinstance(x, PackedTensor):
+        x = x.to_dense()
+    batch = L._packed.shape[:-1]
+    if x.dim() == 1 or tuple(x.shape) == (*batch, L.n):
+        x = x.unsqueeze(-1)
+    if x.dim() < 2 or x.shape[-2] != L.n or x.dtype is not L._packed.dtype:
+        raise ValueError(
+            f"[{name}] expected x of shape (..., n) or (..., n, k) and {L._packed.dtype} for "
+            f"{describe(L)}; got {describe(x)} of {x.dtype}"
+        )
+    return x

@@ -1,0 +1,464 @@
+"""Solves, inverses and determinants of packed types: value and type, derivatives, transforms."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+import packedtri
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
+from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.testing import densify, epsilon, random, wide_dtype
+
+TRIANGULAR = (LowerTriangular, UpperTriangular)
+TYPES = (*TRIANGULAR, Symmetric)
+WIDE = (torch.float64, torch.complex128)
+OPS = torch.ops.packedtri
+LinAlgError = torch.linalg.LinAlgError
+
+
+def make(cls, n, dtype, batch=(), device="cpu", rng=None) -> Any:
+    """A well-conditioned matrix; a real Symmetric is positive definite."""
+    x = random((*batch, n, n), dtype, device, rng) / (max(1, 2 * n) * 4)
+    x = x.clamp(-0.4, 0.4) if not dtype.is_complex else x
+    x = x + x.mT if cls is Symmetric else x
+    return cls.from_dense(x + 2 * torch.eye(n, dtype=dtype, device=device))
+
+
+def dense(t: Tensor) -> Tensor:
+    return densify(t._packed, t.n, t.kind) if isinstance(t, PackedTensor) else t
+
+
+def wide(t: Tensor) -> Tensor:
+    return dense(t).to(wide_dtype(t.dtype))
+
+
+def assert_near(ours: Tensor, expected: Tensor, dtype: torch.dtype, case: str = "") -> None:
+    """Equal up to rounding, for matrices of condition of order one."""
+    assert ours.dtype == dtype and ours.shape == expected.shape, case
+    if ours.numel():
+        error = (wide(ours) - expected).norm() / expected.norm().clamp_min(1e-30)
+        assert error <= 20 * epsilon(dtype), f"{case}: {error / epsilon(dtype)} epsilon"
+
+
+# ------------------------------------------------------------------------------------------ solves
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("function", [torch.linalg.solve_triangular, torch.linalg.solve])
+@pytest.mark.parametrize("cls", TRIANGULAR)
+def test_triangular_systems(cls, function, left, dtype, device, rng):
+    options = {"upper": cls.kind == UPPER} if function is torch.linalg.solve_triangular else {}
+    for n, m in itertools.product((0, 1, 3, 33), (0, 1, 5)):
+        a = make(cls, n, dtype, (), device, rng)
+        b = random((n, m) if left else (m, n), dtype, device, rng)
+        x = function(a, b, left=left, **options)
+        assert type(x) is Tensor
+        expected = function(wide(a), wide(b), left=left, **options)
+        assert_near(x, expected, dtype, f"{n=} {m=}")
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("pair", list(itertools.product(TRIANGULAR, TYPES)))
+def test_packed_right_hand_sides(pair, left, dtype, device, rng):
+    for n in (0, 1, 2, 31, 65):
+        a, b = (make(cls, n, dtype, (), device, rng) for cls in pair)
+        upper = pair[0].kind == UPPER
+        expected = torch.linalg.solve_triangular(wide(a), wide(b), upper=upper, left=left)
+        for x in (
+            torch.linalg.solve_triangular(a, b, upper=upper, left=left),
+            torch.linalg.solve(a, b, left=left),
+        ):
+            assert type(x) is (pair[0] if pair[0] is pair[1] else Tensor)
+            assert_near(x, expected, dtype, f"{n=}")
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("pair", list(itertools.product(TRIANGULAR, (*TRIANGULAR, Tensor))))
+def test_unit_diagonal(pair, left, rng):
+    n = 20
+    a = make(pair[0], n, torch.float64, (), "cpu", rng)
+    b = torch.randn(n, n).double() if pair[1] is Tensor else make(pair[1], n, torch.float64)
+    options = {"upper": pair[0].kind == UPPER, "left": left, "unitriangular": True}
+    x = torch.linalg.solve_triangular(a, b, **options)
+    expected = torch.linalg.solve_triangular(dense(a), dense(b), **options)
+    assert_near(x, expected, torch.float64)
+
+
+BATCHES = [((1,), (3,)), ((3,), ()), ((), (3,)), ((2, 1), (3,)), ((3, 4), (3, 4)), ((0,), (1,))]
+
+
+@pytest.mark.parametrize("batches", BATCHES)
+@pytest.mark.parametrize("cls", TYPES)
+def test_batches(cls, batches, device, rng):
+    n, dtype = 5, torch.float64
+    a = make(cls, n, dtype, batches[0], device, rng)
+    b = random((*batches[1], n, 2), dtype, device, rng)
+    assert_near(torch.linalg.solve(a, b), torch.linalg.solve(dense(a), b), dtype)
+    if cls is not Symmetric:
+        other = make(cls, n, dtype, batches[1], device, rng)
+        x = torch.linalg.solve_triangular(a, other, upper=cls.kind == UPPER)
+        assert type(x) is cls
+        assert_near(x, torch.linalg.solve(dense(a), dense(other)), dtype)
+    inverse = torch.linalg.inv(a)
+    assert type(inverse) is cls
+    assert_near(inverse, torch.linalg.inv(dense(a)), dtype)
+
+
+@pytest.mark.parametrize("cls", TYPES)
+def test_vectors(cls, device, rng):
+    for batch, shape in (((), (4,)), ((3,), (3, 4)), ((3,), (4,))):
+        a = make(cls, 4, torch.float64, batch, device, rng)
+        b = random(shape, torch.float64, device, rng)
+        assert_near(torch.linalg.solve(a, b), torch.linalg.solve(dense(a), b), torch.float64)
+
+
+@pytest.mark.parametrize("definite", [True, False])
+@pytest.mark.parametrize("left", [True, False])
+def test_symmetric_systems(definite, left, dtype, device, rng):
+    if dtype.itemsize == 2 and not definite:
+        pytest.skip("torch has no LU factorization of 16-bit elements")
+    for n in (0, 1, 4, 40):
+        a = make(Symmetric, n, dtype, (), device, rng)
+        if not definite and n:
+            a.packed[-1] = -3
+        if dtype.itemsize == 2 and n == 0:
+            continue
+        b = random((n, 3) if left else (3, n), dtype, device, rng)
+        expected = torch.linalg.solve(wide(a), wide(b), left=left)
+        assert_near(torch.linalg.solve(a, b, left=left), expected, dtype, f"{n=}")
+        assert_near(torch.linalg.inv(a), torch.linalg.inv(wide(a)), dtype, f"{n=}")
+    for other in TYPES:
+        b = make(other, n, dtype, (), device, rng)
+        expected = torch.linalg.solve(wide(a), wide(b), left=left)
+        assert_near(torch.linalg.solve(a, b, left=left), expected, dtype, other.__name__)
+
+
+@pytest.mark.parametrize("cls", TRIANGULAR)
+def test_cholesky_solve(cls, dtype, device, rng):
+    upper = cls.kind == UPPER
+    for n, batch in ((1, ()), (4, (2,)), (40, ())):
+        factor = make(cls, n, dtype, batch, device, rng)
+        f = wide(factor)
+        a = f.mH @ f if upper else f @ f.mH
+        for b in (random((n, 3), dtype, device, rng), make(LowerTriangular, n, dtype)):
+            b = b.to(device) if type(b) is Tensor else type(b)(b.packed.to(device))
+            x = torch.cholesky_solve(b, factor, upper=upper)
+            assert type(x) is Tensor
+            assert_near(x, torch.linalg.solve(a, wide(b)), dtype)
+    assert torch.equal(b.to_dense().cholesky_solve(factor, upper), x)
+
+
+@pytest.mark.filterwarnings("ignore:torch.triangular_solve is deprecated")
+@pytest.mark.parametrize("transpose", [True, False])
+@pytest.mark.parametrize("cls", TRIANGULAR)
+def test_triangular_solve(cls, transpose, rng):
+    a, b = make(cls, 6, torch.float64), torch.randn(6, 2, dtype=torch.float64)
+    upper = cls.kind == UPPER
+    expected = torch.triangular_solve(b, a.to_dense(), upper, transpose)
+    x = torch.triangular_solve(b, a, upper, transpose)
+    assert_near(x.solution, expected.solution, torch.float64)
+    assert type(x.cloned_coefficient) is cls and torch.equal(dense(x[1]), dense(a))
+
+
+# ------------------------------------------------------------------------- inverses, determinants
+
+
+@pytest.mark.parametrize("cls", TYPES)
+def test_inverses_keep_the_type(cls, dtype, device, rng):
+    for n in (0, 1, 2, 33, 65):
+        if dtype.itemsize == 2 and cls is Symmetric and n == 0:
+            continue
+        a = make(cls, n, dtype, (), device, rng)
+        expected = torch.linalg.inv(wide(a))
+        found = [torch.linalg.inv(a), torch.inverse(a), a.inverse()]
+        inverse, info = torch.linalg.inv_ex(a)
+        assert info.dtype == torch.int32 and not info.any()
+        for x in (*found, inverse):
+            assert type(x) is cls
+            assert_near(x, expected, dtype, f"{n=}")
+
+
+@pytest.mark.parametrize("cls", TYPES)
+def test_determinants(cls, device, rng):
+    for dtype, n, sign in itertools.product(WIDE, (0, 1, 2, 9), (1, -1)):
+        a = make(cls, n, dtype, (2,), device, rng)
+        if n:
+            a.packed[..., -1] *= sign
+        d = dense(a)
+        close = torch.testing.assert_close
+        for det in (torch.det, torch.linalg.det, Tensor.det):
+            close(det(a), det(d))
+        for slogdet in (torch.slogdet, torch.linalg.slogdet):
+            ours, theirs = slogdet(a), slogdet(d)
+            assert type(ours) is type(theirs)
+            close(tuple(ours), tuple(theirs))
+        if dtype.is_complex:
+            close(torch.logdet(a).exp(), torch.logdet(d).exp())
+        else:
+            close(torch.logdet(a), torch.logdet(d), equal_nan=True)
+
+
+def test_determinant_of_a_singular_triangle() -> None:
+    a = LowerTriangular.zeros(2)
+    assert torch.det(a) == 0 and torch.logdet(a) == -torch.inf
+    assert tuple(torch.slogdet(a)) == (0, -torch.inf)
+
+
+def test_inv_quad_logdet(rng) -> None:
+    for n, batch, columns in ((1, (), 1), (5, (3,), 2), (40, (), 3)):
+        s = make(Symmetric, n, torch.float64, batch, "cpu", rng)
+        b = random((*batch, n, columns), torch.float64, generator=rng)
+        inv_quad, logdet = packedtri.inv_quad_logdet(s, b)
+        expected = (b * torch.linalg.solve(dense(s), b)).sum((-2, -1))
+        torch.testing.assert_close(inv_quad, expected)
+        torch.testing.assert_close(logdet, torch.logdet(dense(s)))
+    first = packedtri.inv_quad_logdet(s, b[:, 0])[0]
+    torch.testing.assert_close(first, packedtri.inv_quad_logdet(s, b[:, :1])[0])
+
+
+# -------------------------------------------------------------------------------------- derivatives
+
+FORMS = list(itertools.product((LOWER, UPPER), (LOWER, DENSE), (True, False), (False, True)))
+
+
+def op_arguments(n: int, b_kind: int, left: bool, dtype: torch.dtype, batches=((), ())):
+    packed = torch.randn(*batches[0], layout.numel(n), dtype=dtype)
+    i = torch.arange(n)
+    packed[..., i * (i + 3) // 2] += 3
+    shape = (layout.numel(n),) if b_kind == LOWER else (n, 2) if left else (2, n)
+    return packed.requires_grad_(), torch.randn(*batches[1], *shape, dtype=dtype).requires_grad_()
+
+
+@pytest.mark.parametrize("wide", WIDE)
+@pytest.mark.parametrize(("kind", "b_kind", "left", "unit"), FORMS)
+def test_derivatives_of_the_op(kind, b_kind, left, unit, wide):
+    def f(p: Tensor, b: Tensor) -> Tensor:
+        return OPS.solve_triangular(p, b, 3, kind, b_kind, left, unit)
+
+    arguments = op_arguments(3, b_kind, left, wide)
+    assert gradcheck(f, arguments, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(f, arguments, check_batched_grad=True)
+
+
+@pytest.mark.parametrize("batches", [((2,), ()), ((), (2,)), ((2, 1), (3,))])
+@pytest.mark.parametrize(("kind", "b_kind", "left", "unit"), FORMS[::2])
+def test_derivatives_broadcast_over_batches(kind, b_kind, left, unit, batches):
+    def f(p: Tensor, b: Tensor) -> Tensor:
+        return OPS.solve_triangular(p, b, 2, kind, b_kind, left, unit)
+
+    arguments = op_arguments(2, b_kind, left, torch.float64, batches)
+    assert gradcheck(f, arguments, check_forward_ad=True)
+
+
+@pytest.mark.parametrize(("kind", "b_kind", "left", "unit"), FORMS)
+def test_opcheck(kind, b_kind, left, unit, device):
+    p, b = op_arguments(4, b_kind, left, torch.float32, ((2,), ()))
+    p, b = (x.detach().to(device).requires_grad_() for x in (p, b))
+    torch.library.opcheck(OPS.solve_triangular.default, (p, b, 4, kind, b_kind, left, unit))
+
+
+@pytest.mark.parametrize("in_dims", [(0, 0), (1, None), (None, 0), (0, 1), (-1, 0)])
+@pytest.mark.parametrize("b_kind", [LOWER, DENSE])
+def test_vmap(in_dims, b_kind):
+    p, b = (x.detach() for x in op_arguments(3, b_kind, True, torch.float64, ((2,), ())))
+    stacked = [
+        x if d is None else torch.stack([x * (1 + i / 9) for i in range(4)]).movedim(0, d)
+        for x, d in zip((p, b), in_dims, strict=True)
+    ]
+
+    def f(p: Tensor, b: Tensor) -> Tensor:
+        return OPS.solve_triangular(p, b, 3, LOWER, b_kind, True, False)
+
+    rows = (
+        [x if d is None else x.select(d, i) for x, d in zip(stacked, in_dims, strict=True)]
+        for i in range(4)
+    )
+    expected = torch.stack([f(*row) for row in rows])
+    torch.testing.assert_close(torch.vmap(f, in_dims)(*stacked), expected)
+
+
+SCALARS: dict[str, tuple[type, Callable[[Any, Tensor], Tensor]]] = {
+    "solve_triangular": (
+        LowerTriangular,
+        lambda a, b: torch.linalg.solve_triangular(a, b, upper=False),
+    ),
+    "solve upper": (UpperTriangular, lambda a, b: torch.linalg.solve(a, b)),
+    "solve symmetric": (Symmetric, lambda a, b: torch.linalg.solve(a, b)),
+    "inv lower": (LowerTriangular, lambda a, b: torch.linalg.inv(a).to_dense()),
+    "inv upper": (UpperTriangular, lambda a, b: torch.linalg.inv(a).to_dense()),
+    "inv symmetric": (Symmetric, lambda a, b: torch.linalg.inv(a).to_dense()),
+    "cholesky_solve": (LowerTriangular, lambda a, b: torch.cholesky_solve(b, a)),
+    "cholesky_solve upper": (
+        UpperTriangular,
+        lambda a, b: torch.cholesky_solve(b, a, upper=True),
+    ),
+    "typed": (LowerTriangular, lambda a, b: torch.linalg.solve(a, a @ a).to_dense()),
+    "logdet": (Symmetric, lambda a, b: torch.logdet(a)),
+    "det": (UpperTriangular, lambda a, b: torch.det(a)),
+    "slogdet": (LowerTriangular, lambda a, b: torch.slogdet(a)[1]),
+    "det symmetric": (Symmetric, lambda a, b: torch.det(a)),
+    "inv_quad_logdet": (Symmetric, lambda a, b: sum(packedtri.inv_quad_logdet(a, b))),
+}
+
+
+def dense_twin(name: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """The same function of dense matrices, where its text does not serve these."""
+    twins = {
+        "solve_triangular": lambda a, b: torch.linalg.solve(a, b),
+        "inv lower": lambda a, b: torch.linalg.inv(a),
+        "inv upper": lambda a, b: torch.linalg.inv(a),
+        "inv symmetric": lambda a, b: torch.linalg.inv(a),
+        "typed": lambda a, b: torch.linalg.solve(a, a @ a),
+        "inv_quad_logdet": lambda a, b: (
+            (b * torch.linalg.solve(a, b)).sum((-2, -1)) + torch.logdet(a)
+        ),
+    }
+    return twins.get(name, SCALARS[name][1])
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_gradients_are_those_of_the_dense_twin(name, device, rng):
+    """The gradient has the type of its tensor and is the projection of the dense one."""
+    cls, f = SCALARS[name]
+    a = make(cls, 6, torch.float64, (2,), device, rng).detach().requires_grad_()
+    b = random((2, 6, 3), torch.float64, device, rng).requires_grad_()
+    d, e = (x.detach().clone().requires_grad_() for x in (a.to_dense(), b))
+    ours, theirs = f(a, b), dense_twin(name)(d, e)
+    torch.testing.assert_close(ours, theirs)
+    weight = torch.randn_like(theirs)
+    (ours * weight).sum().backward()
+    (theirs * weight).sum().backward()
+    assert type(a.grad) is cls
+    g = d.grad
+    projected = (g + g.mT) / 2 if cls is Symmetric else g.triu() if cls.kind else g.tril()
+    torch.testing.assert_close(a.grad.to_dense(), projected)
+    torch.testing.assert_close(b.grad, e.grad)
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_second_derivatives_and_forward_mode(name):
+    cls, f = SCALARS[name]
+    p = make(cls, 3, torch.float64).packed.detach().requires_grad_()
+    b = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+
+    def of_packed(p: Tensor, b: Tensor) -> Tensor:
+        return f(cls(p), b)
+
+    assert gradcheck(of_packed, (p, b), check_forward_ad=True)
+    assert gradgradcheck(of_packed, (p, b))
+
+
+def test_torch_func(rng):
+    p = make(LowerTriangular, 4, torch.float64).packed
+    b = random((4, 2), torch.float64, generator=rng)
+
+    def loss(p: Tensor) -> Tensor:
+        a = LowerTriangular(p)
+        return torch.linalg.solve_triangular(a, b, upper=False).square().sum() + torch.logdet(a @ a)
+
+    d = torch.func.grad(loss)(p)
+    leaf = p.clone().requires_grad_()
+    torch.testing.assert_close(d, torch.autograd.grad(loss(leaf), leaf)[0])
+    batch = torch.stack([p, 2 * p])
+    torch.testing.assert_close(
+        torch.vmap(torch.func.grad(loss))(batch), torch.stack([d, torch.func.grad(loss)(2 * p)])
+    )
+    symmetric = lambda p: torch.linalg.inv(Symmetric(p)).packed  # noqa: E731
+    p = make(Symmetric, 4, torch.float64).packed
+    torch.testing.assert_close(torch.vmap(symmetric)(p[None])[0], symmetric(p))
+
+
+def test_autocast_leaves_solves_alone():
+    """As torch does, and with their derivatives, which are products too."""
+    s = make(Symmetric, 5, torch.float32).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inverse = torch.linalg.inv(s)
+        inv_quad, logdet = packedtri.inv_quad_logdet(s, torch.ones(5))
+        assert {inverse.dtype, inv_quad.dtype, logdet.dtype} == {torch.float32}
+        (found,) = torch.autograd.grad(inverse.to_dense().sum() + inv_quad + logdet, s)
+    inv_quad, logdet = packedtri.inv_quad_logdet(s, torch.ones(5))
+    out = torch.linalg.inv(s).to_dense().sum() + inv_quad + logdet
+    (expected,) = torch.autograd.grad(out, s)
+    torch.testing.assert_close(found.packed, expected.packed)
+
+
+def test_compiled():
+    def f(a: LowerTriangular, s: Symmetric, b: Tensor) -> Tensor:
+        x = torch.linalg.solve_triangular(a, b, upper=False) + torch.linalg.solve(s, b)
+        return x + torch.linalg.inv(a) @ b + torch.logdet(s)
+
+    a, s = make(LowerTriangular, 5, torch.float64), make(Symmetric, 5, torch.float64)
+    b = torch.randn(5, 2, dtype=torch.float64)
+    compiled = torch.compile(f, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(a, s, b), f(a, s, b))
+
+
+# ------------------------------------------------------------------------------------------- errors
+
+
+def check_same_error(ours: Callable[[], Any], theirs: Callable[[], Any]) -> None:
+    with pytest.raises(LinAlgError) as expected:
+        theirs()
+    with pytest.raises(LinAlgError) as got:
+        ours()
+    assert str(got.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("function", ["linalg.inv", "inverse", "linalg.solve"])
+@pytest.mark.parametrize("cls", TRIANGULAR)
+def test_singular_triangles_raise_as_torch_does(cls, function, batch):
+    a = make(cls, 3, torch.float32, batch)
+    # Torch pivots, and names another column for a zero further up in a lower triangle.
+    a.packed[..., -1] = 0
+    f = {"linalg.inv": torch.linalg.inv, "inverse": torch.inverse}.get(
+        function, lambda a: torch.linalg.solve(a, torch.ones(*batch, 3, 1))
+    )
+    check_same_error(lambda: f(a), lambda: f(a.to_dense()))
+
+
+def test_inv_ex_of_a_singular_triangle():
+    a = LowerTriangular(torch.tensor([1.0, 1.0, 0.0]))
+    assert torch.linalg.inv_ex(a).info.item() == 2
+    with pytest.raises(LinAlgError, match="diagonal element 2"):
+        torch.linalg.inv_ex(a, check_errors=True)
+
+
+@pytest.mark.parametrize("cls", TRIANGULAR)
+def test_upper_must_not_contradict_the_type(cls):
+    a, b, wrong = cls.eye(3), torch.ones(3, 1), cls.kind != UPPER
+    for f in (
+        lambda: torch.linalg.solve_triangular(a, b, upper=wrong),
+        lambda: torch.cholesky_solve(b, a, upper=wrong),
+        lambda: torch.triangular_solve(b, a, upper=wrong),
+        lambda: torch.cholesky_inverse(a, upper=wrong),
+    ):
+        with pytest.raises(ValueError, match=f"upper={wrong} contradicts {cls.__name__}"):
+            f()
+
+
+def test_errors_name_operands_and_the_way_out():
+    a, s, b = LowerTriangular.eye(3), Symmetric.eye(3), torch.ones(3, 1)
+    solve = partial(torch.linalg.solve_triangular, upper=False)
+    with pytest.raises(
+        ValueError, match=r"right-hand side .* LowerTriangular \(3, 3\); got Tensor"
+    ):
+        solve(a, torch.ones(4, 1))
+    with pytest.raises(ValueError, match="same dtype and device"):
+        solve(a, b.double())
+    with pytest.raises(NotImplementedError, match="out="):
+        solve(a, b, out=torch.empty(3, 1))
+    with pytest.raises(TypeError, match="real Symmetric; got LowerTriangular"):
+        packedtri.inv_quad_logdet(a, b)
+    with pytest.raises(ValueError, match="right-hand sides"):
+        packedtri.inv_quad_logdet(s, torch.ones(4))
+    with pytest.raises(LinAlgError, match="leading minor of order 1"):
+        packedtri.inv_quad_logdet(-s, b)
