@@ -23,7 +23,7 @@ __device__ R root(R x, R reciprocal) {
 }
 
 // One block factors one matrix, of at most ROWS rows, by groups of STEP columns: first what the
-// columns before contribute to them, SHARES threads a row; then the columns themselves, one thread
+// columns before contribute to them; then the columns themselves, one thread
 // a row, while every warp factors the triangle at their top for itself.
 template <class T, int ROWS>
 class BlockFactor {
