@@ -23,7 +23,7 @@ __device__ R root(R x, R reciprocal) {
 }
 
 // One block factors one matrix, of at most ROWS rows, by groups of STEP columns: first what the
-// columns before contribute to them, SHARES threads a row; then the columns themselves, one thread
+// columns before contribute to them; then the columns themselves, one thread
 // a row, while every warp factors the triangle at their top for itself.
 template <class T, int ROWS>
 class BlockFactor {
@@ -68,29 +68,36 @@ class BlockFactor {
 
     template <class F>
     __device__ void for_stored(F f) {
-        for (int r = threadIdx.x / 32; r < args_.order; r += WARPS) {
-            T* row = memory_ + row_offset(r, args_.begin, true);
-            for (int c = threadIdx.x % 32; c <= r; c += 32) f(r, c, row + c);
-        }
+        for_rectangle(args_.order, args_.order, [&](int r, int c) {
+            if (c <= r) f(r, c, memory_ + (r * args_.begin + r * (r + 1) / 2 + c));
+        });
     }
 
-    // Subtracts what the columns before s contribute to columns [s, s + STEP).
+    // Subtracts what the columns before s contribute to columns [s, s + STEP), for PER_THREAD rows a
+    // thread; in conjugates, since it is the other row's elements that stand beside each other.
     __device__ void gather(int s) {
-        const int r = threadIdx.x % ROWS, first = s + threadIdx.x / ROWS * SHARE;
-        if (r >= s && r < padded_) {
-            T sum[SHARE];
+        constexpr int PER_THREAD = 2, GROUPS = ROWS / PER_THREAD;
+        const int r = s + threadIdx.x % GROUPS, first = s + threadIdx.x / GROUPS * SHARE;
+        T sum[PER_THREAD][SHARE];
+        const auto place = [&](int l, int c) -> T& {
+            return a_.at(min(r + l * GROUPS, padded_ - 1), c);
+        };
+        const bool active = first < s + STEP && r < padded_;
+        if (active) {
 #pragma unroll
-            for (int e = 0; e < SHARE; ++e) sum[e] = a_.at(r, first + e);
-#pragma unroll 4
-            for (int k = 0; k < s; ++k) {
-                const auto share = a_.share(first, k);
-                const T own = a_.at(r, k);
+            for (int l = 0; l < PER_THREAD; ++l)
 #pragma unroll
                 for (int e = 0; e < SHARE; ++e)
-                    subtract(sum[e], own, conjugate_if(share.x[e], true));
-            }
+                    sum[l][e] =
+                        r + l * GROUPS < padded_ ? conjugate_if(place(l, first + e), true) : T{};
+            subtract_columns(sum, a_, first, s,
+                             [&](int k, int l) { return conjugate_if(place(l, k), true); });
 #pragma unroll
-            for (int e = 0; e < SHARE; ++e) a_.at(r, first + e) = sum[e];
+            for (int l = 0; l < PER_THREAD; ++l)
+#pragma unroll
+                for (int e = 0; e < SHARE; ++e)
+                    if (r + l * GROUPS < padded_)
+                        place(l, first + e) = conjugate_if(sum[l][e], true);
         }
         __syncthreads();
     }

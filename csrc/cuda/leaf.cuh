@@ -50,6 +50,44 @@ struct SharedTriangle {
     }
 };
 
+// rest_le -= sum over k of T(row + e, k) x(k, l), k < count, a multiple of STEP. Reading shared
+// memory takes long, so many elements are on their way at once.
+template <class T, int L, class X>
+__device__ void subtract_columns(T (&rest)[L][SHARE], const SharedTriangle<T>& t, int row,
+                                 int count, X x) {
+    constexpr int AHEAD = sizeof(T) == 4 ? 8 : sizeof(T) == 8 ? 4 : 2;
+#pragma unroll 1
+    for (int k = 0; k < count; k += AHEAD) {
+        typename SharedTriangle<T>::Share share[AHEAD];
+        T right[AHEAD][L];
+#pragma unroll
+        for (int a = 0; a < AHEAD; ++a) {
+            share[a] = t.share(row, k + a);
+#pragma unroll
+            for (int l = 0; l < L; ++l) right[a][l] = x(k + a, l);
+        }
+#pragma unroll
+        for (int a = 0; a < AHEAD; ++a)
+#pragma unroll
+            for (int l = 0; l < L; ++l)
+#pragma unroll
+                for (int e = 0; e < SHARE; ++e) subtract(rest[l][e], share[a].x[e], right[a][l]);
+    }
+}
+
+// Calls f(r, c) for a rectangle of rows x cols, cols at most 128, so that neighbouring threads have
+// neighbouring columns, and every thread keeps to one: what depends on the column alone is computed
+// once, and several rows are on their way at a time.
+template <class F>
+__device__ void for_rectangle(int rows, int cols, F f) {
+    const int width = cols <= 16 ? 16 : cols <= 32 ? 32 : cols <= 64 ? 64 : 128;
+    const int c = threadIdx.x & (width - 1), step = max(1, static_cast<int>(blockDim.x) / width);
+    for (int part = c; part < cols; part += blockDim.x) {
+#pragma unroll 4
+        for (int r = threadIdx.x / width; r < rows; r += step) f(r, part);
+    }
+}
+
 // Calls f with a value of the element type, for the types that are solved with.
 template <class F>
 void with_solved_type(DType dtype, F f) {

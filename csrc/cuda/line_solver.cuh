@@ -18,18 +18,19 @@ struct SolveArgs {
 };
 
 // One block solves for LINES lines. Elements are numbered in the order in which they are solved for,
-// so that forward and backward are the same from there on. SHARES neighbouring lanes work on a line;
-// further warps, if there are any, only load and store.
+// so that forward and backward are the same from there on. SHARES neighbouring lanes work on PER_LANE
+// lines; further warps, if there are any, only load and store.
 template <class T, int LINES>
 class LineSolver {
+    static constexpr int PER_LANE = LINES < 64 ? 1 : 2, GROUPS = LINES / PER_LANE;
     static constexpr int PITCH = LINES + 1;
 
   public:
-    static constexpr int SOLVING = SHARES * LINES;
+    static constexpr int SOLVING = SHARES * GROUPS;
 
     // For the lines from number tile * LINES on.
     __device__ LineSolver(const SolveArgs<T>& args, int64_t batch, int tile, T* shared)
-        : args_(args), padded_((args.order + STEP - 1) / STEP * STEP),
+        : args_(args), padded_(padded(args.order)),
           triangle_{shared, SharedTriangle<T>::pitch_of(padded_)},
           x_(shared + padded_ * triangle_.pitch), warps_(blockDim.x / 32), warp_(threadIdx.x / 32),
           lane_(threadIdx.x % 32), line_(threadIdx.x / SHARES), share_(threadIdx.x % SHARES) {
@@ -44,15 +45,20 @@ class LineSolver {
         if (threadIdx.x < SOLVING)
             for (int s = 0; s < padded_; s += STEP) solve_step(s);
         __syncthreads();
-        for_lines([&](int e, int line, T* place) {
-            if (place) *place = x_[e * PITCH + line];
+        for_lines([&](const T* from, T* place) {
+            if (place) *place = *from;
         });
     }
 
     static int64_t shared_bytes(int64_t order) {
-        const int64_t padded = ceil_div(order, STEP) * STEP;
-        return padded * (SharedTriangle<T>::pitch_of(static_cast<int>(padded)) + PITCH) *
+        const int rows = padded(static_cast<int>(order));
+        return int64_t{rows} * (SharedTriangle<T>::pitch_of(rows) + PITCH) *
                static_cast<int64_t>(sizeof(T));
+    }
+
+    // In whole steps.
+    __host__ __device__ static constexpr int padded(int order) {
+        return (order + STEP - 1) / STEP * STEP;
     }
 
   private:
@@ -61,9 +67,9 @@ class LineSolver {
         for_triangle([&](T& to, const T* place, bool) {
             ptx::cp_async<sizeof(T)>(ptx::shared_address(&to), place);
         });
-        for_lines([&](int e, int line, T* place) {
-            ptx::cp_async<sizeof(T)>(ptx::shared_address(x_ + e * PITCH + line),
-                                     place ? place : memory_, place != nullptr);
+        for_lines([&](T* to, const T* place) {
+            ptx::cp_async<sizeof(T)>(ptx::shared_address(to), place ? place : memory_,
+                                     place != nullptr);
         });
         ptx::cp_async_commit();
         for (int r = args_.order + warp_; r < padded_; r += warps_) {
@@ -82,30 +88,29 @@ class LineSolver {
     // elements of the triangle that this thread loads.
     template <class F>
     __device__ void for_triangle(F f) {
-        for (int r = warp_; r < args_.order; r += warps_) {
-            const T* row = from_ + row_offset(r, args_.begin, true);
-            for (int c = lane_; c <= r; c += 32)
-                f(args_.forward ? triangle_.at(r, c) : triangle_.at(number(c), number(r)), row + c,
-                  c == r);
-        }
+        const bool forward = args_.forward;
+        for_rectangle(args_.order, args_.order, [&](int r, int c) {
+            const int place = r * args_.begin + r * (r + 1) / 2 + c;
+            T& to = triangle_.at(forward ? r : number(c), forward ? c : number(r));
+            if (c <= r) f(to, from_ + place, c == r);
+        });
     }
 
-    // Calls f(number of the element, line, its place or null) for the elements of the lines that
-    // this thread loads and stores; neighbouring lanes have neighbours in memory.
+    // Calls f(place in shared memory, place or null) for the elements of the lines that this thread
+    // loads and stores.
     template <class F>
     __device__ void for_lines(F f) {
-        const int outer = args_.left ? args_.order : LINES,
-                  inner = args_.left ? LINES : args_.order;
-        for (int r = warp_; r < outer; r += warps_) {
-            const int row = r + (args_.left ? args_.begin : first_line_);
-            T* from = memory_ + row_offset(row, args_.x_row_stride, args_.x_packed);
-            for (int c = lane_; c < inner; c += 32) {
-                const int col = c + (args_.left ? first_line_ : args_.begin);
-                const bool stored =
-                    (args_.left ? col : row) < args_.last_line && (!args_.x_packed || col <= row);
-                f(number(args_.left ? r : c), args_.left ? c : r, stored ? from + col : nullptr);
-            }
-        }
+        const int row0 = args_.left ? args_.begin : first_line_,
+                  col0 = args_.left ? first_line_ : args_.begin;
+        const int last = args_.last_line - first_line_;
+        for_rectangle(args_.left ? args_.order : LINES, args_.left ? LINES : args_.order,
+                      [&](int r, int c) {
+                          const int e = args_.left ? r : c, line = args_.left ? c : r;
+                          const int row = row0 + r, col = col0 + c;
+                          const bool stored = line < last && (!args_.x_packed || col <= row);
+                          T* from = memory_ + row_offset(row, args_.x_row_stride, args_.x_packed);
+                          f(x_ + number(e) * PITCH + line, stored ? from + col : nullptr);
+                      });
     }
 
     __device__ int number(int e) const { return args_.forward ? e : args_.order - 1 - e; }
@@ -114,59 +119,62 @@ class LineSolver {
     // a column: then a step is a product, without a division to wait for.
     __device__ void invert_steps() {
         for (int c0 = 0; c0 < padded_; c0 += blockDim.x) {
-            const int s = (c0 + threadIdx.x) / STEP * STEP, c = threadIdx.x % STEP;
+            const int c = c0 + threadIdx.x, s = min(c / STEP * STEP, padded_ - STEP);
             T column[STEP];
-            if (s < padded_) {
-#pragma unroll
-                for (int k = 0; k < STEP; ++k) column[k] = k == c ? one<T>() : T{};
-#pragma unroll
-                for (int k = 0; k < STEP; ++k) {
-                    const T y = multiply(column[k], divide(one<T>(), triangle_.at(s + k, s + k)));
-                    column[k] = k < c ? T{} : y;
-#pragma unroll
-                    for (int e = k + 1; e < STEP; ++e)
-                        subtract(column[e], triangle_.at(s + e, s + k), column[k]);
-                }
-            }
+            invert_column(column, s, c % STEP);
             __syncthreads();
-            if (s < padded_)
+            if (c < padded_)
 #pragma unroll
                 for (int k = 0; k < STEP; ++k)
-                    if (k >= c) triangle_.at(s + k, s + c) = column[k];
+                    if (s + k >= c) triangle_.at(s + k, c) = column[k];
             __syncthreads();
         }
     }
 
-    // Solves for elements [s, s + STEP) of the line. Lanes of one warp alone share it.
+    // All lanes of a warp run this; neighbours take the reciprocals from one another.
+    __device__ void invert_column(T (&column)[STEP], int s, int c) const {
+        const T reciprocal = divide(one<T>(), triangle_.at(s + c, s + c));
+#pragma unroll
+        for (int k = 0; k < STEP; ++k) column[k] = k == c ? one<T>() : T{};
+#pragma unroll
+        for (int k = 0; k < STEP; ++k) {
+            const T y = multiply(column[k], shuffle(reciprocal, lane_ / STEP * STEP + k));
+            column[k] = k < c ? T{} : y;
+#pragma unroll
+            for (int e = k + 1; e < STEP; ++e)
+                subtract(column[e], triangle_.at(s + e, s + k), column[k]);
+        }
+    }
+
+    // Solves for elements [s, s + STEP) of this lane's lines. Lanes of one warp alone share them.
     __device__ void solve_step(int s) {
         const int first = share_ * SHARE;
         T* const x = x_ + s * PITCH + line_;
-        T rest[SHARE];
-#pragma unroll
-        for (int e = 0; e < SHARE; ++e) rest[e] = x[(first + e) * PITCH];
-#pragma unroll 4
-        for (int k = 0; k < s; ++k) {
-            const auto share = triangle_.share(s + first, k);
-            const T solved = x_[k * PITCH + line_];
-#pragma unroll
-            for (int e = 0; e < SHARE; ++e) subtract(rest[e], share.x[e], solved);
-        }
-#pragma unroll
-        for (int e = 0; e < SHARE; ++e) x[(first + e) * PITCH] = rest[e];
+        T rest[PER_LANE][SHARE];
+        for_own([&](int l, int e) { rest[l][e] = x[(first + e) * PITCH + l * GROUPS]; });
+        subtract_columns(rest, triangle_, s + first, s,
+                         [&](int k, int l) { return x_[k * PITCH + line_ + l * GROUPS]; });
+        for_own([&](int l, int e) { x[(first + e) * PITCH + l * GROUPS] = rest[l][e]; });
         __syncwarp();
-        T y[SHARE] = {};
+        T y[PER_LANE][SHARE] = {};
 #pragma unroll
         for (int k = 0; k < STEP; ++k) {
             const auto share = triangle_.share(s + first, s + k);
-            const T right = x[k * PITCH];
-#pragma unroll
-            for (int e = 0; e < SHARE; ++e)
-                if (k <= first + e) fma_into(y[e], share.x[e], right);
+            for_own([&](int l, int e) {
+                if (k <= first + e) fma_into(y[l][e], share.x[e], x[k * PITCH + l * GROUPS]);
+            });
         }
         __syncwarp();
-#pragma unroll
-        for (int e = 0; e < SHARE; ++e) x[(first + e) * PITCH] = y[e];
+        for_own([&](int l, int e) { x[(first + e) * PITCH + l * GROUPS] = y[l][e]; });
         __syncwarp();
+    }
+
+    template <class F>
+    __device__ static void for_own(F f) {
+#pragma unroll
+        for (int l = 0; l < PER_LANE; ++l)
+#pragma unroll
+            for (int e = 0; e < SHARE; ++e) f(l, e);
     }
 
     const SolveArgs<T>& args_;

@@ -5,11 +5,11 @@
 namespace packedtri::cuda {
 namespace {
 
-// Threads that load a triangle of a higher order than STEP, if few solve.
-constexpr int LOADING = 128;
+// Two threads a row load larger triangles, if fewer solve.
+constexpr int MAX_LOADING = 256;
 
 template <class T, int LINES>
-__global__ void __launch_bounds__(SHARES* LINES < LOADING ? LOADING : SHARES * LINES)
+__global__ void __launch_bounds__(MAX_LOADING)
     solve_kernel(const __grid_constant__ SolveArgs<T> args) {
     extern __shared__ __align__(16) char shared[];
     LineSolver<T, LINES>(args, blockIdx.x / args.tiles, blockIdx.x % args.tiles,
@@ -21,8 +21,8 @@ template <class T, int LINES>
 void launch(SolveArgs<T> args, int64_t batch, cudaStream_t stream) {
     using Solver = LineSolver<T, LINES>;
     args.tiles = (args.last_line - args.first_line + LINES - 1) / LINES;
-    const int threads =
-        args.order > 2 * STEP ? std::max(Solver::SOLVING, LOADING) : Solver::SOLVING;
+    const int loading = args.order > 2 * STEP ? 2 * Solver::padded(args.order) : 32;
+    const int threads = std::max(Solver::SOLVING, (loading + 31) / 32 * 32);
     launch_leaf(solve_kernel<T, LINES>, args.tiles * batch, threads,
                 Solver::shared_bytes(args.order), args, stream);
 }

@@ -23,7 +23,7 @@ void every_tile_once(const Schedule& s) {
     }
     for (int i = 0; i < s.tiles_m; ++i)
         for (int j = 0; j < s.tiles_n; ++j)
-            CHECK(seen[i * s.tiles_n + j] == (s.lower && j > i ? 0 : 1),
+            CHECK(seen[i * s.tiles_n + j] == ((s.lower || s.trapezoid) && j > i ? 0 : 1),
                   "%d x %d tiles, group %d, order %d: (%d, %d) came %d times", s.tiles_m, s.tiles_n,
                   s.group, (int)s.longest, i, j, seen[i * s.tiles_n + j]);
 }
@@ -62,7 +62,10 @@ int main() {
         for (const int group : {1, 2, 3, 8})
             for (int m = 1; m <= 20; ++m) {
                 every_tile_once({m, m, group, true, order});
-                for (int n = 1; n <= 20; ++n) every_tile_once({m, n, group, false, order});
+                for (int n = 1; n <= 20; ++n) {
+                    every_tile_once({m, n, group, false, order});
+                    every_tile_once({m, n, group, false, order, true});
+                }
             }
     longest_first(Kind::Lower, Kind::Lower, true);
     longest_first(Kind::Lower, Kind::Dense, false);
