@@ -44,12 +44,13 @@ bool engine_can(const Product& p, const Device& device) {
 constexpr int64_t SCRATCH_LIMIT = int64_t{4} << 30;
 
 // Making the images costs time, which must be small beside the product, and memory. A batch of small
-// products fills the device without.
+// products fills the device without. Symmetric operands, blocks of triangles, sums into the result
+// and shared sums are left to force: the engine has them, but no GPU has measured them yet.
 bool engine_pays(const Product& p, const Config& config) {
     const auto size = [](int64_t x) { return static_cast<double>(x); };
-    const double least = p.batch > 1 ? 2048 : p.dtype == DType::f32 ? 750 : 500;
+    const double least = p.batch > 1 ? 2048 : p.dtype == DType::f32 ? 1500 : 1000;
     constexpr int64_t narrow = 128;
-    return std::min({p.m, p.n, p.k}) >= narrow &&
+    return is_plain(p) && std::min({p.m, p.n, p.k}) >= narrow &&
            size(p.m) * size(p.n) * size(p.k) >= least * least * least &&
            engine_layout(p, config).scratch_bytes() <= SCRATCH_LIMIT;
 }
@@ -60,11 +61,6 @@ Config choose_engine(const Product& p, const Device& device) {
     // Large tiles need half the traffic, but there must be enough of them. They leave no room for the
     // parts of float32.
     if (small.per_slot >= 12 && p.dtype != DType::f32) config.tile = TileSize::Large;
-    const double excess = static_cast<double>(small.longest) / small.per_slot;
-    if (excess > 2) {
-        config.split = excess > 8 && p.dtype == DType::f32 ? 4 : 2;
-        config.split_above = std::max(2, static_cast<int>(small.longest / 2));
-    }
     // From where on the L2 cache does not hold the images, neighbours matter more than balance.
     if (p.k >= 8192) config.group = 8;
     return config;

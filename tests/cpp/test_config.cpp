@@ -44,11 +44,10 @@ void large_products_go_through_images() {
     CHECK(cuda::choose(p, ampere).method == Method::Direct, "ampere");
     CHECK(cuda::choose(lower_product(DType::bf16, 66000), hopper).method == Method::Direct, "memory");
     CHECK(cuda::choose(lower_product(DType::bf16, 500), hopper).method == Method::Direct, "small");
-    p.beta = 1;
-    CHECK(cuda::choose(p, hopper).method == Method::Direct, "a 16-bit sum rounds once");
     p = lower_product(DType::f32, 4096);
-    p.beta = 1;
     CHECK(cuda::choose(p, hopper).method == Method::Engine, "float32");
+    p.beta = 1;
+    CHECK(cuda::choose(p, hopper).method == Method::Direct, "a sum into the result");
     const int mark = 0;
     p.marks = &mark;
     CHECK(cuda::choose(p, hopper).method == Method::Direct, "what the engine left");

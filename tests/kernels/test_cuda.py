@@ -12,7 +12,7 @@ from cases import PAIRS, SMALL, Failures, assert_exact, assert_same, draw_operan
 from torch import Tensor
 
 from packedtri import _library
-from packedtri.layout import DENSE, LOWER, UPPER, numel
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import (
     DTYPES,
     assert_product_close,
@@ -206,7 +206,8 @@ def check_forced(
     method: int, tile: int, split: int, dtype: torch.dtype, rng: torch.Generator, force: Force
 ) -> None:
     failures = Failures()
-    for n, a_kind, b_kind, c_kind, above, group in forced_cases():
+    symmetric = [(130, SYMMETRIC, DENSE, DENSE, 2, 1), (130, LOWER, SYMMETRIC, DENSE, 1, 2)]
+    for n, a_kind, b_kind, c_kind, above, group in itertools.chain(forced_cases(), symmetric):
         a = draw_operand(a_kind, n, dtype, rng, draw=random_integers)
         b = draw_operand(b_kind, n, dtype, rng, draw=random_integers)
         force(method, tile, split, above, group)
