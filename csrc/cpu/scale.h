@@ -64,6 +64,7 @@ inline void with_solvable(DType t, F f) {
 template <class E>
 struct Scale {
     E s;
+    Scale() = default;
     explicit Scale(E s) : s(s) {}
 
     template <class V>
@@ -90,6 +91,7 @@ struct Scale<Complex<R>> {
     R re;
     V im;  // -im, im, -im, ...
 
+    Scale() = default;
     explicit Scale(Complex<R> s) : re(s.re) {
         for (int l = 0; l < lanes; ++l) im[l] = l % 2 ? s.im : -s.im;
     }

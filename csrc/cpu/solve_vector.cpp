@@ -100,14 +100,18 @@ class VectorSolve {
             const E y = x_[i0 + r] = divided(x_[i0 + r], i0 + r);
             for (int64_t q = i0; q < i0 + r; ++q) x_[q] = x_[q] - row[q] * y;
         }
+        // Held apart from x, which is written meanwhile.
+        Scale<E> scales[rows];
+        const R* t[rows];
+        for (int r = 0; r < rows; ++r) {
+            scales[r] = Scale<E>(x_[i0 + r]);
+            t[r] = reinterpret_cast<const R*>(rows_.line(i0 + r));
+        }
         const int64_t count = i0 * reals;
         R* x = reinterpret_cast<R*>(x_);
         for (int64_t k = 0; k < count; k += lanes) {
             auto sum = load_first(x + k, count - k);
-            for (int r = 0; r < rows; ++r) {
-                const R* t = reinterpret_cast<const R*>(rows_.line(i0 + r));
-                sum -= Scale<E>(x_[i0 + r]).times(load_first(t + k, count - k));
-            }
+            for (int r = 0; r < rows; ++r) sum -= scales[r].times(load_first(t[r] + k, count - k));
             store_first(x + k, sum, count - k);
         }
     }
