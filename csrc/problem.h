@@ -74,6 +74,17 @@ struct Product {
     const int* marks = nullptr;
 };
 
+// Whether a product is C = A B of whole matrices, which every kernel knows. The general kernels know
+// blocks of triangles and sums into C as well.
+inline bool is_plain(const Product& p) {
+    const auto whole = [](const Operand& x) { return x.stagger == Stagger::None && !x.strict; };
+    return whole(p.a) && whole(p.b) && !p.c.staggered && p.alpha == 1 && p.beta == 0 && !p.conj_b;
+}
+
+inline bool has_symmetric(const Product& p) {
+    return p.a.kind == Kind::Symmetric || p.b.kind == Kind::Symmetric;
+}
+
 // Moving a triangle of order n between dense and packed storage. The packed side is contiguous,
 // batch_stride apart; the dense side has arbitrary strides.
 //   pack:   Lower takes the lower triangle of the dense matrix, Upper the upper one (transposed into

@@ -144,7 +144,7 @@ bool small_product(const Product& p, int64_t batch) {
 constexpr int64_t small_order = 64;
 
 inline bool is_small(const Product& p) {
-    return p.m <= small_order && p.n <= small_order && p.k <= small_order;
+    return is_plain(p) && p.m <= small_order && p.n <= small_order && p.k <= small_order;
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

@@ -50,7 +50,7 @@ bool engine_pays(const Product& p, const Config& config) {
     const auto size = [](int64_t x) { return static_cast<double>(x); };
     const double least = p.batch > 1 ? 2048 : p.dtype == DType::f32 ? 1500 : 1000;
     constexpr int64_t narrow = 128;
-    return is_plain(p) && std::min({p.m, p.n, p.k}) >= narrow &&
+    return is_plain(p) && !has_symmetric(p) && std::min({p.m, p.n, p.k}) >= narrow &&
            size(p.m) * size(p.n) * size(p.k) >= least * least * least &&
            engine_layout(p, config).scratch_bytes() <= SCRATCH_LIMIT;
 }

@@ -49,19 +49,10 @@ inline bool runs_along_rows(const Operand& x) {
     return x.kind == Kind::Dense ? x.col_stride == 1 || x.cols <= 1 : x.kind != Kind::Upper;
 }
 
-// Whether a product is C = A B of whole matrices, none symmetric: what every kernel knows. The
-// general kernels (product_launch.cuh) know blocks of triangles and sums into C as well.
-inline bool is_plain(const Product& p) {
-    const auto whole = [](const Operand& x) {
-        return x.stagger == Stagger::None && !x.strict && x.kind != Kind::Symmetric;
-    };
-    return whole(p.a) && whole(p.b) && !p.c.staggered && p.alpha == 1 && p.beta == 0 && !p.conj_b;
-}
-
 // Whether a product is a packed triangle times one column, or one row times a packed triangle. Such
 // products have kernels of their own (mv.h); choose is about all others.
 inline bool is_mv(const Product& p) {
-    if (!is_plain(p)) return false;
+    if (!is_plain(p) || has_symmetric(p)) return false;
     if (p.c.kind != Kind::Dense) return false;
     const bool a_dense = p.a.kind == Kind::Dense, b_dense = p.b.kind == Kind::Dense;
     return (!a_dense && b_dense && p.n == 1) || (a_dense && !b_dense && p.m == 1);
