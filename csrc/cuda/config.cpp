@@ -10,6 +10,16 @@ std::atomic<int> forced_tile{-1}, forced_split{-1}, forced_above{-1}, forced_gro
 
 bool triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
 
+int64_t stored(const Operand& x) {
+    return x.kind == Kind::Dense ? x.rows * x.cols : row_start(x.rows);
+}
+
+// Whether each matrix of a batch lies in memory without gaps.
+bool in_one_piece(const Operand& x) {
+    if (x.kind != Kind::Dense) return true;
+    return x.col_stride == 1 || x.cols <= 1 ? x.row_stride == x.cols : x.col_stride == x.rows;
+}
+
 // How long the sums of a product are, in tiles.
 struct Work {
     int64_t longest;
@@ -50,7 +60,7 @@ Config choose(const Product& p, const Device& device) {
         else if (excess > 8) share(4, 0);
         else if (excess > 4) share(2, 0.25);
         else if (excess > 2) share(2, blocks_per_sm(p.dtype, config.tile) > 2 ? 0.65 : 0.25);
-        else if (excess > 0.3 && blocks_per_sm(p.dtype, config.tile) > 1) share(2, 0.78);
+        else if (excess > 0.3 && blocks_per_sm(p.dtype, config.tile) > 1) share(2, 0.87);
         // Without a triangle all sums are equally long.
         if (!triangular(p.a.kind) && !triangular(p.b.kind)) config.split_above = 1;
     }
@@ -66,8 +76,29 @@ Config choose(const Product& p, const Device& device) {
     return config;
 }
 
+int small_side(const Product& p, const Device& device) {
+    const int64_t longest = std::max({p.m, p.n, p.k});
+    const int side = longest <= 32 ? 32 : longest <= 64 ? 64 : longest <= 128 ? 128 : 0;
+    const int64_t size = element_size(p.dtype);
+    if (side == 0 || forced_tile >= 0 || (side == 128 && size > 4)) return 0;
+    // Fewer products leave multiprocessors idle, which tiles of their own do not.
+    if (side > 32 && p.batch < device.multiprocessors) return 0;
+    if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
+    if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
+    // Both operands, as they are stored and as padded tiles, are in shared memory at once.
+    const int64_t bytes = size * (2 * side * (side + 8) + stored(p.a) + stored(p.b));
+    return bytes <= (device.clusters ? 220 : 96) * 1024 ? side : 0;
+}
+
+bool copies_in_bulk(const Product& p, const Config& config, const Device& device) {
+    return device.clusters && p.dtype == DType::f64 && config.tile == TileSize::Large;
+}
+
 std::string explain(const Product& p, const Device& device) {
     if (is_mv(p)) return "matrix-vector, one pass over the triangle";
+    if (const int side = small_side(p, device))
+        return "small, both operands in shared memory as " + std::to_string(side) + " x " +
+               std::to_string(side);
     const Config c = choose(p, device);
     const std::string side = std::to_string(tile_side(p.dtype, c.tile));
     std::string text = "direct, tiles " + side + " x " + side;

@@ -46,6 +46,13 @@ inline bool is_mv(const Product& p) {
 
 Config choose(const Product& p, const Device& device);
 
+// For many small products, each of which one block or one warp has as a whole (small.h): the side of
+// the square tile that holds every operand, 32, 64 or 128. 0 for all other products.
+int small_side(const Product& p, const Device& device);
+
+// Whether the copy engine loads the tiles of a product (main_loop_bulk.cuh).
+bool copies_in_bulk(const Product& p, const Config& config, const Device& device);
+
 // The choice in words, for `packedtri info`.
 std::string explain(const Product& p, const Device& device);
 

@@ -12,6 +12,12 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// x, of which the compiler knows nothing.
+__device__ __forceinline__ int hidden(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 // Copies BYTES (4, 8 or 16, naturally aligned) to shared memory in the background; writes zeros
 // and reads nothing when not `valid`.
 template <int BYTES>
@@ -91,13 +97,82 @@ __device__ __forceinline__ void mma_16816(double* d, const double* a, const doub
 #endif
 }
 
-// Named barriers: `sync` waits until `threads` threads have come to barrier `id`, `arrive` only
-// comes.
-__device__ __forceinline__ void barrier_sync(int id, int threads) {
-    asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+// Barriers in shared memory, each for a fixed number of arrivals, over and over: phase 0, 1, 0 ...
+__device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
+                 : "memory");
 }
-__device__ __forceinline__ void barrier_arrive(int id, int threads) {
-    asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+// Makes new barriers known to the copy engine and to other blocks of the cluster.
+__device__ __forceinline__ void barrier_init_fence() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
+    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(
+                     shared_address(barrier))
+                 : "memory");
+}
+__device__ __forceinline__ bool barrier_passed(uint64_t* barrier, int phase) {
+    uint32_t passed;
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+#else
+    asm volatile(
+        "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+#endif
+        : "=r"(passed)
+        : "r"(shared_address(barrier)), "r"(phase)
+        : "memory");
+    return passed;
+}
+// Waits until a phase is over. Compiled with PACKEDTRI_BOUNDED_WAITS it goes on after some seconds,
+// so that a mistake ends in wrong results and not in a kernel that never ends.
+__device__ __forceinline__ void barrier_wait(uint64_t* barrier, int phase) {
+#ifdef PACKEDTRI_BOUNDED_WAITS
+    for (int tries = 0; tries < 1 << 15; ++tries)
+        if (barrier_passed(barrier, phase)) return;
+#else
+    while (!barrier_passed(barrier, phase)) {
+    }
+#endif
+}
+
+// Copies `bytes` (a multiple of 16, both ends aligned to 16) to shared memory by the copy engine of
+// Hopper; `barrier` passes when its arrivals and all announced bytes have come.
+__device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_t bytes,
+                                          uint64_t* barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%3], %2;\n"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(to),
+        "l"(from), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
+#endif
+}
+// Orders this thread's writes to shared memory before later ones by the copy engine.
+__device__ __forceinline__ void bulk_copy_fence() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// Gives registers back to the block, or takes some: all four warps of a warpgroup together.
+template <int REGISTERS>
+__device__ __forceinline__ void keep_registers() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
+}
+template <int REGISTERS>
+__device__ __forceinline__ void take_registers() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
 }
 
 // Clusters: blocks that run together and read each other's shared memory.

@@ -43,6 +43,23 @@ int main() {
     // A batch fills the device without sharing.
     CHECK(cuda::choose(lower_product(DType::f32, 1024, 64), hopper).split <= 2, "batch");
 
+    // Many small products are each had by one block; a few are better spread over the device.
+    const auto side = [](DType dtype, int64_t n, int64_t batch, const cuda::Device& device) {
+        Product p = lower_product(dtype, n, batch);
+        p.a.rows = p.a.cols = p.b.rows = p.b.cols = n;
+        return cuda::small_side(p, device);
+    };
+    CHECK(side(DType::bf16, 16, 1, hopper) == 32, "side %d", side(DType::bf16, 16, 1, hopper));
+    CHECK(side(DType::f32, 33, 4096, hopper) == 64 && side(DType::f32, 64, 2, hopper) == 0, "64");
+    CHECK(side(DType::f32, 128, 4096, hopper) == 128 && side(DType::f32, 129, 4096, hopper) == 0,
+          "128");
+    CHECK(side(DType::f64, 128, 4096, hopper) == 0, "float64 tiles of 128 exceed shared memory");
+    CHECK(side(DType::f32, 128, 4096, ampere) == 0, "so do those of float32 before Hopper");
+
+    const Product f64 = lower_product(DType::f64, 4096);
+    CHECK(cuda::copies_in_bulk(f64, cuda::choose(f64, hopper), hopper), "bulk");
+    CHECK(!cuda::copies_in_bulk(f64, cuda::choose(f64, ampere), ampere), "no copy engine");
+
     // What is forced is chosen, except what the device cannot do.
     cuda::force(0, 8, 3, 4);
     const Config forced = cuda::choose(lower_product(DType::f32, 8192), hopper);
