@@ -72,16 +72,19 @@ class MainLoopBulk {
         __syncthreads();
         Mma mma;
         const bool producer = threadIdx.x >= Mma::THREADS;
+        // The meeting lies between giving back and taking, or the producers of a short sum could
+        // take their registers back before the others have come for them.
         if (producer) {
             ptx::keep_registers<PRODUCER_REGISTERS>();
             loop.produce();
+            __syncthreads();
             ptx::take_registers<REGISTERS>();
         } else {
             ptx::take_registers<CONSUMER_REGISTERS>();
             loop.consume(mma);
             ptx::keep_registers<REGISTERS>();
+            __syncthreads();
         }
-        __syncthreads();
         if (!producer) finish(mma);
 #endif
     }

@@ -97,23 +97,32 @@ __device__ __forceinline__ void mma_16816(double* d, const double* a, const doub
 #endif
 }
 
+// Named barriers: `sync` waits until `threads` threads have come to barrier `id`, `arrive` only
+// comes.
+__device__ __forceinline__ void barrier_sync(int id, int threads) {
+    asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(int id, int threads) {
+    asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // Barriers in shared memory, each for a fixed number of arrivals, over and over: phase 0, 1, 0 ...
-__device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
+__device__ __forceinline__ void mbarrier_init(uint64_t* barrier, int arrivals) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
                  : "memory");
 }
 // Makes new barriers known to the copy engine and to other blocks of the cluster.
-__device__ __forceinline__ void barrier_init_fence() {
+__device__ __forceinline__ void mbarrier_init_fence() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
+__device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
     asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(
                      shared_address(barrier))
                  : "memory");
 }
-__device__ __forceinline__ bool barrier_passed(uint64_t* barrier, int phase) {
+__device__ __forceinline__ bool mbarrier_passed(uint64_t* barrier, int phase) {
     uint32_t passed;
 #if __CUDA_ARCH__ >= 900
     asm volatile(
@@ -131,12 +140,12 @@ __device__ __forceinline__ bool barrier_passed(uint64_t* barrier, int phase) {
 }
 // Waits until a phase is over. Compiled with PACKEDTRI_BOUNDED_WAITS it goes on after some seconds,
 // so that a mistake ends in wrong results and not in a kernel that never ends.
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, int phase) {
+__device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int phase) {
 #ifdef PACKEDTRI_BOUNDED_WAITS
-    for (int tries = 0; tries < 1 << 15; ++tries)
-        if (barrier_passed(barrier, phase)) return;
+    for (int tries = 0; tries < 1 << 20; ++tries)
+        if (mbarrier_passed(barrier, phase)) return;
 #else
-    while (!barrier_passed(barrier, phase)) {
+    while (!mbarrier_passed(barrier, phase)) {
     }
 #endif
 }

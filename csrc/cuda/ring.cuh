@@ -14,26 +14,26 @@ struct Ring {
     // By one thread, before a __syncthreads: how many arrivals make a stage full, and empty.
     __device__ void start(int fillers, int users) {
         for (int s = 0; s < STAGES; ++s) {
-            ptx::barrier_init(full_ + s, fillers);
-            ptx::barrier_init(empty_ + s, users);
+            ptx::mbarrier_init(full_ + s, fillers);
+            ptx::mbarrier_init(empty_ + s, users);
         }
-        ptx::barrier_init_fence();
+        ptx::mbarrier_init_fence();
     }
 
     __device__ uint64_t* full(int step) { return full_ + step % STAGES; }
     __device__ uint64_t* empty(int step) { return empty_ + step % STAGES; }
 
     // Until what was written for the step can be read.
-    __device__ void wait_full(int step) { ptx::barrier_wait(full(step), step / STAGES & 1); }
+    __device__ void wait_full(int step) { ptx::mbarrier_wait(full(step), step / STAGES & 1); }
     // Until what the stage held before can be overwritten.
     __device__ void wait_empty(int step) {
-        if (step >= STAGES) ptx::barrier_wait(empty(step), (step / STAGES & 1) ^ 1);
+        if (step >= STAGES) ptx::mbarrier_wait(empty(step), (step / STAGES & 1) ^ 1);
     }
 
     // One arrival for a whole warp.
     __device__ static void arrive_warp(uint64_t* barrier) {
         __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx::barrier_arrive(barrier);
+        if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
     }
 };
 

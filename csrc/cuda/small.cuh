@@ -101,8 +101,9 @@ struct SmallProduct {
     // Teams of several warps have a block each.
     static constexpr int TEAMS = THREADS > 32 ? 1 : sizeof(T) <= 4 ? 4 : 2;
     // At least, for registers; shared memory allows more or fewer.
-    static constexpr int BLOCKS_PER_SM =
-        SIDE == 128 ? (sizeof(T) == 2 ? 2 : 1) : (sizeof(T) <= 4 ? 5 : 2);
+    static constexpr int BLOCKS_PER_SM = SIDE == 128      ? 4 / static_cast<int>(sizeof(T))
+                                         : sizeof(T) <= 4 ? 5
+                                                          : 16 / static_cast<int>(sizeof(T));
     using LayoutA = typename MmaOf<SIDE, SIDE>::template Layout<SIDE, A_K_MAJOR>;
     using LayoutB = typename MmaOf<SIDE, SIDE>::template Layout<SIDE, B_K_MAJOR>;
     static constexpr int OPERANDS = (LayoutA::size + LayoutB::size) * static_cast<int>(sizeof(T));
