@@ -12,6 +12,16 @@ std::atomic<int> forced_method{-1}, forced_tile{-1}, forced_split{-1}, forced_ab
 
 bool triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
 
+int64_t stored(const Operand& x) {
+    return x.kind == Kind::Dense ? x.rows * x.cols : row_start(x.rows);
+}
+
+// Whether each matrix of a batch lies in memory without gaps.
+bool in_one_piece(const Operand& x) {
+    if (x.kind != Kind::Dense) return true;
+    return x.col_stride == 1 || x.cols <= 1 ? x.row_stride == x.cols : x.col_stride == x.rows;
+}
+
 // How long the sums of a product are, in tiles.
 struct Work {
     int64_t longest;
@@ -87,7 +97,7 @@ Config choose_direct(const Product& p, const Device& device) {
         else if (excess > 8) share(4, 0);
         else if (excess > 4) share(2, 0.25);
         else if (excess > 2) share(2, blocks_per_sm(p.dtype, config.tile) > 2 ? 0.65 : 0.25);
-        else if (excess > 0.3 && blocks_per_sm(p.dtype, config.tile) > 1) share(2, 0.78);
+        else if (excess > 0.3 && blocks_per_sm(p.dtype, config.tile) > 1) share(2, 0.87);
     }
     // 16-bit tiles are multiplied so fast that the L2 cache must serve them; then neighbours matter
     // more than balance.
@@ -103,11 +113,16 @@ Config choose(const Product& p, const Device& device, bool scratch) {
     // A product in parts is one of the blocks that the engine has not stored (Product::marks).
     if (p.marks) return {Method::Direct, TileSize::Large, 1, 1, 1};
     Config config = choose_direct(p, device);
-    if (scratch && engine_can(p, device) && forced_method != static_cast<int>(Method::Direct)) {
+    if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device);
-        if (forced_method == static_cast<int>(Method::Engine) || engine_pays(p, engine))
+        const bool free = forced_method < 0;
+        if (free ? engine_pays(p, engine) : forced_method == static_cast<int>(Method::Engine))
             config = engine;
     }
+    // Its last change has not run on a GPU yet, so nothing but force chooses it.
+    if (forced_method == static_cast<int>(Method::Bulk) && device.clusters && is_plain(p) &&
+        !has_symmetric(p) && p.dtype == DType::f64)
+        config.method = Method::Bulk;
     if (const int tile = forced_tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
     if (const int split = forced_split; split >= 1) config.split = device.clusters ? split : 1;
     if (const int above = forced_above; above >= 1) config.split_above = above;
@@ -115,8 +130,26 @@ Config choose(const Product& p, const Device& device, bool scratch) {
     return config;
 }
 
+int small_side(const Product& p, const Device& device) {
+    const int64_t longest = std::max({p.m, p.n, p.k});
+    const int side = longest <= 32 ? 32 : longest <= 64 ? 64 : longest <= 128 ? 128 : 0;
+    const int64_t size = element_size(p.dtype);
+    if (!is_plain(p) || has_symmetric(p) || forced_method >= 0) return 0;
+    if (side == 0 || forced_tile >= 0 || (side == 128 && size > 4)) return 0;
+    // Fewer products leave multiprocessors idle, which tiles of their own do not.
+    if (side > 32 && p.batch < device.multiprocessors) return 0;
+    if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
+    if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
+    // Both operands, as they are stored and as padded tiles, are in shared memory at once.
+    const int64_t bytes = size * (2 * side * (side + 8) + stored(p.a) + stored(p.b));
+    return bytes <= (device.clusters ? 220 : 96) * 1024 ? side : 0;
+}
+
 std::string explain(const Product& p, const Device& device) {
     if (is_mv(p)) return "matrix-vector, one pass over the triangle";
+    if (const int side = small_side(p, device))
+        return "small, both operands in shared memory as " + std::to_string(side) + " x " +
+               std::to_string(side);
     const Config c = choose(p, device);
     const bool engine = c.method == Method::Engine;
     const std::string side = std::to_string(engine ? engine_tile_side(c.tile)

@@ -15,8 +15,9 @@ struct Device {
 };
 
 // Direct: from the operands as they lie in memory. Engine: through tile images, on Hopper's tensor
-// cores, with scratch memory (engine.h).
-enum class Method : int32_t { Direct, Engine };
+// cores, with scratch memory (engine.h). Bulk: like Direct, large tiles loaded by the copy engine
+// (main_loop_bulk.cuh).
+enum class Method : int32_t { Direct, Engine, Bulk };
 enum class TileSize : int32_t { Small, Large };
 
 struct Config {
@@ -60,6 +61,10 @@ inline bool is_mv(const Product& p) {
 
 // `scratch`: whether there is any.
 Config choose(const Product& p, const Device& device, bool scratch = true);
+
+// For many small products, each of which one block or one warp has as a whole (small.h): the side of
+// the square tile that holds every operand, 32, 64 or 128. 0 for all other products.
+int small_side(const Product& p, const Device& device);
 
 // The choice in words, for `packedtri info`.
 std::string explain(const Product& p, const Device& device);

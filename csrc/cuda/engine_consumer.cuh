@@ -22,7 +22,7 @@ class EngineConsumer {
 
     __device__ void run() {
         for (;;) {
-            ptx::barrier_wait(shared_.full(at_.stage), at_.parity);
+            ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
             // One value for the warp, and known to be: products of a warpgroup must not diverge.
             const int64_t word = __shfl_sync(~0u, *shared_.item(at_.stage), 0);
             if (word == EngineItem::NONE) break;
@@ -43,7 +43,7 @@ class EngineConsumer {
     __device__ void multiply(const Tile& tile, float* acc) {
         const bool exists = (tile.i0 + group_) * SIDE < args_.m;
         for (int k = tile.k0; k < tile.end(); ++k) {
-            ptx::barrier_wait(shared_.full(at_.stage), at_.parity);
+            ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
             if (exists && tile.needs_row(args_.a.kind, group_, k)) step(tile, k, acc);
             else group_sync();  // One thread releases the stage for all; products synchronise them.
             release();
@@ -103,9 +103,9 @@ class EngineConsumer {
     __device__ void release() {
         const int thread = threadIdx.x % 128;
         if (Shape::CLUSTER == 1) {
-            if (thread == 0) ptx::barrier_arrive(shared_.empty(at_.stage));
+            if (thread == 0) ptx::mbarrier_arrive(shared_.empty(at_.stage));
         } else if (thread < Shape::CLUSTER) {
-            ptx::barrier_arrive_peer(shared_.empty(at_.stage), thread);
+            ptx::mbarrier_arrive_peer(shared_.empty(at_.stage), thread);
         }
         at_.advance();
     }

@@ -17,27 +17,27 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (threadIdx.x == 0) {
         ptx::launch_dependents();  // They find no room before this kernel ends, but are at hand.
         for (int s = 0; s < Shape::STAGES; ++s) {
-            ptx::barrier_init(shared.full(s), 1);
-            ptx::barrier_init(shared.empty(s), Shape::ROWS * Shape::CLUSTER);
+            ptx::mbarrier_init(shared.full(s), 1);
+            ptx::mbarrier_init(shared.empty(s), Shape::ROWS * Shape::CLUSTER);
         }
         for (int d = 0; d < Shape::DRAWS; ++d) {
-            ptx::barrier_init(shared.drawn(d), 1);
-            if (rank > 0) ptx::barrier_arrive_expect(shared.drawn(d), sizeof(int64_t));
+            ptx::mbarrier_init(shared.drawn(d), 1);
+            if (rank > 0) ptx::mbarrier_arrive_expect(shared.drawn(d), sizeof(int64_t));
         }
-        ptx::barrier_init_fence();
+        ptx::mbarrier_init_fence();
     }
     if (Shape::CLUSTER > 1) ptx::cluster_sync();
     else __syncthreads();
 
     // The registers of 384 threads are 168 each; who only copies needs few.
     if (group == 0) {
-        ptx::registers_decrease<56>();
+        ptx::keep_registers<56>();
         if (threadIdx.x == 0) {
             ptx::wait_for_dependency();
             EngineProducer<Shape, A_ACROSS, B_ACROSS>(args, shared, rank).run();
         }
     } else {
-        ptx::registers_increase<224>();
+        ptx::take_registers<224>();
         EngineConsumer<Shape, A_ACROSS, B_ACROSS>(args, shared, rank, group - 1).run();
     }
     // A block's barriers must outlive its peer's arrivals.

@@ -31,7 +31,7 @@ class EngineProducer {
             word = next;
         }
         begin_stage(EngineItem::NONE);
-        ptx::barrier_arrive(shared_.full(at_.stage));
+        ptx::mbarrier_arrive(shared_.full(at_.stage));
     }
 
   private:
@@ -63,14 +63,14 @@ class EngineProducer {
                             barrier, 1);
             return word;
         }
-        ptx::barrier_wait(barrier, count / Shape::DRAWS % 2);
+        ptx::mbarrier_wait(barrier, count / Shape::DRAWS % 2);
         const int64_t drawn = *shared_.draw(slot);
-        ptx::barrier_arrive_expect(barrier, sizeof(drawn));
+        ptx::mbarrier_arrive_expect(barrier, sizeof(drawn));
         return drawn;
     }
 
     __device__ void begin_stage(int64_t word) {
-        ptx::barrier_wait(shared_.empty(at_.stage), at_.parity ^ 1);
+        ptx::mbarrier_wait(shared_.empty(at_.stage), at_.parity ^ 1);
         *shared_.item(at_.stage) = word;
     }
 
@@ -84,7 +84,7 @@ class EngineProducer {
             needed[r] = (tile.i0 + r) * Shape::SIDE < args_.m && tile.needs_row(args_.a.kind, r, k);
             blocks += needed[r];
         }
-        ptx::barrier_arrive_expect(shared_.full(at_.stage),
+        ptx::mbarrier_arrive_expect(shared_.full(at_.stage),
                                    blocks * Shape::PARTS * Image::BLOCK_BYTES);
 #pragma unroll
         for (int part = 0; part < Shape::PARTS; ++part) {

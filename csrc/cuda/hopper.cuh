@@ -18,39 +18,24 @@
 namespace packedtri::cuda::ptx {
 
 // ------------------------------------------------------------------------------ memory barriers
-// A barrier is 8 bytes of shared memory, named by its address. A phase ends when `count` arrivals
+// A barrier is 8 bytes of shared memory, named by its address there. A phase ends when `count` arrivals
 // and all expected bytes have come; phases are told apart by their parity.
 
-__device__ __forceinline__ void barrier_init(uint32_t barrier, int count) {
+__device__ __forceinline__ void mbarrier_init(uint32_t barrier, int count) {
 #if PACKEDTRI_HOPPER
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
 #endif
 }
 // Makes initialised barriers visible to the cluster and to bulk copies.
-__device__ __forceinline__ void barrier_init_fence() {
+__device__ __forceinline__ void mbarrier_init_fence() {
 #if PACKEDTRI_HOPPER
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-#ifdef PACKEDTRI_BOUND_WAITS
-__device__ __forceinline__ uint32_t shared_address_base() {
-    extern __shared__ __align__(1024) char memory[];
-    return shared_address(memory);
-}
-#endif
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, int parity) {
+__device__ __forceinline__ void mbarrier_wait(uint32_t barrier, int parity) {
 #if PACKEDTRI_HOPPER
     uint32_t done = 0;
-#ifdef PACKEDTRI_BOUND_WAITS
-    const long long start = clock64();
-#endif
     do {
-#ifdef PACKEDTRI_BOUND_WAITS
-        if (clock64() - start > 200000000ll) {
-            printf("stuck: block %d thread %d barrier %d parity %d\n", blockIdx.x, threadIdx.x, barrier - shared_address_base(), parity);
-            __trap();
-        }
-#endif
         asm volatile(
             "{\n.reg .pred p;\n"
             "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
@@ -61,19 +46,26 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, int parity) {
     } while (!done);
 #endif
 }
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+__device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
 #if PACKEDTRI_HOPPER
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 #endif
 }
-__device__ __forceinline__ void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
+__device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
 #if PACKEDTRI_HOPPER
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 #endif
 }
+// Announces bytes without an arrival.
+__device__ __forceinline__ void mbarrier_expect(uint32_t barrier, uint32_t bytes) {
+#if PACKEDTRI_HOPPER
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+#endif
+}
 // Arrives at the barrier with the same address in another block of the cluster.
-__device__ __forceinline__ void barrier_arrive_peer(uint32_t barrier, uint32_t rank) {
+__device__ __forceinline__ void mbarrier_arrive_peer(uint32_t barrier, uint32_t rank) {
 #if PACKEDTRI_HOPPER
     asm volatile(
         "{\n.reg .b32 peer;\nmapa.shared::cluster.u32 peer, %0, %1;\n"
@@ -94,6 +86,12 @@ __device__ __forceinline__ void bulk_load(uint32_t to, const void* from, uint32_
             "r"(to),
         "l"(from), "r"(bytes), "r"(barrier)
         : "memory");
+#endif
+}
+// Orders this thread's writes to shared memory before later ones by bulk copies.
+__device__ __forceinline__ void bulk_fence() {
+#if PACKEDTRI_HOPPER
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 // The same to every block of the cluster whose bit is set, and counting at the barrier there.
@@ -167,15 +165,15 @@ __device__ __forceinline__ void wait_for_dependency() {
 
 // ------------------------------------------------------------------------------------ registers
 
-// The whole warpgroup gives registers back to the block, or takes some.
+// Gives registers back to the block, or takes some: all four warps of a warpgroup together.
 template <int REGISTERS>
-__device__ __forceinline__ void registers_decrease() {
+__device__ __forceinline__ void keep_registers() {
 #if PACKEDTRI_HOPPER
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 #endif
 }
 template <int REGISTERS>
-__device__ __forceinline__ void registers_increase() {
+__device__ __forceinline__ void take_registers() {
 #if PACKEDTRI_HOPPER
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 #endif

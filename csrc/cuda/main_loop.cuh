@@ -18,11 +18,13 @@ __device__ Panel<T> at_batch(Panel<T> panel, int64_t offset) {
     return panel;
 }
 
-// Near a diagonal, the part of the tile that a warp computes may need none of a step.
+// Near a diagonal, or at the edge of the result, the part of the tile that a warp computes may need
+// none of a step.
 template <class Mma, class T>
 __device__ bool warp_needs(const ProductArgs<T>& args, const Mma& mma, const TilePart& part,
                            int k) {
     const int i = part.i0 + mma.warp_row(), j = part.j0 + mma.warp_col();
+    if (i >= args.m || j >= args.n) return false;
     const KRange range = k_range(args.a_kind, args.b_kind, i, i + Mma::WM, j, j + Mma::WN, args.k);
     return k < range.end && k + Mma::BK > range.begin;
 }

@@ -3,9 +3,21 @@
 #include "launch.h"
 #include "mv.h"
 #include "products.h"
+#include "small.h"
 
 namespace packedtri::cuda {
 namespace {
+
+void small(const Product& p, int side, cudaStream_t stream) {
+    switch (p.dtype) {
+        case DType::f16: return small_f16(p, side, stream);
+        case DType::bf16: return small_bf16(p, side, stream);
+        case DType::f32: return small_f32(p, side, stream);
+        case DType::f64: return small_f64(p, side, stream);
+        case DType::c64: return small_c64(p, side, stream);
+        case DType::c128: return small_c128(p, side, stream);
+    }
+}
 
 void direct(const Product& p, const Config& config, cudaStream_t stream);
 
@@ -39,8 +51,9 @@ void direct(const Product& p, const Config& config, cudaStream_t stream) {
 void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
     if (is_mv(p)) return mv(p, stream);
     const Device& device = current_device();
+    if (const int side = small_side(p, device)) return small(p, side, stream);
     const Config config = choose(p, device, scratch != nullptr);
-    if (config.method == Method::Direct) return direct(p, config, stream);
+    if (config.method != Method::Engine) return direct(p, config, stream);
     engine(
         p, config, scratch->reserve(engine_scratch(p, config)),
         [](const Product& rest, cudaStream_t stream) {

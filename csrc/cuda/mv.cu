@@ -3,11 +3,12 @@
 #include "../index.h"
 #include "elements.cuh"
 #include "launch.h"
+#include "ptx.cuh"
 
 namespace packedtri::cuda {
 namespace {
 
-// y = T x, or its transpose y = Tᵀ x, for a packed triangle T.
+// y = T x, Tᵀ x or S x for a packed triangle T and the symmetric matrix S that it stands for.
 template <class T>
 struct MvArgs {
     const T* triangle;
@@ -15,65 +16,198 @@ struct MvArgs {
     T* y;
     int64_t triangle_batch_stride, x_batch_stride, y_batch_stride, x_stride;
     int n, batch;
+    int split;  // Blocks of a cluster, which share the sums of the same elements of y.
 };
 
-constexpr int DOT_THREADS = 256, DOT_UNROLL = 8;
-constexpr int SUM_WARPS = 32;
-
-// y_i is the dot product of memory row i and x: one warp a row, long rows first.
+// What a warp loads before it adds: pairs of neighbours in 8 rows, or 16 rows of columns. Kilobytes
+// on their way keep the memory busy.
+constexpr int ROWS = 8;
 template <class T>
-__global__ void __launch_bounds__(DOT_THREADS) dot_rows(const MvArgs<T> args) {
-    using Acc = typename Accumulator<T>::type;
+constexpr int PAIRS = sizeof(T) < 8 ? 2 : 1;
+constexpr int COL_UNROLL = 16;
+
+// Two neighbours, read at once.
+template <class T>
+struct alignas(sizeof(T) < 16 ? 2 * sizeof(T) : 16) Pair {
+    T x[2];
+};
+
+// One warp's share of the sums over memory rows, y_i += T_ij x_j, for 8 rows from i0 on, a multiple
+// of 8: every shares-th piece of 64 columns. Pairs must be aligned, so those of a row that starts at
+// an odd element start one column before the piece; ODD tells whether row i0 does.
+template <int ODD, class T, class Acc>
+__device__ void add_rows(const MvArgs<T>& args, const T* triangle, const T* x, int i0, int share,
+                         int shares, Acc* y) {
     const int lane = threadIdx.x % 32;
-    const int64_t batch = blockIdx.x % args.batch;
-    const int i = args.n - 1 -
-                  static_cast<int>(blockIdx.x / args.batch * (DOT_THREADS / 32) + threadIdx.x / 32);
-    if (i < 0) return;
-    const T* row = args.triangle + batch * args.triangle_batch_stride + row_start(i);
-    const T* x = args.x + batch * args.x_batch_stride;
-    const auto term = [&](Acc& sum, int j) {
-        fma_into(sum, Accumulator<T>::widen(row[j]), Accumulator<T>::widen(x[j * args.x_stride]));
+    const auto before = [](int r) { return (r + 1) / 2 % 2 ^ ODD; };
+    Acc sum[ROWS] = {};
+    const auto add_pieces = [&](int j0, auto load, auto stored) {
+        Pair<T> t[PAIRS<T>][ROWS];
+        T v[PAIRS<T>][3];
+#pragma unroll
+        for (int u = 0; u < PAIRS<T>; ++u) {
+            const int j = j0 + u * 64 * shares;
+#pragma unroll
+            for (int e = 0; e < 3; ++e)
+                v[u][e] = stored(args.n - 1, j + e - 1) ? x[(j + e - 1) * args.x_stride] : T{};
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) t[u][r] = load(i0 + r, j - before(r));
+        }
+#pragma unroll
+        for (int u = 0; u < PAIRS<T>; ++u)
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (stored(i0 + r, j0 + u * 64 * shares - before(r) + e))
+                        fma_into(sum[r], Accumulator<T>::widen(t[u][r].x[e]),
+                                 Accumulator<T>::widen(v[u][1 - before(r) + e]));
     };
-    Acc sum[DOT_UNROLL] = {};
-    int j = lane;
-    for (; j + 32 * (DOT_UNROLL - 1) <= i; j += 32 * DOT_UNROLL)
+    const auto stored = [&](int i, int j) { return 0 <= j && j <= i && i < args.n; };
+    const int step = 64 * shares;
+    int j0 = 64 * share;
+    const auto any_step = [&] {
+        add_pieces(
+            j0 + 2 * lane,
+            [&](int i, int j) {
+                return Pair<T>{stored(i, j) ? triangle[offset(i, j)] : T{},
+                               stored(i, j + 1) ? triangle[offset(i, j + 1)] : T{}};
+            },
+            stored);
+        j0 += PAIRS<T> * step;
+    };
+    if (j0 == 0) any_step();
+    for (; j0 + (PAIRS<T> - 1) * step + 64 <= i0 && i0 + ROWS <= args.n; j0 += PAIRS<T> * step)
+        add_pieces(
+            j0 + 2 * lane,
+            [&](int i, int j) {
+                return *reinterpret_cast<const Pair<T>*>(triangle + offset(i, j));
+            },
+            [](int, int) { return true; });
+    while (j0 < min(i0 + ROWS, args.n) + ODD) any_step();
 #pragma unroll
-        for (int u = 0; u < DOT_UNROLL; ++u) term(sum[u], j + 32 * u);
-    for (; j <= i; j += 32) term(sum[0], j);
-#pragma unroll
-    for (int u = 1; u < DOT_UNROLL; ++u) sum[0] = add(sum[0], sum[u]);
-    for (int distance = 16; distance > 0; distance /= 2)
-        sum[0] = add(sum[0], shuffle_down(sum[0], distance));
-    if (lane == 0) args.y[batch * args.y_batch_stride + i] = Accumulator<T>::round(sum[0]);
+    for (int r = 0; r < ROWS; ++r) {
+        for (int distance = 16; distance > 0; distance /= 2)
+            sum[r] = add(sum[r], shuffle_down(sum[r], distance));
+        if (lane == 0) y[r] = sum[r];
+    }
 }
 
-// y_j sums memory rows i >= j, each times x_i: one block for 32 columns, its warps share the rows.
-template <class T>
-__global__ void __launch_bounds__(32 * SUM_WARPS) sum_rows(const MvArgs<T> args) {
+// One warp's share of the sums over memory columns, y_j += T_ij x_i, for 32 COLS columns from j0 on:
+// every shares-th row. STRICT leaves the diagonal out.
+template <bool STRICT, int COLS, class T, class Acc>
+__device__ void add_columns(const MvArgs<T>& args, const T* triangle, const T* x, int j0, int share,
+                            int shares, Acc* y) {
+    const int lane = threadIdx.x % 32;
+    Acc sum[COLS] = {};
+    const auto add_rows = [&](int i0, auto stored) {
+        T t[COL_UNROLL][COLS], v[COL_UNROLL];
+#pragma unroll
+        for (int u = 0; u < COL_UNROLL; ++u) {
+            const int i = i0 + u * shares;
+            v[u] = i < args.n ? x[i * args.x_stride] : T{};
+#pragma unroll
+            for (int c = 0; c < COLS; ++c) {
+                const int j = j0 + 32 * c + lane;
+                t[u][c] = stored(i, j) ? triangle[offset(i, j)] : T{};
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < COL_UNROLL; ++u)
+#pragma unroll
+            for (int c = 0; c < COLS; ++c)
+                if (stored(i0 + u * shares, j0 + 32 * c + lane))
+                    fma_into(sum[c], Accumulator<T>::widen(t[u][c]), Accumulator<T>::widen(v[u]));
+    };
+    for (int i = j0 + share; i < args.n; i += COL_UNROLL * shares) {
+        if (i >= j0 + 32 * COLS && i + (COL_UNROLL - 1) * shares < args.n)
+            add_rows(i, [](int, int) { return true; });
+        else add_rows(i, [&](int i, int j) { return i < args.n && (STRICT ? j < i : j <= i); });
+    }
+#pragma unroll
+    for (int c = 0; c < COLS; ++c) y[32 * c + lane] = sum[c];
+}
+
+// A block, or the `split` blocks of a cluster, computes GROUP elements of y: its warps share the
+// sums, which are then added up in a fixed order. BY_ROWS and BY_COLUMNS say which of T x and Tᵀ x
+// go into y; with both, it is S x, and the diagonal counts once.
+template <class T, bool BY_ROWS, bool BY_COLUMNS, int GROUP, int WARPS>
+__global__ void __launch_bounds__(32 * WARPS, BY_ROWS         ? (sizeof(T) < 16 ? 2 : 1)
+                                              : sizeof(T) < 8 ? 5
+                                                              : 4) mv_kernel(const MvArgs<T> args) {
     using Acc = typename Accumulator<T>::type;
-    __shared__ Acc partial[SUM_WARPS][32];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int64_t batch = blockIdx.x % args.batch;
-    const int j0 = static_cast<int>(blockIdx.x / args.batch) * 32, j = j0 + lane;
+    constexpr int PARTS = GROUP / ROWS, SHARES = WARPS / PARTS;
+    __shared__ Acc by_rows[SHARES][GROUP], by_columns[BY_COLUMNS ? WARPS : 1][GROUP], total[GROUP];
+    const int warp = threadIdx.x / 32, rank = blockIdx.x % args.split;
+    const int64_t item = blockIdx.x / args.split, batch = item % args.batch;
+    const int groups = static_cast<int>(ceil_div(args.n, GROUP)),
+              g = static_cast<int>(item / args.batch);
+    const int i0 = (BY_ROWS ? groups - 1 - g : g) * GROUP;  // Long sums first.
     const T* triangle = args.triangle + batch * args.triangle_batch_stride;
     const T* x = args.x + batch * args.x_batch_stride;
-    Acc sum{};
-#pragma unroll 8
-    for (int i = j0 + warp; i < args.n; i += SUM_WARPS)
-        if (j <= i)
-            fma_into(sum, Accumulator<T>::widen(triangle[offset(i, j)]),
-                     Accumulator<T>::widen(x[i * args.x_stride]));
-    partial[warp][lane] = sum;
+
+    if constexpr (BY_ROWS) {
+        const bool odd = reinterpret_cast<uintptr_t>(triangle) / sizeof(T) % 2;
+        const int i = i0 + warp % PARTS * ROWS, share = rank * SHARES + warp / PARTS;
+        Acc* y = by_rows[warp / PARTS] + warp % PARTS * ROWS;
+        if (odd) add_rows<1>(args, triangle, x, i, share, args.split * SHARES, y);
+        else add_rows<0>(args, triangle, x, i, share, args.split * SHARES, y);
+    }
+    if constexpr (BY_COLUMNS)
+        add_columns<BY_ROWS, GROUP / 32>(args, triangle, x, i0, rank * WARPS + warp,
+                                         args.split * WARPS, by_columns[warp]);
     __syncthreads();
-    if (warp != 0 || j >= args.n) return;
-    for (int w = 1; w < SUM_WARPS; ++w) sum = add(sum, partial[w][lane]);
-    args.y[batch * args.y_batch_stride + j] = Accumulator<T>::round(sum);
+    const int place = threadIdx.x;
+    Acc sum{};
+    if (place < GROUP) {
+        if (BY_ROWS)
+            for (int w = 0; w < SHARES; ++w) sum = add(sum, by_rows[w][place]);
+        if (BY_COLUMNS)
+            for (int w = 0; w < WARPS; ++w) sum = add(sum, by_columns[w][place]);
+        total[place] = sum;
+    }
+    if (args.split > 1) ptx::cluster_sync();
+    if (rank == 0 && place < GROUP && i0 + place < args.n) {
+        for (int peer = 1; peer < args.split; ++peer)
+            sum = add(sum, *ptx::cluster_peer(total + place, peer));
+        args.y[batch * args.y_batch_stride + i0 + place] = Accumulator<T>::round(sum);
+    }
+    if (args.split > 1) ptx::cluster_sync();  // A block's sums must outlive their reading.
 }
 
-unsigned grid(int64_t blocks) {
+template <int GROUP, int WARPS, class T>
+void launch(void (*kernel)(MvArgs<T>), MvArgs<T> args, int split, cudaStream_t stream) {
+    args.split = split;
+    const int64_t blocks = ceil_div(args.n, GROUP) * args.batch * split;
     if (blocks > INT32_MAX)
         throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    return static_cast<unsigned>(blocks);
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.blockDim = dim3(32 * WARPS);
+    config.stream = stream;
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(split);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    config.attrs = &cluster;
+    config.numAttrs = split > 1 ? 1 : 0;
+    check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a matrix-vector product");
+}
+
+// Rows of memory are summed by blocks of their own. Sums over columns need more blocks than there
+// are groups of columns, so that clusters share them.
+template <class T>
+void launch(const MvArgs<T>& args, Kind kind, cudaStream_t stream) {
+    if (kind == Kind::Lower) return launch<8, 8>(mv_kernel<T, true, false, 8, 8>, args, 1, stream);
+    const Device& device = current_device();
+    const int64_t groups = ceil_div(args.n, 64) * args.batch;
+    int split = 1;
+    while (device.clusters && split < 8 && groups * split < 8 * device.multiprocessors &&
+           args.n > 64 * split)
+        split *= 2;
+    launch<64, 8>(
+        kind == Kind::Upper ? mv_kernel<T, false, true, 64, 8> : mv_kernel<T, true, true, 64, 8>,
+        args, split, stream);
 }
 
 }  // namespace
@@ -83,24 +217,16 @@ void mv(const Product& p, cudaStream_t stream) {
     const Operand& triangle = left ? p.a : p.b;
     const Operand& x = left ? p.b : p.a;
     // A row times T is Tᵀ times a column.
-    const bool rows = left == (triangle.kind == Kind::Lower);
+    Kind kind = triangle.kind;
+    if (!left && kind != Kind::Symmetric) kind = kind == Kind::Lower ? Kind::Upper : Kind::Lower;
     with_element_type(p.dtype, [&](auto element) {
         using T = decltype(element);
-        const MvArgs<T> args{static_cast<const T*>(triangle.data),
-                             static_cast<const T*>(x.data),
-                             static_cast<T*>(p.c.data),
-                             triangle.batch_stride,
-                             x.batch_stride,
-                             p.c.batch_stride,
-                             left ? x.row_stride : x.col_stride,
-                             static_cast<int>(p.k),
-                             static_cast<int>(p.batch)};
-        if (rows)
-            dot_rows<<<grid(ceil_div(p.k, DOT_THREADS / 32) * p.batch), DOT_THREADS, 0, stream>>>(
-                args);
-        else sum_rows<<<grid(ceil_div(p.k, 32) * p.batch), 32 * SUM_WARPS, 0, stream>>>(args);
+        launch<T>({static_cast<const T*>(triangle.data), static_cast<const T*>(x.data),
+                   static_cast<T*>(p.c.data), triangle.batch_stride, x.batch_stride,
+                   p.c.batch_stride, left ? x.row_stride : x.col_stride, static_cast<int>(p.k),
+                   static_cast<int>(p.batch), 1},
+                  kind, stream);
     });
-    check(cudaGetLastError(), "cannot launch a matrix-vector product");
 }
 
 }  // namespace packedtri::cuda

@@ -66,13 +66,11 @@ void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) 
     launch_blocks<MainLoop, Args>(product_kernel<MainLoop, BLOCKS_PER_SM>, args, blocks, stream);
 }
 
-// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN.
-template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM>
-void launch_product(const Product& p, const Config& config, cudaStream_t stream) {
-    using T = typename MainLoop<true, true>::T;
-    using Mma = typename MainLoop<true, true>::Mma;
+// What the kernels are told about a product, whose result has tiles as Mma's.
+template <class Mma, class T>
+ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>& a,
+                         const Panel<T>& b) {
     using Real = typename Accumulator<T>::real;
-    const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
     const bool lower = p.c.kind == Kind::Lower;
     const Schedule schedule{static_cast<int>(ceil_div(m, Mma::BM)),
@@ -85,30 +83,39 @@ void launch_product(const Product& p, const Config& config, cudaStream_t stream)
         config.split == 1
             ? 0
             : schedule.count_long(static_cast<int>(ceil_div(p.k, Mma::BM)), config.split_above);
-    const ProductArgs<T> args{a.panel,
-                              b.panel,
-                              p.a.batch_stride,
-                              p.b.batch_stride,
-                              static_cast<T*>(p.c.data),
-                              lower && !p.c.staggered ? 0 : p.c.row_stride,
-                              p.c.batch_stride,
-                              lower || p.c.staggered,
-                              lower,
-                              static_cast<Real>(p.alpha),
-                              static_cast<Real>(p.beta),
-                              p.a.kind,
-                              p.b.kind,
-                              p.conj_b,
-                              p.a.strict,
-                              p.b.strict,
-                              m,
-                              n,
-                              static_cast<int>(p.k),
-                              static_cast<int>(p.batch),
-                              config.split,
-                              std::min(shared, schedule.size()) * p.batch,
-                              schedule,
-                              p.marks};
+    return {a,
+            b,
+            p.a.batch_stride,
+            p.b.batch_stride,
+            static_cast<T*>(p.c.data),
+            lower && !p.c.staggered ? 0 : p.c.row_stride,
+            p.c.batch_stride,
+            lower || p.c.staggered,
+            lower,
+            static_cast<Real>(p.alpha),
+            static_cast<Real>(p.beta),
+            p.a.kind,
+            p.b.kind,
+            p.conj_b,
+            p.a.strict,
+            p.b.strict,
+            m,
+            n,
+            static_cast<int>(p.k),
+            static_cast<int>(p.batch),
+            config.split,
+            std::min(shared, schedule.size()) * p.batch,
+            schedule,
+            p.marks};
+}
+
+// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN.
+template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM>
+void launch_product(const Product& p, const Config& config, cudaStream_t stream) {
+    using T = typename MainLoop<true, true>::T;
+    using Mma = typename MainLoop<true, true>::Mma;
+    const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
+    const ProductArgs<T> args = arguments<Mma>(p, config, a.panel, b.panel);
     if (a.k_major && b.k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM>(args, stream);
     else if (a.k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM>(args, stream);
     else if (b.k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM>(args, stream);

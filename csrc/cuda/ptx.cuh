@@ -12,6 +12,12 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// x, of which the compiler knows nothing.
+__device__ __forceinline__ int hidden(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 // Copies BYTES (4, 8 or 16, naturally aligned) to shared memory in the background; writes zeros
 // and reads nothing when not `valid`.
 template <int BYTES>

@@ -67,6 +67,18 @@ int main() {
 
     large_products_go_through_images();
 
+    // Many small products are each had by one block; a few are better spread over the device.
+    const auto side = [](DType dtype, int64_t n, int64_t batch, const cuda::Device& device) {
+        return cuda::small_side(lower_product(dtype, n, batch), device);
+    };
+    CHECK(side(DType::bf16, 16, 1, hopper) == 32, "side %d", side(DType::bf16, 16, 1, hopper));
+    CHECK(side(DType::f32, 33, 4096, hopper) == 64 && side(DType::f32, 64, 2, hopper) == 0, "64");
+    CHECK(side(DType::f32, 128, 4096, hopper) == 128 && side(DType::f32, 129, 4096, hopper) == 0,
+          "128");
+    CHECK(side(DType::f64, 128, 4096, hopper) == 0, "float64 tiles of 128 exceed shared memory");
+    CHECK(side(DType::f32, 128, 4096, ampere) == 0, "so do those of float32 before Hopper");
+
+
     // What is forced is chosen, except what the device cannot do.
     cuda::force(0, 0, 8, 3, 4);
     const Config forced = cuda::choose(lower_product(DType::f32, 8192), hopper);
@@ -78,6 +90,9 @@ int main() {
     CHECK(cuda::choose(lower_product(DType::f32, 100), hopper).method == Method::Engine, "forced");
     CHECK(cuda::choose(lower_product(DType::f64, 100), hopper).method == Method::Direct, "float64");
     CHECK(cuda::choose(lower_product(DType::f32, 100), ampere).method == Method::Direct, "ampere");
+    cuda::force(2, -1, -1, -1, -1);
+    CHECK(cuda::choose(lower_product(DType::f64, 4096), hopper).method == Method::Bulk, "bulk");
+    CHECK(cuda::choose(lower_product(DType::f64, 4096), ampere).method == Method::Direct, "engine");
     cuda::force(-1, -1, -1, -1, -1);
 
     CHECK(

@@ -27,6 +27,11 @@ NAMES = {LOWER: "lower", UPPER: "upper", SYMMETRIC: "symmetric", DENSE: "dense"}
 PAIRS = tuple(itertools.product((LOWER, UPPER, SYMMETRIC, DENSE), repeat=2))
 PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
 
+# What the fixture `force` takes: the method, the tile, the split of sums and from what length
+# on, and the grouping of tiles.
+Force = Callable[[int, int, int, int, int], None]
+DIRECT, ENGINE, BULK = 0, 1, 2
+
 # Sizes about the tile edges of any kernel, and none that all tiles divide.
 SIZES = (0, 1, 2, 3, 5, 33, 64) if SMALL else (
     0, 1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 300

@@ -1,6 +1,26 @@
-"""Makes the helper modules of this directory importable under every import mode of pytest."""
+"""Makes the helper modules here importable under every import mode of pytest; shared fixtures."""
 
+from __future__ import annotations
+
+import ctypes
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from packedtri import _library
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+if TYPE_CHECKING:
+    from cases import Force
+
+
+@pytest.fixture
+def force() -> Iterator[Force]:
+    """Sets what the CUDA library chooses for a product (cases.Force); -1 leaves a part free."""
+    function = ctypes.CDLL(str(_library.cuda_library)).packedtri_cuda_force
+    yield function
+    function(-1, -1, -1, -1, -1)

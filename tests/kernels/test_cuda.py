@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from cases import PAIRS, SMALL, Failures, assert_exact, assert_same, draw_operand, each, mm, part_of
+from cases import (
+    DIRECT,
+    ENGINE,
+    PAIRS,
+    SMALL,
+    Failures,
+    Force,
+    assert_exact,
+    assert_same,
+    draw_operand,
+    each,
+    mm,
+    part_of,
+)
 from torch import Tensor
 
-from packedtri import _library
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import (
     DTYPES,
@@ -49,18 +60,6 @@ def test_large(n: int, dtype: torch.dtype, device: str, rng: torch.Generator) ->
 
 
 # ------------------------------------------------------------------------------------------ memory
-
-
-DIRECT, ENGINE = 0, 1
-Force = Callable[[int, int, int, int, int], None]
-
-
-@pytest.fixture
-def force() -> Iterator[Force]:
-    """Sets the method, the tile, the split of sums and from what length on, and the grouping."""
-    function = ctypes.CDLL(str(_library.cuda_library)).packedtri_cuda_force
-    yield function
-    function(-1, -1, -1, -1, -1)
 
 
 def added_memory(dtype: torch.dtype, n: int, rng: torch.Generator) -> tuple[int, int, int]:

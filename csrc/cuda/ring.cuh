@@ -1,0 +1,40 @@
+// A ring of shared-memory stages between warps that fill it and warps that empty it.
+#pragma once
+
+#include "hopper.cuh"
+
+namespace packedtri::cuda {
+
+// Step s of a pipeline uses stage s % STAGES. Warps that wait on each other's barriers may be whole
+// steps apart, so that one warp's latencies hide behind another's work.
+template <int STAGES>
+struct Ring {
+    uint64_t full_[STAGES], empty_[STAGES];
+
+    // By one thread, before a __syncthreads: how many arrivals make a stage full, and empty.
+    __device__ void start(int fillers, int users) {
+        for (int s = 0; s < STAGES; ++s) {
+            ptx::mbarrier_init(full(s), fillers);
+            ptx::mbarrier_init(empty(s), users);
+        }
+        ptx::mbarrier_init_fence();
+    }
+
+    __device__ uint32_t full(int step) { return ptx::shared_address(full_ + step % STAGES); }
+    __device__ uint32_t empty(int step) { return ptx::shared_address(empty_ + step % STAGES); }
+
+    // Until what was written for the step can be read.
+    __device__ void wait_full(int step) { ptx::mbarrier_wait(full(step), step / STAGES & 1); }
+    // Until what the stage held before can be overwritten.
+    __device__ void wait_empty(int step) {
+        if (step >= STAGES) ptx::mbarrier_wait(empty(step), (step / STAGES & 1) ^ 1);
+    }
+
+    // One arrival for a whole warp.
+    __device__ static void arrive_warp(uint32_t barrier) {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+    }
+};
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,271 @@
+// A kernel for products of small matrices. Operands and results move between memory and shared
+// memory as they lie, in wide aligned words; in shared memory operands are unpacked into tiles.
+#pragma once
+
+#include "main_loop.cuh"
+#include "product_launch.cuh"
+#include "tile.cuh"
+
+namespace packedtri::cuda {
+
+// The warps that have a product: a whole block, or one warp of several.
+template <int WARPS>
+struct Team {
+    __device__ static void sync() {
+        if constexpr (WARPS == 1) __syncwarp();
+        else __syncthreads();
+    }
+    // Whether x holds for any of them, and a sync.
+    __device__ static bool any(bool x) {
+        if constexpr (WARPS > 1) return __syncthreads_or(x);
+        __syncwarp();
+        return __any_sync(0xffffffffu, x);
+    }
+};
+
+// A batch of matrices as they lie in memory, each in one piece of `count` elements.
+template <class T>
+struct Pieces {
+    static constexpr int WORD = 16 / sizeof(T);
+    const T* data;
+    int64_t stride;
+    int count, batch;
+
+    __device__ static int shift(const T* p) {
+        return static_cast<int>(reinterpret_cast<uintptr_t>(p) % 16 / sizeof(T));
+    }
+
+    // Starts copying matrix b to `raw` in aligned words. It begins shift(...) elements further.
+    template <int THREADS>
+    __device__ void begin(int64_t b, T* raw) const {
+        const T *from = data + b * stride, *end = data + (batch - 1) * stride + count;
+        const int before = shift(from), words = (before + count + WORD - 1) / WORD;
+        for (int w = threadIdx.x; w < words; w += THREADS) {
+            const T* word = from - before + w * WORD;
+            if (word >= data && word + WORD <= end)
+                ptx::cp_async<16>(ptx::shared_address(raw + w * WORD), word);
+            else
+                for (int e = 0; e < WORD; ++e)
+                    if (word + e >= from && word + e < from + count) raw[w * WORD + e] = word[e];
+        }
+    }
+    __device__ const T* first(int64_t b, const T* raw) const {
+        return raw + shift(data + b * stride);
+    }
+    // Writes matrix b from `raw`, where it begins as far from an aligned address as in memory.
+    template <int THREADS>
+    __device__ static void store(T* to, const T* raw, int count) {
+        const int before = shift(to), words = (before + count + WORD - 1) / WORD;
+        for (int w = threadIdx.x; w < words; w += THREADS) {
+            const int first = w * WORD - before;
+            if (first >= 0 && first + WORD <= count)
+                *reinterpret_cast<uint4*>(to + first) =
+                    *reinterpret_cast<const uint4*>(raw + w * WORD);
+            else
+                for (int e = max(first, 0); e < min(first + WORD, count); ++e)
+                    to[e] = raw[before + e];
+        }
+    }
+    // What `raw` has to hold.
+    __host__ __device__ int words() const { return (count + 2 * WORD - 2) / WORD; }
+};
+
+// Copies an operand from its piece to `tile`, zeros past its stored elements.
+template <class Layout, int SIDE, int WARPS, bool K_MAJOR, class T>
+__device__ void unpack_tile(const Panel<T>& panel, const T* piece, T* tile) {
+    // Where the tile transposes, 4 x 8 lanes write to different banks (see MmaSimt).
+    constexpr int LANES = Layout::k_major == K_MAJOR ? 32 : 8;
+    constexpr int ROWS = 32 / LANES * WARPS;
+    // Hidden, or the compiler would keep every row's place in registers from product to product.
+    const int lane = ptx::hidden(threadIdx.x % 32);
+    const int first = threadIdx.x / 32 * (32 / LANES) + (LANES == 32 ? 0 : lane / LANES);
+#pragma unroll(WARPS == 1 ? SIDE / ROWS : 8)
+    for (int pass = 0; pass < SIDE / ROWS; ++pass) {
+        const int r = (WARPS == 1 && LANES == 32 ? 0 : first) + pass * ROWS;
+        const int start = panel.packed ? r * (r + 1) / 2 : r * panel.cols;
+        const int length = r < panel.rows ? panel.length(r) : 0;
+#pragma unroll
+        for (int c = lane % LANES; c < SIDE; c += LANES)
+            tile[K_MAJOR ? Layout::at(r, c) : Layout::at(c, r)] =
+                c < length ? piece[start + c] : T{};
+    }
+}
+
+// MmaOf<SIDE, BK> multiplies SIDE x SIDE tiles by BK steps of k.
+template <class T_, template <int, int> class MmaOf, int SIDE_, int BK, bool A_K_MAJOR,
+          bool B_K_MAJOR>
+struct SmallProduct {
+    using T = T_;
+    using Mma = MmaOf<SIDE_, BK>;
+    static constexpr int SIDE = SIDE_, THREADS = Mma::THREADS;
+    // Teams of several warps have a block each.
+    static constexpr int TEAMS = THREADS > 32 ? 1 : sizeof(T) <= 4 ? 4 : 2;
+    // At least, for registers; shared memory allows more or fewer.
+    static constexpr int BLOCKS_PER_SM = SIDE == 128      ? 4 / static_cast<int>(sizeof(T))
+                                         : sizeof(T) <= 4 ? 5
+                                                          : 16 / static_cast<int>(sizeof(T));
+    using LayoutA = typename MmaOf<SIDE, SIDE>::template Layout<SIDE, A_K_MAJOR>;
+    using LayoutB = typename MmaOf<SIDE, SIDE>::template Layout<SIDE, B_K_MAJOR>;
+    static constexpr int OPERANDS = (LayoutA::size + LayoutB::size) * static_cast<int>(sizeof(T));
+    static constexpr int TILE_BYTES =
+        OPERANDS > Staging<Mma>::bytes ? OPERANDS : Staging<Mma>::bytes;
+    using Crew = Team<THREADS / 32>;
+
+    struct Args {
+        ProductArgs<T> product;
+        Pieces<T> a, b;
+        __host__ __device__ int team_bytes() const {
+            return TILE_BYTES + 16 * (a.words() + b.words());
+        }
+    };
+
+    // The products of every `step`-th matrix from `batch` on; the next operands are on their way
+    // while one product is made.
+    __device__ static void run(const Args& args, int64_t batch, int64_t step, char* shared) {
+        T *a = reinterpret_cast<T*>(shared), *b = a + LayoutA::size;
+        T *raw_a = reinterpret_cast<T*>(shared + TILE_BYTES),
+          *raw_b = raw_a + args.a.words() * Pieces<T>::WORD;
+        const auto begin = [&](int64_t batch) {
+            if (batch < args.product.batch) {
+                args.a.template begin<THREADS>(batch, raw_a);
+                args.b.template begin<THREADS>(batch, raw_b);
+            }
+            ptx::cp_async_commit();
+        };
+        begin(batch);
+        for (; batch < args.product.batch; batch += step) {
+            ptx::cp_async_wait<0>();
+            Crew::sync();
+            unpack_tile<LayoutA, SIDE, THREADS / 32, A_K_MAJOR>(args.product.a,
+                                                                args.a.first(batch, raw_a), a);
+            unpack_tile<LayoutB, SIDE, THREADS / 32, B_K_MAJOR>(args.product.b,
+                                                                args.b.first(batch, raw_b), b);
+            Crew::sync();
+            begin(batch + step);
+            multiply_and_store(args.product, batch, a, b, shared);
+        }
+    }
+
+  private:
+    __device__ static void multiply_and_store(const ProductArgs<T>& args, int64_t batch, const T* a,
+                                              const T* b, char* shared) {
+        Mma mma;
+        mma.row0 = ptx::hidden(mma.row0);  // See unpack_tile.
+        mma.col0 = ptx::hidden(mma.col0);
+        if (!args.c_packed || mma.warp_col() < mma.warp_row() + Mma::WM)
+            for (int k = 0; k < args.k; k += BK)
+                if (warp_needs(args, mma, TilePart{}, k))
+                    step(mma, a + LayoutA::at(0, k), b + LayoutB::at(0, k));
+        // An infinite or nan element leaves its mark on every sum that it enters, even by way of
+        // the zeros that pad the other operand.
+        bool finite_sums = true;
+#pragma unroll
+        for (int e = 0; e < Mma::ACCS; ++e) finite_sums &= finite(mma.acc[e]);
+        T* c = args.c + batch * args.c_batch_stride;
+        if (Crew::any(!finite_sums)) return multiply_stored_elements(args, c, a, b);
+        // Elements of 16 bits want wide stores more than shared memory without bank conflicts.
+        if constexpr (sizeof(T) == 2) {
+            T* raw = reinterpret_cast<T*>(shared);
+            put(args, mma, raw + Pieces<T>::shift(c));
+            Crew::sync();
+            Pieces<T>::template store<THREADS>(
+                c, raw, args.c_packed ? args.m * (args.m + 1) / 2 : args.m * args.n);
+        } else {
+            auto* staging = reinterpret_cast<typename Mma::Acc*>(shared);
+            Staging<Mma>::put(mma, staging);
+            Crew::sync();
+            store_rows<Mma, THREADS>(args, c, staging, 1, 0, 0, 0, SIDE);
+        }
+    }
+
+    // Puts the sums where the result has them.
+    __device__ static void put(const ProductArgs<T>& args, const Mma& mma, T* piece) {
+#pragma unroll
+        for (int e = 0; e < Mma::ACCS; ++e) {
+            const int i = mma.row0 + Mma::row_of_acc(e), j = mma.col0 + Mma::col_of_acc(e);
+            if (i < args.m && j < (args.c_packed ? i + 1 : args.n))
+                piece[(args.c_packed ? i * (i + 1) / 2 : i * args.n) + j] =
+                    Accumulator<T>::round(mma.acc[e]);
+        }
+    }
+
+    // For operands with infinite or nan elements; see multiply_stored.
+    __device__ static void multiply_stored_elements(const ProductArgs<T>& args, T* c, const T* a,
+                                                    const T* b) {
+#pragma unroll 1
+        for (int x = threadIdx.x; x < args.m * args.n; x += THREADS) {
+            const int i = x / args.n, j = x % args.n;
+            if (args.c_packed && j > i) continue;
+            const KRange range = k_range(args.a_kind, args.b_kind, i, i + 1, j, j + 1, args.k);
+            typename Mma::Acc sum{};
+            for (int k = static_cast<int>(range.begin); k < range.end; ++k)
+                fma_into(sum, Accumulator<T>::widen(a[LayoutA::at(i, k)]),
+                         Accumulator<T>::widen(b[LayoutB::at(j, k)]));
+            c[(args.c_packed ? row_start(i) : i * args.n) + j] = Accumulator<T>::round(sum);
+        }
+    }
+
+    __device__ static void step(Mma& mma, const T* a, const T* b) {
+        if constexpr (sizeof(T) == 2) mma.template step<LayoutA, LayoutB>(a, b);
+        else mma.template step<LayoutA, LayoutB>(a, b, [](int) {});
+    }
+};
+
+template <class Small>
+__global__ void __launch_bounds__(Small::TEAMS* Small::THREADS, Small::BLOCKS_PER_SM)
+    small_kernel(const __grid_constant__ typename Small::Args args) {
+    extern __shared__ __align__(1024) char shared[];
+    Small::run(args, int64_t{blockIdx.x} * Small::TEAMS + threadIdx.y,
+               int64_t{gridDim.x} * Small::TEAMS, shared + threadIdx.y * args.team_bytes());
+}
+
+template <class Small>
+void launch_small(const typename Small::Args& args, cudaStream_t stream) {
+    const int shared = Small::TEAMS * args.team_bytes();
+    constexpr int threads = Small::THREADS * Small::TEAMS;
+    const auto kernel = small_kernel<Small>;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+          "cannot reserve shared memory");
+    int at_once = 0;
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, threads, shared),
+          "cannot count blocks");
+    const int64_t blocks = std::min(ceil_div(args.product.batch, Small::TEAMS),
+                                    int64_t{at_once} * current_device().multiprocessors);
+    kernel<<<static_cast<unsigned>(blocks), dim3(Small::THREADS, Small::TEAMS), shared, stream>>>(
+        args);
+    check(cudaGetLastError(), "cannot launch a product");
+}
+
+template <class T>
+Pieces<T> pieces(const Operand& x, int64_t batch) {
+    return {static_cast<const T*>(x.data), x.batch_stride,
+            static_cast<int>(x.kind == Kind::Dense ? x.rows * x.cols : row_start(x.rows)),
+            static_cast<int>(batch)};
+}
+
+template <class T, template <int, int> class MmaOf, int SIDE, int BK>
+void launch_small(const Product& p, cudaStream_t stream) {
+    const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
+    const auto args = arguments<MmaOf<SIDE, BK>>(p, {TileSize::Small, 1, 1, 1}, a.panel, b.panel);
+    const auto launch = [&](auto a_k_major, auto b_k_major) {
+        using Small = SmallProduct<T, MmaOf, SIDE, BK, a_k_major(), b_k_major()>;
+        launch_small<Small>({args, pieces<T>(p.a, p.batch), pieces<T>(p.b, p.batch)}, stream);
+    };
+    const std::true_type yes;
+    const std::false_type no;
+    if (a.k_major && b.k_major) launch(yes, yes);
+    else if (a.k_major) launch(yes, no);
+    else if (b.k_major) launch(no, yes);
+    else launch(no, no);
+}
+
+// Sides are those of small_side: 128 is for elements of 2 and 4 bytes.
+template <class T, template <int, int> class MmaOf, int BK>
+void launch_small(const Product& p, int side, cudaStream_t stream) {
+    if (side == 32) return launch_small<T, MmaOf, 32, BK>(p, stream);
+    if constexpr (sizeof(T) <= 4)
+        if (side == 128) return launch_small<T, MmaOf, 128, BK>(p, stream);
+    launch_small<T, MmaOf, 64, BK>(p, stream);
+}
+
+}  // namespace packedtri::cuda

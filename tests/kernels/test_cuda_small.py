@@ -1,0 +1,175 @@
+"""CUDA kernels that are chosen for certain products only: small ones in batches, products with one
+vector, and those whose tiles the copy engine loads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import (
+    BULK,
+    PAIRS,
+    SMALL,
+    Failures,
+    Force,
+    Operand,
+    assert_exact,
+    assert_same,
+    draw_operand,
+    each,
+    mm,
+)
+from torch import Tensor
+
+from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.testing import densify, random_integers, wide_dtype
+
+pytestmark = pytest.mark.cuda
+
+
+def shifted(x: Tensor) -> Tensor:
+    """The same elements, one element further from an aligned address."""
+    memory = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)
+    return memory[1:].view(x.shape).copy_(x)
+
+
+def stored_product(a: Operand, b: Operand) -> Tensor:
+    """The product over stored elements only: no structural zero meets an inf or a nan."""
+    masks = [densify(torch.ones_like(x.stored), x.n, x.kind).bool() for x in (a, b)]
+    wide = [x.dense.to(wide_dtype(x.dense.dtype)) for x in (a, b)]
+    terms = wide[0].unsqueeze(-1) * wide[1].unsqueeze(-3)
+    return terms.where(masks[0].unsqueeze(-1) & masks[1].unsqueeze(-3), 0).sum(-2)
+
+
+def assert_same_finite(c: Tensor, a: Operand, b: Operand, c_kind: int) -> None:
+    expected = stored_product(a, b)
+    if c_kind == LOWER:
+        expected = expected.tril()
+    assert_same(densify(c, a.n, c_kind).isfinite(), expected.isfinite())
+
+
+# ------------------------------------------------------------------------------- small, in batches
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("n", [5, 33] if SMALL else [1, 2, 16, 31, 32, 33, 64, 65, 100, 128])
+def test_small(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """More products than multiprocessors, and so more than one for some of the warps."""
+    failures = Failures()
+    for (a_kind, b_kind), c_kind, odd in each(PAIRS, (LOWER, DENSE), (False, True)):
+        a = draw_operand(a_kind, n, dtype, rng, batch=(150,), draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, batch=(150,), draw=random_integers)
+        x, y = (shifted(t.stored) if odd else t.stored for t in (a, b))
+        with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}, odd address: {odd}"):
+            assert_exact(mm(x, y, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
+@pytest.mark.parametrize("n", [7, 40, 100])
+def test_small_shapes(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """Thin dense operands, by rows and by columns, with gaps, and one operand for the batch."""
+    failures = Failures()
+    for kind, m, batch in each((LOWER, UPPER), (2, 19), ((140,), ())):
+        t = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
+        x = draw_operand(DENSE, n, dtype, rng, batch=(140,), cols=m, draw=random_integers)
+        y = draw_operand(DENSE, n, dtype, rng, batch=(140,), rows=m, draw=random_integers)
+        by_columns = x.stored.mT.contiguous().mT
+        gaps = torch.cat([x.stored, x.stored], -1)[..., :m]
+        for name, stored in (("rows", x.stored), ("columns", by_columns), ("gaps", gaps)):
+            with failures.case(f"kind {kind}, m={m}, batch {batch}, {name}"):
+                assert_exact(mm(t.stored, stored, n, kind, DENSE, DENSE), t, x, DENSE)
+        with failures.case(f"kind {kind}, m={m}, batch {batch}, from the left"):
+            assert_exact(mm(y.stored, t.stored, n, DENSE, kind, DENSE), y, t, DENSE)
+    failures.report()
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+@pytest.mark.parametrize("n", [9, 40, 100])
+def test_small_nonfinite(
+    n: int, value: float, device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    failures = Failures()
+    for (a_kind, b_kind), c_kind in each(PAIRS, (LOWER, DENSE)):
+        a = draw_operand(a_kind, n, dtype, rng, batch=(140,))
+        b = draw_operand(b_kind, n, dtype, rng, batch=(140,))
+        for x in (a, b):
+            x.stored[3].view(-1)[n // 2] = value
+        few = [Operand(x.stored[2:5], x.kind, n) for x in (a, b)]
+        with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}"):
+            c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind)
+            assert_same_finite(c[2:5], few[0], few[1], c_kind)
+            assert c[5:].isfinite().all()
+    failures.report()
+
+
+# ----------------------------------------------------------------------------------------- vectors
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 63, 64, 65, 130, 511, 1025, 2049])
+def test_vector(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    failures = Failures()
+    for kind, batch, odd in each((LOWER, UPPER), ((), (3,)), (False, True)):
+        t = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
+        stored = shifted(t.stored) if odd else t.stored
+        x = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=1, draw=random_integers)
+        with failures.case(f"kind {kind}, batch {batch}, odd address: {odd}"):
+            assert_exact(mm(stored, x.stored, n, kind, DENSE, DENSE), t, x, DENSE)
+        x = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=1, draw=random_integers)
+        with failures.case(f"from the left, kind {kind}, batch {batch}, odd address: {odd}"):
+            assert_exact(mm(x.stored, stored, n, DENSE, kind, DENSE), x, t, DENSE)
+    failures.report()
+
+
+@pytest.mark.parametrize("n", [40, 200])
+def test_vector_nonfinite(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """An inf in the vector reaches the elements whose rows have something stored at its place."""
+    for kind in (LOWER, UPPER):
+        t = draw_operand(kind, n, dtype, rng)
+        x = draw_operand(DENSE, n, dtype, rng, cols=1)
+        x.stored[n // 2] = float("inf")
+        c = mm(t.stored, x.stored, n, kind, DENSE, DENSE)
+        assert_same_finite(c, t, Operand(x.stored, DENSE, n), DENSE)
+
+
+@pytest.mark.parametrize("n", [60, 3000])
+def test_vector_repeats(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    for kind in (LOWER, UPPER):
+        t, x = draw_operand(kind, n, dtype, rng), draw_operand(DENSE, n, dtype, rng, cols=1)
+        results = [mm(t.stored, x.stored, n, kind, DENSE, DENSE) for _ in range(3)]
+        assert_same(results[0], results[1])
+        assert_same(results[0], results[2])
+
+
+# ----------------------------------------------------------------------------- the copy engine
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("split", [1, 2])
+def test_bulk(split: int, device: str, rng: torch.Generator, force: Force) -> None:
+    """float64 in large tiles: rows at even and odd addresses, packed and dense."""
+    failures = Failures()
+    sizes = (130,) if SMALL else (1, 2, 3, 31, 65, 130, 257)
+    for n, (a_kind, b_kind), c_kind, odd in each(sizes, PAIRS, (LOWER, DENSE), (False, True)):
+        a = draw_operand(a_kind, n, torch.float64, rng, batch=(3,), draw=random_integers)
+        b = draw_operand(b_kind, n, torch.float64, rng, batch=(3,), draw=random_integers)
+        x, y = (shifted(t.stored) if odd else t.stored for t in (a, b))
+        force(BULK, 1, split, 1, 1)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, odd address: {odd}"):
+            assert_exact(mm(x, y, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_bulk_nonfinite(value: float, device: str, rng: torch.Generator, force: Force) -> None:
+    failures = Failures()
+    for n, (a_kind, b_kind), c_kind in each((33, 150), PAIRS, (LOWER, DENSE)):
+        a = draw_operand(a_kind, n, torch.float64, rng)
+        b = draw_operand(b_kind, n, torch.float64, rng)
+        for x in (a, b):
+            x.stored.view(-1)[[n // 2, -n]] = value
+        force(BULK, 1, 1, 1, 1)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}"):
+            c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind)
+            assert_same_finite(
+                c, Operand(a.stored, a_kind, n), Operand(b.stored, b_kind, n), c_kind
+            )
+    failures.report()
