@@ -36,7 +36,8 @@ def _sum_in_place(
     if isinstance(self, PackedTensor) and type(product) is not type(self):
         raise NotImplementedError(
             f"[{name}] cannot add the product {describe(product)} to the stored elements of "
-            f"{describe(self)}. packedtri.syrk and packedtri.syr2k give Symmetric products"
+            f"{describe(self)}. The function without the underscore returns a new tensor; "
+            "packedtri.syrk and packedtri.syr2k give Symmetric products"
         )
     _check_expands(name, product, self)
     if beta != 1:
