@@ -79,7 +79,9 @@ Config choose_engine(const Product& p, const Device& device) {
 Config choose_direct(const Product& p, const Device& device) {
     Config config{Method::Direct, TileSize::Large, 1, 1, 1};
     // Large tiles reuse more of what they load, but a small problem has too few to fill the device.
-    if (direct_work(p, TileSize::Large, device).per_slot < 5) config.tile = TileSize::Small;
+    if (direct_work(p, TileSize::Large, device).per_slot < 5 ||
+        tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib)
+        config.tile = TileSize::Small;
 
     // One block cannot finish its tile earlier than its sum is long. Where the longest sums come
     // near the work that there is for each slot, or exceed it, blocks share them. Shorter sums are
@@ -142,7 +144,7 @@ int small_side(const Product& p, const Device& device) {
     if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
     // Both operands, as they are stored and as padded tiles, are in shared memory at once.
     const int64_t bytes = size * (2 * side * (side + 8) + stored(p.a) + stored(p.b));
-    return bytes <= (device.clusters ? 220 : 96) * 1024 ? side : 0;
+    return bytes <= (device.shared_kib - 3) * 1024 ? side : 0;
 }
 
 std::string explain(const Product& p, const Device& device) {

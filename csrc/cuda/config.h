@@ -12,6 +12,7 @@ namespace packedtri::cuda {
 struct Device {
     int multiprocessors;
     bool clusters;  // Thread block clusters, and machine code of ours that uses them.
+    int shared_kib = 227;  // Shared memory that one block may have.
 };
 
 // Direct: from the operands as they lie in memory. Engine: through tile images, on Hopper's tensor
@@ -42,6 +43,14 @@ constexpr int blocks_per_sm(DType dtype, TileSize size) {
     if (dtype == DType::c64 || dtype == DType::c128) return 1;
     const int large = dtype == DType::f32 ? 2 : 1;
     return size == TileSize::Large ? large : 2 * large;
+}
+
+// Shared memory that a block takes for a direct product's tile, where that is more than every device
+// has.
+constexpr int tile_shared_kib(DType dtype, TileSize size) {
+    if (dtype == DType::f64) return size == TileSize::Large ? 217 : 109;
+    if (element_size(dtype) == 2) return size == TileSize::Large ? 145 : 73;
+    return 0;
 }
 
 // Whether the rows of an operand's memory are its own rows, not its columns.

@@ -7,13 +7,15 @@ namespace packedtri::cuda {
 namespace {
 
 Device query(int index) {
-    int multiprocessors = 0, major = 0;
+    int multiprocessors = 0, major = 0, shared = 0;
     check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, index),
           "cannot read the device's size");
     check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index),
           "cannot read the device's compute capability");
+    check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
+          "cannot read the device's shared memory");
     // Only the sm_90a code uses clusters; later chips run the sm_80 code, built from its PTX.
-    return {multiprocessors, major == 9};
+    return {multiprocessors, major == 9, shared / 1024};
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ using cuda::Config;
 using cuda::Method;
 using cuda::TileSize;
 
-const cuda::Device hopper{132, true}, ampere{108, false};
+const cuda::Device hopper{132, true}, ampere{108, false, 163}, ada{128, false, 99};
 
 Product lower_product(DType dtype, int64_t n, int64_t batch = 1) {
     Product p{};
@@ -31,6 +31,8 @@ void every_choice_is_possible(const cuda::Device& device) {
             for (const int64_t batch : {1, 3, 1000}) {
                 const Config c = cuda::choose(lower_product(dtype, n, batch), device);
                 CHECK(c.split == 1 || c.split == 2 || c.split == 4 || c.split == 8, "%d", c.split);
+                CHECK(c.tile == TileSize::Small || cuda::tile_shared_kib(dtype, c.tile) <=
+                          device.shared_kib, "shared memory for %d", static_cast<int>(dtype));
                 CHECK(c.split == 1 || device.clusters, "a split of %d without clusters", c.split);
                 CHECK(c.split_above >= 1 && c.group >= 1, "%d, %d", c.split_above, c.group);
             }
@@ -56,6 +58,7 @@ void large_products_go_through_images() {
 int main() {
     every_choice_is_possible(hopper);
     every_choice_is_possible(ampere);
+    every_choice_is_possible(ada);
 
     // Small problems get small tiles, and their long sums are shared; big ones neither.
     const Config small = cuda::choose(lower_product(DType::f32, 700), hopper);
