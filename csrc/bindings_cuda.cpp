@@ -56,7 +56,9 @@ extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_exp
 }
 
 // For tests and tuning, reached through ctypes: see force in cuda/config.h.
-extern "C" __attribute__((visibility("default"))) void packedtri_cuda_force(
-    int method, int tile, int split, int split_above, int group) {
+extern "C" __attribute__((visibility("default"))) void packedtri_cuda_force(int method, int tile,
+                                                                            int split,
+                                                                            int split_above,
+                                                                            int group) {
     packedtri::cuda::force(method, tile, split, split_above, group);
 }

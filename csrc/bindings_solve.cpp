@@ -34,7 +34,8 @@ void check_right_hand_side(const Tensor& b, bool dense, int64_t n, bool left) {
 }  // namespace
 
 Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
-                        int64_t b_kind, bool left, bool unit, const std::function<void(const Solve&)>& run) {
+                        int64_t b_kind, bool left, bool unit,
+                        const std::function<void(const Solve&)>& run) {
     constexpr const char* op = "solve_triangular";
     const Kind k = kind_of(kind, op, "kind"), x_kind = kind_of(b_kind, op, "b_kind");
     const bool dense = x_kind == Kind::Dense;
@@ -68,7 +69,8 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
     return x;
 }
 
-std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n, const std::function<void(const Factor&)>& run) {
+std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,
+                                    const std::function<void(const Factor&)>& run) {
     const DType dtype = solvable_dtype_of(packed, "cholesky");
     check_packed(packed, n, "cholesky");
     const Sizes batch = batch_of(packed, 1);

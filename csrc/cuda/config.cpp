@@ -8,7 +8,8 @@
 namespace packedtri::cuda {
 namespace {
 
-std::atomic<int> forced_method{-1}, forced_tile{-1}, forced_split{-1}, forced_above{-1}, forced_group{-1};
+std::atomic<int> forced_method{-1}, forced_tile{-1}, forced_split{-1}, forced_above{-1},
+    forced_group{-1};
 
 bool triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
 
@@ -154,8 +155,8 @@ std::string explain(const Product& p, const Device& device) {
                std::to_string(side);
     const Config c = choose(p, device);
     const bool engine = c.method == Method::Engine;
-    const std::string side = std::to_string(engine ? engine_tile_side(c.tile)
-                                                   : tile_side(p.dtype, c.tile));
+    const std::string side =
+        std::to_string(engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile));
     std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + side + " x " + side;
     if (engine && p.dtype == DType::f32) text += ", in three bfloat16 parts";
     if (c.split > 1)

@@ -11,7 +11,7 @@ namespace packedtri::cuda {
 
 struct Device {
     int multiprocessors;
-    bool clusters;  // Thread block clusters, and machine code of ours that uses them.
+    bool clusters;         // Thread block clusters, and machine code of ours that uses them.
     int shared_kib = 227;  // Shared memory that one block may have.
 };
 

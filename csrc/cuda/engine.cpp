@@ -32,8 +32,8 @@ CUtensorMap map_of(const Operand& x, DType dtype) {
     const cuuint64_t size[2] = {inner, outer}, strides[1] = {stride};
     const cuuint32_t box[2] = {Image::SIDE, Image::SIDE}, steps[2] = {1, 1};
     CUtensorMap map;
-    const auto type = dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                          : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    const auto type =
+        dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     if (encoder()(&map, type, 2, const_cast<void*>(x.data), size, strides, box, steps,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
@@ -73,7 +73,8 @@ void prepare(EnginePlan& plan, bool new_a, bool new_b, cudaStream_t stream) {
     const EngineLayout& layout = plan.layout;
     ImageRequest requests[2];
     int count = 0;
-    const auto request = [&](const Operand& x, const EngineSource& s, const char* image, bool is_a) {
+    const auto request = [&](const Operand& x, const EngineSource& s, const char* image,
+                             bool is_a) {
         requests[count++] = {x, is_a, s.image, const_cast<char*>(image), s.part_bytes};
     };
     if (layout.a.mapped) plan.a_map = map_of(p.a, p.dtype);

@@ -4,11 +4,9 @@
 // longest sums first, until none is left.
 #pragma once
 
-#include "../krange.h"
-#include "image.h"
+#include "engine_work.h"
 #include "panel.cuh"
 #include "scalar.cuh"
-#include "schedule.h"
 #include "wgmma.cuh"
 
 namespace packedtri::cuda {
@@ -28,12 +26,9 @@ struct EngineArgs {
     int64_t c_ld;
     bool c_packed, c_lower;  // How c is stored (see row_offset), and whether only to its diagonal.
     float alpha, beta;
-    int m, n, k_blocks;
-    // The first shared_tiles of the schedule are computed by `split` blocks each, a part of the sum
-    // over k a block; their sums meet in `partials`.
-    Schedule schedule;
-    int split, shared_tiles;
-    float* partials;
+    int m, n, n_blocks, k_blocks;
+    EngineWork work;
+    float* partials;  // Where sums in parts meet.
     // Words that are zero when the launch starts: how many tiles have been drawn; which blocks of the
     // result were not stored (see EngineConsumer::finite); which parts of sums have come.
     int *drawn, *marks, *arrived;
@@ -50,6 +45,8 @@ struct EngineShape {
     static constexpr int CLUSTER_ROWS = ROWS * CLUSTER;
     static constexpr int THREADS = 128 * (ROWS + 1);
     static constexpr int ACCS = BN / 2;
+    template <bool B_ACROSS>
+    using Tile = EngineTile<ROWS, COLS, CLUSTER, B_ACROSS>;
 
     static constexpr int A_BYTES = ROWS * PARTS * Image::BLOCK_BYTES;
     static constexpr int STAGE_BYTES = A_BYTES + COLS * PARTS * Image::BLOCK_BYTES;
@@ -61,19 +58,6 @@ struct EngineShape {
     static constexpr int WORDS = STAGES + DRAWS + ROWS;
     static constexpr int SHARED_BYTES =
         STAGES * STAGE_BYTES + STAGING_BYTES + (BARRIERS + WORDS) * 8;
-};
-
-// A tile of the result, or where `share` is positive a part of its sum: the shares of a launch are
-// numbered from 1 on, tile after tile. Travels as one word.
-struct EngineItem {
-    static constexpr int64_t NONE = -1;  // Instead of an item, it ends the work.
-    int i, j, share;
-
-    __device__ int64_t word() const { return int64_t{share} << 32 | int64_t{i} << 16 | j; }
-    __device__ static EngineItem of(int64_t word) {
-        return {static_cast<int>(word >> 16 & 0xffff), static_cast<int>(word & 0xffff),
-                static_cast<int>(word >> 32)};
-    }
 };
 
 // The shared memory of a block, by name.
@@ -115,49 +99,6 @@ struct StageCounter {
             stage = 0;
             parity ^= 1;
         }
-    }
-};
-
-// What a block has to do for an item, in image blocks.
-template <class Shape, bool B_ACROSS>
-struct EngineTile {
-    int i0, j0;   // The first block of its rows and columns.
-    int columns;  // How many columns of blocks exist.
-    int k0, k1;
-
-    template <class T>
-    __device__ EngineTile(const EngineArgs<T>& args, const EngineItem& item, int rank) {
-        const int cluster_i0 = item.i * Shape::CLUSTER_ROWS;
-        i0 = cluster_i0 + rank * Shape::ROWS;
-        j0 = item.j * Shape::COLS;
-        columns = min(Shape::COLS, static_cast<int>(ceil_div(args.n, Shape::SIDE)) - j0);
-        const KRange range =
-            k_range(args.a.kind, args.b.kind, cluster_i0, cluster_i0 + Shape::CLUSTER_ROWS, j0,
-                    j0 + Shape::COLS, args.k_blocks);
-        const int parts = item.share > 0 ? args.split : 1;
-        const int part = item.share > 0 ? (item.share - 1) % parts : 0;
-        const int begin = static_cast<int>(range.begin), steps = static_cast<int>(range.length());
-        k0 = begin + steps * part / parts;
-        k1 = begin + steps * (part + 1) / parts;
-    }
-
-    // A tile whose sum is empty, or a part of one, passes the stages once all the same.
-    __device__ int end() const { return max(k1, k0 + 1); }
-
-    // Columns of blocks lie in a stage in this order: so that those with a structural zero at k, left
-    // of the diagonal or right of it, are the last, and the tensor cores leave them out.
-    __device__ static constexpr int column_at(int place) {
-        return B_ACROSS ? place : Shape::COLS - 1 - place;
-    }
-    // How many of the last places have no block of B at k. Where rows of B run along k, places for
-    // columns past the edge of the matrix are filled with the last column.
-    __device__ int missing_columns(Kind b, int k) const {
-        if (k >= k1) return Shape::COLS;
-        if (!B_ACROSS) return b == Kind::Upper ? max(0, k - j0) : 0;
-        return Shape::COLS - (b == Kind::Lower ? min(columns, k - j0 + 1) : columns);
-    }
-    __device__ bool needs_row(Kind a, int row, int k) const {
-        return k < k1 && !(a == Kind::Lower && k > i0 + row) && !(a == Kind::Upper && k < i0 + row);
     }
 };
 

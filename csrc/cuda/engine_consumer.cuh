@@ -11,7 +11,7 @@ template <class Shape, bool A_ACROSS, bool B_ACROSS>
 class EngineConsumer {
     using T = typename Shape::T;
     using Args = EngineArgs<T>;
-    using Tile = EngineTile<Shape, B_ACROSS>;
+    using Tile = typename Shape::template Tile<B_ACROSS>;
     using Element = std::conditional_t<Shape::PARTS == 1, T, __nv_bfloat16>;
     static constexpr int SIDE = Shape::SIDE;
 
@@ -27,7 +27,8 @@ class EngineConsumer {
             const int64_t word = __shfl_sync(~0u, *shared_.item(at_.stage), 0);
             if (word == EngineItem::NONE) break;
             const EngineItem item = EngineItem::of(word);
-            const Tile tile(args_, item, rank_);
+            const Tile tile(args_.a.kind, args_.b.kind, args_.work, item, rank_, args_.n_blocks,
+                            args_.k_blocks);
             float acc[Shape::ACCS];
 #pragma unroll
             for (int e = 0; e < Shape::ACCS; ++e) acc[e] = 0;
@@ -44,7 +45,7 @@ class EngineConsumer {
         const bool exists = (tile.i0 + group_) * SIDE < args_.m;
         for (int k = tile.k0; k < tile.end(); ++k) {
             ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
-            if (exists && tile.needs_row(args_.a.kind, group_, k)) step(tile, k, acc);
+            if (exists && tile.needs_row(group_, k)) step(tile, k, acc);
             else group_sync();  // One thread releases the stage for all; products synchronise them.
             release();
         }
@@ -52,7 +53,7 @@ class EngineConsumer {
 
     // Near the diagonal of B the last of the columns, in the order of the stage, have no block at k.
     __device__ void step(const Tile& tile, int k, float* acc) {
-        const int missing = tile.missing_columns(args_.b.kind, k);
+        const int missing = tile.missing_columns(k);
         if (missing == 0) products<Shape::BN>(acc);
         else if (missing == 1) products<Shape::BN - SIDE>(acc);
         else if (Shape::COLS > 2 && missing == 2) products<Shape::COLS / 2 * SIDE>(acc);
@@ -116,12 +117,8 @@ class EngineConsumer {
     // and goes; the other adds it, in either order the same, and goes on. The last one of all returns
     // true and has the whole, which does not depend on timing.
     __device__ bool meet(const EngineItem& item, float* acc) {
-        const int tile = (item.share - 1) / args_.split, part = (item.share - 1) % args_.split;
-        for (int width = 1; width < args_.split; width *= 2) {
-            const int left = part / (2 * width) * 2 * width;
-            const int pair = tile * args_.split + left + width - 1;
-            if (!meet_partner(pair, acc)) return false;
-        }
+        for (int width = 1; width < args_.work.split; width *= 2)
+            if (!meet_partner(args_.work.pair(item, width), acc)) return false;
         return true;
     }
 
@@ -144,7 +141,8 @@ class EngineConsumer {
             return false;
         }
         if (thread == 0)
-            while (atomicAdd(arrived, 0) < LEFT) {}
+            while (atomicAdd(arrived, 0) < LEFT) {
+            }
         group_sync();
         __threadfence();
 #pragma unroll

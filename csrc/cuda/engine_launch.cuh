@@ -29,10 +29,9 @@ EngineArgs<T> engine_args(const EnginePlan& plan) {
             static_cast<float>(p.beta),
             static_cast<int>(p.m),
             static_cast<int>(p.n),
+            static_cast<int>(ceil_div(p.n, Image::SIDE)),
             static_cast<int>(ceil_div(p.k, Image::SIDE)),
-            plan.layout.schedule,
-            plan.config.split,
-            plan.layout.shared_tiles,
+            plan.layout.work,
             plan.partials,
             plan.drawn,
             plan.marks,
@@ -45,8 +44,7 @@ void launch_kernel(const EnginePlan& plan, cudaStream_t stream) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                Shape::SHARED_BYTES),
           "cannot reserve shared memory");
-    const int64_t items =
-        plan.layout.schedule.size() + int64_t{plan.layout.shared_tiles} * (plan.config.split - 1);
+    const int64_t items = plan.layout.work.size();
     const int64_t clusters = current_device().multiprocessors / Shape::CLUSTER;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(std::min(items, clusters) * Shape::CLUSTER));

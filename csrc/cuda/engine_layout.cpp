@@ -52,23 +52,22 @@ EngineLayout engine_layout(const Product& p, const Config& config) {
     layout.shared_image = same_memory(p.a, p.b);
     const int64_t side = engine_tile_side(config.tile);
     const bool lower = p.c.kind == Kind::Lower;
-    layout.schedule = {static_cast<int>(ceil_div(p.m, side)),
-                       static_cast<int>(ceil_div(p.n, side)),
-                       config.group,
-                       lower && p.m == p.n,
-                       longest_first(p.a.kind, p.b.kind),
-                       lower};
-    if (config.split > 1)
-        layout.shared_tiles = static_cast<int>(
-            std::min(layout.schedule.size(),
-                     layout.schedule.count_long(static_cast<int>(ceil_div(p.k, side)),
-                                                config.split_above)));
+    const Schedule schedule{static_cast<int>(ceil_div(p.m, side)),
+                            static_cast<int>(ceil_div(p.n, side)),
+                            config.group,
+                            lower && p.m == p.n,
+                            longest_first(p.a.kind, p.b.kind),
+                            lower};
+    const int64_t shared =
+        config.split > 1
+            ? schedule.count_long(static_cast<int>(ceil_div(p.k, side)), config.split_above)
+            : 0;
+    layout.work = {schedule, config.split, static_cast<int>(std::min(shared, schedule.size()))};
     // Each 64 rows of a shared tile have a place for each part but the last.
-    const int64_t places = int64_t{layout.shared_tiles} * config.split;
+    const int64_t places = int64_t{layout.work.shared_tiles} * config.split;
     layout.marks = 2 * ceil_div(p.m, 2 * Image::SIDE) * ceil_div(p.n, MARKED_COLUMNS);
     layout.arrived = places * (side / Image::SIDE);
-    layout.control_bytes =
-        ceil_div((2 + layout.marks + layout.arrived) * 4, ALIGNMENT) * ALIGNMENT;
+    layout.control_bytes = ceil_div((2 + layout.marks + layout.arrived) * 4, ALIGNMENT) * ALIGNMENT;
     layout.partial_bytes = places * side * side * 4;
     return layout;
 }

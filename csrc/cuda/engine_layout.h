@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config.h"
-#include "image.h"
+#include "engine_work.h"
 
 namespace packedtri::cuda {
 
@@ -17,8 +17,7 @@ struct EngineSource {
 struct EngineLayout {
     EngineSource a, b;
     bool shared_image;  // Both operands read that of a.
-    Schedule schedule;
-    int shared_tiles;
+    EngineWork work;
     // Words that must be zero: see EngineArgs.
     int64_t marks, arrived;
     int64_t control_bytes, partial_bytes;

@@ -9,7 +9,7 @@ template <class Shape, bool A_ACROSS, bool B_ACROSS>
 class EngineProducer {
     using T = typename Shape::T;
     using Args = EngineArgs<T>;
-    using Tile = EngineTile<Shape, B_ACROSS>;
+    using Tile = typename Shape::template Tile<B_ACROSS>;
 
   public:
     __device__ EngineProducer(const Args& args, const EngineShared<Shape>& shared, int rank)
@@ -21,7 +21,8 @@ class EngineProducer {
         for (int count = 0;; ++count) {
             if (Shape::CLUSTER > 1) word = agree(word, count);
             if (word == EngineItem::NONE) break;
-            const Tile tile(args_, EngineItem::of(word), rank_);
+            const Tile tile(args_.a.kind, args_.b.kind, args_.work, EngineItem::of(word), rank_,
+                            args_.n_blocks, args_.k_blocks);
             int64_t next = EngineItem::NONE;
             for (int k = tile.k0; k < tile.end(); ++k) {
                 load(tile, k, word);
@@ -41,17 +42,12 @@ class EngineProducer {
 
     // The item of this number, or of a later one where the schedule has a gap.
     __device__ int64_t take(int number) const {
-        const Schedule& schedule = args_.schedule;
-        const int shares = args_.shared_tiles * args_.split;
-        for (;; number = draw()) {
-            const bool share = number < shares;
-            const int place =
-                share ? number / args_.split : number - shares + args_.shared_tiles;
-            if (place >= schedule.size()) return EngineItem::NONE;
-            const Schedule::Tile tile = schedule.at(place);
-            if (tile.exists)
-                return EngineItem{tile.i, tile.j, share ? number + 1 : 0}.word();
+        for (; number < args_.work.size(); number = draw()) {
+            bool exists = false;
+            const EngineItem item = args_.work.at(number, exists);
+            if (exists) return item.word();
         }
+        return EngineItem::NONE;
     }
 
     // Both blocks of a cluster work on what the first has drawn.
@@ -76,16 +72,16 @@ class EngineProducer {
 
     __device__ void load(const Tile& tile, int k, int64_t word) {
         begin_stage(word);
-        const int columns = Shape::COLS - tile.missing_columns(args_.b.kind, k);
+        const int columns = Shape::COLS - tile.missing_columns(k);
         bool needed[Shape::ROWS];
         int blocks = columns;
 #pragma unroll
         for (int r = 0; r < Shape::ROWS; ++r) {
-            needed[r] = (tile.i0 + r) * Shape::SIDE < args_.m && tile.needs_row(args_.a.kind, r, k);
+            needed[r] = (tile.i0 + r) * Shape::SIDE < args_.m && tile.needs_row(r, k);
             blocks += needed[r];
         }
         ptx::mbarrier_arrive_expect(shared_.full(at_.stage),
-                                   blocks * Shape::PARTS * Image::BLOCK_BYTES);
+                                    blocks * Shape::PARTS * Image::BLOCK_BYTES);
 #pragma unroll
         for (int part = 0; part < Shape::PARTS; ++part) {
 #pragma unroll
@@ -132,8 +128,7 @@ class EngineProducer {
             else ptx::bulk_load(to, from, bytes, full);
         } else {
             const int r = row * Image::SIDE, c = col * Image::SIDE;
-            if (Shape::CLUSTER > 1)
-                ptx::tensor_load_multicast(to, &args_.b_map, r, c, full, both);
+            if (Shape::CLUSTER > 1) ptx::tensor_load_multicast(to, &args_.b_map, r, c, full, both);
             else ptx::tensor_load(to, &args_.b_map, r, c, full);
         }
     }

@@ -60,7 +60,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, uint32_
 // Announces bytes without an arrival.
 __device__ __forceinline__ void mbarrier_expect(uint32_t barrier, uint32_t bytes) {
 #if PACKEDTRI_HOPPER
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier),
+                 "r"(bytes)
                  : "memory");
 #endif
 }

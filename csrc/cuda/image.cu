@@ -74,8 +74,7 @@ __device__ void pack_block(const PackArgs<T>& args, int row, int col, char* to) 
 #pragma unroll
     for (int pass = 0; pass < 2; ++pass) {
         const int r = threadIdx.x / 8 + 32 * pass, i = row * SIDE + r, j = col * SIDE + chunk * 8;
-        const int valid =
-            i < args.panel.rows ? max(0, min(8, args.panel.length(i) - j)) : 0;
+        const int valid = i < args.panel.rows ? max(0, min(8, args.panel.length(i) - j)) : 0;
         const uint4 word =
             load_chunk(args.panel.data + args.panel.row_offset(i) + j, valid, args.panel.data, end);
         *reinterpret_cast<uint4*>(to + Image::chunk_offset(r, chunk)) = word;
@@ -114,8 +113,8 @@ __device__ void pack_block(const PackArgs<float>& args, int row, int col, char* 
 
 // Writes chunk `chunk` of row `r` of a block, whose elements are x(0) ... x(7).
 template <class T, class X>
-__device__ __forceinline__ void store_chunk(char* to, int64_t /*part_bytes*/, int r,
-                                            int chunk, X x, T) {
+__device__ __forceinline__ void store_chunk(char* to, int64_t /*part_bytes*/, int r, int chunk, X x,
+                                            T) {
     __align__(16) T row[8];
 #pragma unroll
     for (int e = 0; e < 8; ++e) row[e] = x(e);
@@ -188,9 +187,8 @@ __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackP
 
 template <class T>
 PackArgs<T> pack_args(const ImageRequest& request) {
-    return {orient<T>(request.operand, request.is_a).panel,
-            request.operand.kind == Kind::Symmetric, request.layout, request.to,
-            request.part_bytes};
+    return {orient<T>(request.operand, request.is_a).panel, request.operand.kind == Kind::Symmetric,
+            request.layout, request.to, request.part_bytes};
 }
 
 template <class T>
@@ -200,7 +198,9 @@ void launch_pack(const ImageRequest* requests, int count, int* control, int word
     for (int r = 0; r < count; ++r) blocks += requests[r].layout.blocks();
     pack_kernel<T><<<static_cast<unsigned>(blocks), 256, 0, stream>>>(
         {{pack_args<T>(requests[0]), pack_args<T>(requests[count - 1])},
-         requests[0].layout.blocks(), control, words});
+         requests[0].layout.blocks(),
+         control,
+         words});
     check(cudaGetLastError(), "cannot launch the packing of a product's operands");
 }
 

@@ -3,8 +3,8 @@
 // before its first where needed, and then lies one element further in its place.
 #pragma once
 
-#include "panel.cuh"
 #include "hopper.cuh"
+#include "panel.cuh"
 
 namespace packedtri::cuda {
 

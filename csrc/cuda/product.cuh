@@ -19,8 +19,9 @@ constexpr int shared_bytes() {
 // a block alone has part 0 of 1.
 template <class MainLoop>
 __device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop::T>& args,
-                             const Schedule::Tile& tile, int64_t batch, int part_index, int parts,
-                             int first_row, int end_row, char* shared) {
+                                             const Schedule::Tile& tile, int64_t batch,
+                                             int part_index, int parts, int first_row, int end_row,
+                                             char* shared) {
     using Mma = typename MainLoop::Mma;
     const int i0 = tile.i * Mma::BM, j0 = tile.j * Mma::BN;
     const KRange range =

@@ -12,7 +12,8 @@ template <bool A_K_MAJOR, bool B_K_MAJOR>
 using Small = MainLoopStaged<__nv_bfloat16, Mma16Bit<__nv_bfloat16, 64, 64, 64, 32, 32>, 4, 128,
                              A_K_MAJOR, B_K_MAJOR>;
 
-static_assert(shared_bytes<Large<true, true>>() <= 1024 * tile_shared_kib(DType::bf16, TileSize::Large));
+static_assert(shared_bytes<Large<true, true>>() <=
+              1024 * tile_shared_kib(DType::bf16, TileSize::Large));
 
 }  // namespace
 

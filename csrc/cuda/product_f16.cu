@@ -12,7 +12,8 @@ template <bool A_K_MAJOR, bool B_K_MAJOR>
 using Small =
     MainLoopStaged<__half, Mma16Bit<__half, 64, 64, 64, 32, 32>, 4, 128, A_K_MAJOR, B_K_MAJOR>;
 
-static_assert(shared_bytes<Large<true, true>>() <= 1024 * tile_shared_kib(DType::f16, TileSize::Large));
+static_assert(shared_bytes<Large<true, true>>() <=
+              1024 * tile_shared_kib(DType::f16, TileSize::Large));
 
 }  // namespace
 

@@ -16,8 +16,10 @@ using Small = MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, 3, A_K_MAJOR, B_
 template <bool A_K_MAJOR, bool B_K_MAJOR>
 using Short = MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, 2, A_K_MAJOR, B_K_MAJOR>;
 
-static_assert(shared_bytes<Large<true, true>>() <= 1024 * tile_shared_kib(DType::f64, TileSize::Large));
-static_assert(shared_bytes<Small<true, true>>() <= 1024 * tile_shared_kib(DType::f64, TileSize::Small));
+static_assert(shared_bytes<Large<true, true>>() <=
+              1024 * tile_shared_kib(DType::f64, TileSize::Large));
+static_assert(shared_bytes<Small<true, true>>() <=
+              1024 * tile_shared_kib(DType::f64, TileSize::Small));
 
 }  // namespace
 

@@ -74,18 +74,20 @@ __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
 
 // %0 ... are the accumulators; then come the descriptors, whether to add to what the accumulators
 // hold, and for each operand whether its rows of memory run across k.
-#define PACKEDTRI_WGMMA(N, ACCS, TYPE, A, B, ADD, TA, TB)                                           \
-    asm volatile(                                                                                   \
-        "{\n.reg .pred p;\nsetp.ne.b32 p, " ADD ", 0;\n"                                             \
-        "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE                             \
-        " {" PACKEDTRI_REGISTERS_##ACCS "}, " A ", " B ", p, 1, 1, " TA ", " TB ";\n}"              \
-        : PACKEDTRI_ACCS_##ACCS(d)                                                              \
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(A_ACROSS), "n"(B_ACROSS))
+#define PACKEDTRI_WGMMA(N, ACCS, TYPE, A, B, ADD, TA, TB)                                       \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD                                        \
+                 ", 0;\n"                                                                       \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE                \
+                 " {" PACKEDTRI_REGISTERS_##ACCS "}, " A ", " B ", p, 1, 1, " TA ", " TB ";\n}" \
+                 : PACKEDTRI_ACCS_##ACCS(d)                                                     \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(A_ACROSS), "n"(B_ACROSS))
 
-#define PACKEDTRI_WGMMA_OF(TYPE)                                                                    \
-    if constexpr (N == 64) PACKEDTRI_WGMMA(64, 32, TYPE, "%32", "%33", "%34", "%35", "%36");        \
-    else if constexpr (N == 128) PACKEDTRI_WGMMA(128, 64, TYPE, "%64", "%65", "%66", "%67", "%68"); \
-    else if constexpr (N == 192) PACKEDTRI_WGMMA(192, 96, TYPE, "%96", "%97", "%98", "%99", "%100"); \
+#define PACKEDTRI_WGMMA_OF(TYPE)                                                             \
+    if constexpr (N == 64) PACKEDTRI_WGMMA(64, 32, TYPE, "%32", "%33", "%34", "%35", "%36"); \
+    else if constexpr (N == 128)                                                             \
+        PACKEDTRI_WGMMA(128, 64, TYPE, "%64", "%65", "%66", "%67", "%68");                   \
+    else if constexpr (N == 192)                                                             \
+        PACKEDTRI_WGMMA(192, 96, TYPE, "%96", "%97", "%98", "%99", "%100");                  \
     else PACKEDTRI_WGMMA(256, 128, TYPE, "%128", "%129", "%130", "%131", "%132")
 
 #endif

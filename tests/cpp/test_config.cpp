@@ -31,8 +31,9 @@ void every_choice_is_possible(const cuda::Device& device) {
             for (const int64_t batch : {1, 3, 1000}) {
                 const Config c = cuda::choose(lower_product(dtype, n, batch), device);
                 CHECK(c.split == 1 || c.split == 2 || c.split == 4 || c.split == 8, "%d", c.split);
-                CHECK(c.tile == TileSize::Small || cuda::tile_shared_kib(dtype, c.tile) <=
-                          device.shared_kib, "shared memory for %d", static_cast<int>(dtype));
+                CHECK(c.tile == TileSize::Small ||
+                          cuda::tile_shared_kib(dtype, c.tile) <= device.shared_kib,
+                      "shared memory for %d", static_cast<int>(dtype));
                 CHECK(c.split == 1 || device.clusters, "a split of %d without clusters", c.split);
                 CHECK(c.split_above >= 1 && c.group >= 1, "%d, %d", c.split_above, c.group);
             }
@@ -44,7 +45,8 @@ void large_products_go_through_images() {
     CHECK(cuda::choose(p, hopper).method == Method::Engine, "bfloat16");
     CHECK(cuda::choose(p, hopper, false).method == Method::Direct, "no scratch memory");
     CHECK(cuda::choose(p, ampere).method == Method::Direct, "ampere");
-    CHECK(cuda::choose(lower_product(DType::bf16, 66000), hopper).method == Method::Direct, "memory");
+    CHECK(cuda::choose(lower_product(DType::bf16, 66000), hopper).method == Method::Direct,
+          "memory");
     CHECK(cuda::choose(lower_product(DType::bf16, 500), hopper).method == Method::Direct, "small");
     p = lower_product(DType::f32, 4096);
     CHECK(cuda::choose(p, hopper).method == Method::Engine, "float32");
@@ -80,7 +82,6 @@ int main() {
           "128");
     CHECK(side(DType::f64, 128, 4096, hopper) == 0, "float64 tiles of 128 exceed shared memory");
     CHECK(side(DType::f32, 128, 4096, ampere) == 0, "so do those of float32 before Hopper");
-
 
     // What is forced is chosen, except what the device cannot do.
     cuda::force(0, 0, 8, 3, 4);

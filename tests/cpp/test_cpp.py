@@ -27,7 +27,9 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
     return target
 
 
-@pytest.mark.parametrize("name", ["test_index", "test_krange", "test_schedule", "test_config"])
+@pytest.mark.parametrize(
+    "name", ["test_index", "test_krange", "test_schedule", "test_config", "test_engine_work"]
+)
 def test_unit(name: str, tmp_path: Path) -> None:
     # Overflow in an index formula is undefined behaviour, which this makes an error.
     sanitize = ("-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
