@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from packedtri import LowerTriangular
 from packedtri._cli import bench, covariance, timing, work
 from packedtri._cli.app import app
+from packedtri._cli.cases import CASES, Problem
 
 CPU = torch.device("cpu")
 ROW_KEYS = {
@@ -171,7 +172,7 @@ def test_bench_writes_results_in_the_schema(tmp_path: Path) -> None:
     assert content["meta"].keys() >= META_KEYS
     rows = content["rows"]
     assert {(r["op"], r["n"], r["batch"]) for r in rows} == {
-        (op, n, batch) for op in bench.CASES for n, batch in ((24, 1), (5, 3))
+        (op, n, batch) for op in CASES for n, batch in ((24, 1), (5, 3))
     }
     for row in rows:
         assert row.keys() >= ROW_KEYS
@@ -185,30 +186,52 @@ def test_bench_refuses_unknown_operations() -> None:
     assert "'L@Q' is none of L@L" in refusal("bench", "--op", "L@Q")
 
 
-@pytest.mark.parametrize("op", list(bench.CASES))
+def test_bench_runs_the_chosen_operations(tmp_path: Path) -> None:
+    chosen = ["--op", "cholesky", "--op", "S@x"]
+    run("bench", "--device", "cpu", "--n", 9, "--no-plot", "--output", tmp_path, *chosen)
+    rows = json.loads((tmp_path / "bench.json").read_text())["rows"]
+    assert [(row["op"], row["m"]) for row in rows] == [("cholesky", 9), ("S@x", 1)]
+
+
+def test_bench_leaves_out_what_dense_torch_has_not() -> None:
+    dtypes = [torch.bfloat16, torch.float32]
+    found = bench.problems(["cholesky", "L@L"], [8], dtypes, CPU)
+    assert [(p.op, p.dtype) for p in found] == [
+        ("cholesky", torch.float32),
+        ("L@L", torch.bfloat16),
+        ("L@L", torch.float32),
+    ]
+    message = refusal("bench", "--device", "cpu", "--op", "inverse", "--dtype", "float16")
+    assert "dense torch has none of these operations" in message
+
+
+@pytest.mark.parametrize("op", list(CASES))
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex64])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_works_compute_the_same_on_both_sides(op: str, dtype: torch.dtype, batch: int) -> None:
-    problem = bench.Problem(op, 17, 1 if op == "L@x" else 5, batch, dtype, CPU)
-    job = bench.CASES[op].setup(problem)
+    if dtype.itemsize == 2 and not CASES[op].sixteen_bits:
+        pytest.skip("dense torch has none in 16-bit types")
+    problem = Problem(op, 17, 1 if CASES[op].vector else 5, batch, dtype, CPU)
+    job = CASES[op].setup(problem)
     tolerance = 4 * torch.finfo(dtype).eps
     assert job.error(job.dense()) < tolerance
     assert job.error(job.packed()) < tolerance
 
 
-def test_errors_see_a_wrong_result() -> None:
-    problem = bench.Problem("L@L", 17, 17, 1, torch.float64, CPU)
-    job = bench.CASES["L@L"].setup(problem)
+@pytest.mark.parametrize("op", ["L@L", "L@L.mT", "cholesky", "inverse"])
+def test_errors_see_a_wrong_result(op: str) -> None:
+    job = CASES[op].setup(Problem(op, 17, 17, 1, torch.float64, CPU))
     result = job.packed()
     result.packed[30] += 1.0
     assert job.error(result) > 1e-2
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("op", list(bench.CASES))
+@pytest.mark.parametrize("op", list(CASES))
 @pytest.mark.parametrize(("n", "method"), [(48, "cuda graph"), (9000, "cuda stream")])
 def test_gpu_timing(op: str, n: int, method: str) -> None:
-    problem = bench.Problem(op, n, 1 if op == "L@x" else n, 1, torch.float32, torch.device("cuda"))
+    columns = 1 if CASES[op].vector else n
+    problem = Problem(op, n, columns, 1, torch.float32, torch.device("cuda"))
     row = bench.measure(problem)
     assert row["ms"] > 0
     assert row["error"] < 1e-5

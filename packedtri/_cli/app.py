@@ -18,6 +18,7 @@ from packedtri._cli import bench as benchmark
 from packedtri._cli import covariance, environment, report
 from packedtri._cli import demo as demonstration
 from packedtri._cli import info as information
+from packedtri._cli.cases import CASES, Problem
 from packedtri._cli.report import bytes_text
 
 app = typer.Typer(
@@ -147,7 +148,7 @@ def demo(
 def bench(
     ops: Annotated[
         list[str] | None,
-        typer.Option("--op", help=f"One of {', '.join(benchmark.CASES)}; repeatable."),
+        typer.Option("--op", help=f"One of {', '.join(CASES)}; repeatable."),
     ] = None,
     sizes: Annotated[
         list[int] | None, typer.Option("--n", help="Orders; repeatable.", min=1)
@@ -186,10 +187,10 @@ def bench(
     if threads:
         torch.set_num_threads(threads)
     for op in ops or ():
-        if op not in benchmark.CASES:
-            raise typer.BadParameter(f"{op!r} is none of {', '.join(benchmark.CASES)}")
+        if op not in CASES:
+            raise typer.BadParameter(f"{op!r} is none of {', '.join(CASES)}")
     problems = benchmark.problems(
-        ops or list(benchmark.CASES),
+        ops or list(CASES),
         sizes or ([] if batched_sizes else [256, 1024, 2048]),
         [d.torch for d in dtypes or [DType.float32]],
         where,
@@ -197,6 +198,8 @@ def bench(
         batched_sizes or (),
         batch,
     )
+    if not problems:
+        raise typer.BadParameter("dense torch has none of these operations in 16-bit types")
     results = output / "bench.json"
     rows = _measure_all(problems, results, where, commit)
     title = f"{environment.device_name(where)}, torch {torch.__version__}"
@@ -209,7 +212,7 @@ def bench(
 
 
 def _measure_all(
-    problems: Sequence[benchmark.Problem], results: Path, device: torch.device, commit: str | None
+    problems: Sequence[Problem], results: Path, device: torch.device, commit: str | None
 ) -> list[benchmark.Row]:
     rows: list[benchmark.Row] = []
     with _progress() as progress:

@@ -65,7 +65,7 @@ def bench_table(rows: Iterable[Row], title: str) -> Table:
 
 def bench_plot(rows: Sequence[Row], title: str, path: Path) -> None:
     """Ratio to dense torch over n, one line for each operation and dtype."""
-    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(12, 6), layout="constrained")
     lines: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:
         lines.setdefault((row["op"], row["dtype"], row["batch"]), []).append(row)
@@ -78,7 +78,7 @@ def bench_plot(rows: Sequence[Row], title: str, path: Path) -> None:
     axes.set_xlabel("order n")
     axes.set_ylabel("dense time / packed time")
     axes.set_title(title)
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside right upper", fontsize="x-small", ncols=1 + len(lines) // 32)
     _save(figure, path)
 
 

@@ -79,14 +79,12 @@ def sets_needed(work: Work, device: torch.device) -> int:
     return max(1, min(needed, _MOST_SETS))
 
 
-def time_sides(packed: Side, dense: Side, device: torch.device) -> Timing:
-    """Time two ways to do the same, each a list of calls on different operands of equal size."""
-    return time_cuda(packed, dense) if device.type == "cuda" else time_cpu(packed, dense)
-
-
 def time_works(works: Sequence[Work], device: torch.device) -> Timing:
     """Time equal works on different operands, on the device that holds them."""
-    return time_sides([w.packed for w in works], [w.dense for w in works], device)
+    packed, dense = [w.packed for w in works], [w.dense for w in works]
+    if device.type != "cuda":
+        return time_cpu(packed, dense)
+    return time_cuda(packed, dense, all(w.capturable for w in works))
 
 
 def time_cpu(packed: Side, dense: Side) -> Timing:
@@ -127,14 +125,15 @@ def _waited_s() -> float:
     return sum(int(file.read_text().split()[1]) for file in files) / 1e9
 
 
-def time_cuda(packed: Side, dense: Side) -> Timing:
+def time_cuda(packed: Side, dense: Side, capturable: bool) -> Timing:
     """GPU time of both sides in turn, between CUDA events, inside :func:`measuring_stream`."""
     sides = (packed, dense)
     passes: list[Pass] = [(partial(_run, side), len(side)) for side in sides]
     for run, _ in passes * 3:
         run()
     guess = [_cuda_pass(p) for p in passes]
-    method = "cuda graph" if min(guess) < _GRAPH_BELOW_MS else "cuda stream"
+    short = min(guess) < _GRAPH_BELOW_MS
+    method = "cuda graph" if short and capturable else "cuda stream"
     if method == "cuda graph":
         rounds = [_calls_filling(_GPU_SAMPLE_MS, ms * len(packed)) for ms in guess]
         passes = [_capture(side, r) for side, r in zip(sides, rounds, strict=True)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -33,6 +35,8 @@ class Work:
     #: Bytes that the packed form reads and writes: operands and result.
     packed_bytes: int
     dense_bytes: int
+    #: Whether a CUDA graph can capture both. What waits for the GPU to look for errors cannot be.
+    capturable: bool = True
 
 
 def nbytes(*tensors: torch.Tensor) -> int:
@@ -91,18 +95,20 @@ def _dense_partner(a: torch.Tensor, b: torch.Tensor, dense_a: torch.Tensor) -> t
     return dense_a if type(a) is type(b) else dense_a.mT
 
 
-def product(a: torch.Tensor, b: torch.Tensor) -> Work:
-    """``a @ b``, where at least one operand is packed; dense torch writes into a ready result."""
+def product(
+    a: torch.Tensor, b: torch.Tensor, packed: Callable[..., torch.Tensor] = operator.matmul
+) -> Work:
+    """``a @ b``, as ``packed`` computes it; dense torch writes into a ready result."""
     dense_a = to_dense(a)
     dense_b = _dense_partner(a, b, dense_a)
     column = dense_b.unsqueeze(-1) if dense_b.dim() == 1 else dense_b
     out = dense_a @ dense_b
     exact = product_error(dense_a, column)
     return Work(
-        packed=lambda: a @ b,
+        packed=lambda: packed(a, b),
         dense=lambda: torch.matmul(dense_a, dense_b, out=out),
         error=lambda output: exact(output.unsqueeze(-1) if output.dim() == 1 else output),
-        packed_bytes=nbytes(a, b, a @ b),
+        packed_bytes=nbytes(a, b, packed(a, b)),
         dense_bytes=nbytes(dense_a, dense_b, out),
     )
 
@@ -141,4 +147,28 @@ def backward(a: LowerTriangular, b: LowerTriangular, cotangent: LowerTriangular)
         # Each gradient is as large as its operand.
         packed_bytes=nbytes(*packed, cotangent) + sum(t.nbytes for t in packed),
         dense_bytes=nbytes(*dense, dense_cotangent) + sum(t.nbytes for t in dense),
+    )
+
+
+def function(
+    packed: Callable[..., torch.Tensor],
+    operands: Sequence[torch.Tensor],
+    dense: Callable[..., torch.Tensor] | None = None,
+) -> Work:
+    """A function of linear algebra on some operands; ``dense`` is its dense form, if another."""
+    on_dense = dense or packed
+    dense_operands = [to_dense(t) for t in operands]
+
+    @cache
+    def exact() -> torch.Tensor:
+        return on_dense(*(t.to(wide_dtype(t.dtype)) for t in dense_operands))
+
+    result = packed(*operands)
+    return Work(
+        packed=lambda: packed(*operands),
+        dense=lambda: on_dense(*dense_operands),
+        error=lambda output: relative(to_dense(output).to(exact().dtype), exact()),
+        packed_bytes=nbytes(*operands, result),
+        dense_bytes=nbytes(*dense_operands) + to_dense(result).nbytes,
+        capturable=False,
     )
