@@ -127,7 +127,7 @@ def demo(
         lower = covariance.factor(kernel, name)
     except covariance.BadCovariance as error:
         raise typer.BadParameter(str(error)) from error
-    factor = LowerTriangular.from_dense(lower.to(where, getattr(torch, dtype.value)))
+    factor = LowerTriangular(lower.packed.to(where, getattr(torch, dtype.value)))
     n = factor.shape[-1]
     heading = f"{name}, n = {n}, {dtype.value}, {environment.device_name(where)}"
     console.print(f"[bold]{heading}[/]")

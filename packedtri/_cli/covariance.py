@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
+from packedtri import LowerTriangular, Symmetric
+
 # Largest relative difference between the halves of a matrix that still counts as symmetric: float32
 # files of computed covariances have about this much rounding.
 _SYMMETRY = 1e-5
@@ -78,9 +80,9 @@ def checked(matrix: torch.Tensor, name: str) -> torch.Tensor:
     return (matrix + matrix.mT) / 2
 
 
-def factor(covariance: torch.Tensor, name: str) -> torch.Tensor:
-    """The Cholesky factor of a covariance, dense."""
-    lower, info = torch.linalg.cholesky_ex(covariance)
+def factor(covariance: torch.Tensor, name: str) -> LowerTriangular:
+    """The Cholesky factor of a covariance."""
+    lower, info = torch.linalg.cholesky_ex(Symmetric.from_dense(covariance))
     if info.item():
         raise BadCovariance(
             f"{name}: is not positive definite: its leading {info.item()} × {info.item()} block "

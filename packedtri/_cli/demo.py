@@ -24,8 +24,8 @@ _DRAWS = 256
 def jobs(factor: LowerTriangular) -> list[tuple[str, Callable[[], Work]]]:
     """What to run on the factor, by name; each is set up only when its turn comes.
 
-    L @ Z draws from the Gaussian with the covariance, L.mT @ Z is half of its quadratic forms, and
-    L @ L.mT rebuilds it.
+    L @ Z draws from the Gaussian with the covariance, L⁻¹ Z whitens such draws, L.mT @ Z is half of
+    its quadratic forms, and L @ L.mT rebuilds it.
     """
     n = factor.shape[-1]
     cotangent = LowerTriangular(torch.randn_like(factor.packed))
@@ -37,11 +37,16 @@ def jobs(factor: LowerTriangular) -> list[tuple[str, Callable[[], Work]]]:
         ("L @ L", lambda: work.product(factor, factor)),
         ("its gradient", lambda: work.backward(factor, factor, cotangent)),
         ("L @ Z", lambda: work.product(factor, normal(n, _DRAWS))),
+        ("L⁻¹ Z", lambda: work.function(_solve, (factor, normal(n, _DRAWS)))),
         ("L.mT @ Z", lambda: work.product(factor.mT, normal(n, _DRAWS))),
         ("Z @ L", lambda: work.product(normal(_DRAWS, n), factor)),
         ("L @ L.mT", lambda: work.product(factor, factor.mT)),
         ("L @ z", lambda: work.product(factor, normal(n))),
     ]
+
+
+def _solve(factor: torch.Tensor, right_sides: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.solve_triangular(factor, right_sides, upper=False)
 
 
 def run(factor: LowerTriangular) -> Iterator[Row]:
