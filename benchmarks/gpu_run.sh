@@ -60,9 +60,17 @@ for name in "${steps[@]}"; do
       step kernelbench_backward 120 python3 examples/kernelbench.py --backward
       ;;
     bench)
-      step bench 480 python3 -m packedtri bench --device cuda --commit "$commit" \
+      step bench 240 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench" --dtype float32 --dtype float64 --dtype bfloat16 \
-        --n 1024 --n 2048 --n 4096 --n 4097 --n 8192 --batched-n 16 --batched-n 64
+        --op L@L --op "L@L backward" --n 1024 --n 2048 --n 4096 --n 4097 --n 8192
+      step bench_algebra 300 python3 -m packedtri bench --device cuda --commit "$commit" \
+        --output "$output/bench_algebra" --dtype float32 --dtype float64 --dtype bfloat16 \
+        --op L@L.mT --op syrk --op L@dense --op S@dense --op L@x --op S@x \
+        --op solve_triangular --op cholesky --n 1024 --n 4096 --n 8192
+      step bench_batched 120 python3 -m packedtri bench --device cuda --commit "$commit" \
+        --output "$output/bench_batched" --dtype float32 --dtype bfloat16 --batch 4096 \
+        --op L@L --op solve_triangular --op cholesky \
+        --batched-n 16 --batched-n 32 --batched-n 64 --batched-n 128
       ;;
     *)
       echo "no step is named $name" >&2
