@@ -126,7 +126,10 @@ Config choose(const Product& p, const Device& device, bool scratch) {
     if (forced_method == static_cast<int>(Method::Bulk) && device.clusters && is_plain(p) &&
         !has_symmetric(p) && p.dtype == DType::f64)
         config.method = Method::Bulk;
-    if (const int tile = forced_tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
+    // The engine has float32 tiles of one size.
+    const bool one_size = config.method == Method::Engine && p.dtype == DType::f32;
+    if (const int tile = forced_tile; tile >= 0 && !one_size)
+        config.tile = static_cast<TileSize>(tile);
     if (const int split = forced_split; split >= 1) config.split = device.clusters ? split : 1;
     if (const int above = forced_above; above >= 1) config.split_above = above;
     if (const int group = forced_group; group >= 1) config.group = group;

@@ -90,7 +90,8 @@ int main() {
               forced.split_above == 3 && forced.group == 4,
           "forced");
     CHECK(cuda::choose(lower_product(DType::f32, 8192), ampere).split == 1, "no clusters");
-    cuda::force(1, -1, -1, -1, -1);
+    cuda::force(1, 1, -1, -1, -1);
+    CHECK(cuda::choose(lower_product(DType::f32, 100), hopper).tile == TileSize::Small, "one size");
     CHECK(cuda::choose(lower_product(DType::f32, 100), hopper).method == Method::Engine, "forced");
     CHECK(cuda::choose(lower_product(DType::f64, 100), hopper).method == Method::Direct, "float64");
     CHECK(cuda::choose(lower_product(DType::f32, 100), ampere).method == Method::Direct, "ampere");
