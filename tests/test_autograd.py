@@ -216,7 +216,7 @@ def test_vmap_over_vectors_with_a_type_closed_over(cls, device):
 
 @each_type
 def test_in_place_changes_are_differentiated(cls, device):
-    t = cls.randn(3, dtype=torch.float64, device=device, requires_grad=True)
+    t = cls.randn(2, 3, dtype=torch.float64, device=device, requires_grad=True)
     x = t.detach().to_dense().requires_grad_()
 
     def f(t: Tensor) -> Tensor:
@@ -224,6 +224,7 @@ def test_in_place_changes_are_differentiated(cls, device):
         u = m.mT
         u.mul_(3)
         m.add_(t).neg_()
+        m.mul_(m[:1].clone()).add_(m[0] / 2)
         return weighted_sum(m.to_dense() if isinstance(m, PackedTensor) else m)
 
     f(t).backward()

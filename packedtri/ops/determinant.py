@@ -10,10 +10,10 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri.dispatch import Function, describe, row
 from packedtri.layout import LOWER
-from packedtri.ops.dense import densify, functions
+from packedtri.ops.dense import densify, functions, no_out
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.potrf import cholesky
-from packedtri.ops.solve import no_out, positive_factor
+from packedtri.ops.solve import positive_factor
 from packedtri.ops.trsm import solve
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri.dispatch import row
-from packedtri.ops.dense import add_dense_rows, functions
+from packedtri.ops.dense import functions, no_out
 from packedtri.ops.potrf import cholesky
-from packedtri.ops.solve import no_out
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 
@@ -56,6 +55,3 @@ def _cholesky_ex(
     if check_errors:
         check_positive_definite("linalg.cholesky_ex", info)
     return torch.return_types.linalg_cholesky_ex((factor, info))
-
-
-add_dense_rows(functions("ldl_factor_ex lu_factor_ex", torch.linalg))

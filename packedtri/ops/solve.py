@@ -15,18 +15,13 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER, UPPER
-from packedtri.ops.dense import add_dense_rows, densify, functions
+from packedtri.ops.dense import densify, functions, no_out
+from packedtri.ops.dims import can_broadcast
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.trsm import solve
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 _TRIANGULAR = (LowerTriangular, UpperTriangular)
-
-
-def no_out(name: str, out: Any) -> None:
-    """Raise where a result was to be written into a tensor of the caller's."""
-    if out is not None:
-        raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
 
 
 def check_upper(name: str, t: PackedTensor, upper: bool) -> None:
@@ -52,6 +47,12 @@ def _check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
             f"[{name}] expected both operands to have the same dtype and device; "
             f"got {describe(a)} of {p.dtype} on {p.device} and "
             f"{describe(b)} of {q.dtype} on {q.device}"
+        )
+    batches = p.shape[:-1], q.shape[:-1] if isinstance(b, PackedTensor) else q.shape[:-2]
+    if batches[0] != batches[1] and not can_broadcast(*batches):
+        raise ValueError(
+            f"[{name}] expected batch dimensions that broadcast; "
+            f"got {describe(a)} and {describe(b)}"
         )
 
 
@@ -121,12 +122,13 @@ def _is_vector(a: PackedTensor, b: Tensor) -> bool:
 
 def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
     """torch.linalg.solve for a triangular ``A``, by substitution."""
-    name = "torch.linalg.solve"
+    name = "linalg.solve"
     no_out(name, out)
     vector = _is_vector(A, B)
     columns = B.unsqueeze(-1) if vector else B
     _check_system(name, A, columns, left)
-    check_singular(name, A)
+    # Torch words its error by this name.
+    check_singular("torch.linalg.solve", A)
     if type(A) is type(B):
         return solve_typed(A, B, left)
     x = solve_dense(A, columns, left)
@@ -223,4 +225,3 @@ for _cls in _TRIANGULAR:
         row(torch.linalg.solve, _cls, _other, result=_result)(_solve)
 for _rhs in (Tensor, PackedTensor):
     row(torch.linalg.solve, Symmetric, _rhs, result=Tensor)(_solve_symmetric)
-add_dense_rows(functions("ldl_solve lu_solve", torch.linalg))
