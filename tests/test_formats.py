@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 from scipy.linalg import lapack
+from twins import each_type
 
 from packedtri import LowerTriangular, Symmetric, UpperTriangular
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
 SIZES = (1, 2, 3, 4, 5, 8, 31, 64)
 LETTERS = {LowerTriangular: "L", UpperTriangular: "U", Symmetric: "LU"}
-each_type = pytest.mark.parametrize("cls", TYPES)
 REAL_AND_COMPLEX = (torch.float64, torch.complex128)
 
 

@@ -7,13 +7,11 @@ import pytest
 import scipy.linalg
 import torch
 from torch import Tensor
+from twins import TRIANGULAR, dense, each_type
 
 import packedtri
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
-TRIANGULAR = TYPES[:2]
-each_type = pytest.mark.parametrize("cls", TYPES)
 each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
 functions = pytest.mark.parametrize("name", ["sqrtm", "logm"])
 
@@ -23,10 +21,6 @@ def positive(cls: type[PackedTensor], *size: int, dtype: torch.dtype = torch.flo
     n = size[-1]
     t = cls.randn(*size, dtype=dtype) / max(n, 1) ** 0.5
     return t.set_diagonal_(1 + torch.rand(size).to(dtype))
-
-
-def dense(t: Tensor) -> Tensor:
-    return t.to_dense() if isinstance(t, PackedTensor) else t
 
 
 @each_type

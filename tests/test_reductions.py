@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Any
 
 import pytest
 import scipy.linalg
 import torch
 from torch import Tensor
+from twins import TYPES, dense, each_type, project
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, rcond
+from packedtri import LowerTriangular, Symmetric, rcond
 from packedtri.testing import DTYPES, epsilon, wide_dtype
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
-each_type = pytest.mark.parametrize("cls", TYPES)
 DIMS = (None, 0, -1, -2, (-1, -2), (0, -1), (0, 1), (-2,), (0, -1, -2), ())
-
-
-def dense(t: Any) -> Any:
-    return t.to_dense() if isinstance(t, PackedTensor) else t
-
-
-def project(cls: type, x: Tensor) -> Tensor:
-    if cls is Symmetric:
-        return (x + x.mT) / 2
-    return x.tril() if cls is LowerTriangular else x.triu()
 
 
 def cases() -> dict[str, Callable[[Tensor], Tensor]]:

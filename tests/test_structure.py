@@ -17,25 +17,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from twins import TYPES, dense, each_type, project
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri import LowerTriangular, PackedTensor
 from packedtri.testing import DTYPES
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
 L, U, S = TYPES
 SIZES = (0, 1, 2, 3, 33)
 BATCHES = ((), (0,), (1,), (3, 4))
-each_type = pytest.mark.parametrize("cls", TYPES)
-
-
-def dense(t: Any) -> Any:
-    return t.to_dense() if isinstance(t, PackedTensor) else t
-
-
-def project(cls: type, x: Tensor) -> Tensor:
-    if cls is Symmetric:
-        return (x + x.mT) / 2
-    return x.tril() if cls is LowerTriangular else x.triu()
 
 
 def flat(result: Any) -> list[Tensor]:

@@ -8,15 +8,13 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from twins import TYPES, each_type
 
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
 from packedtri.testing import densify, random
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
 SIZES = (0, 1, 2, 3, 7, 31, 33, 64, 65)
 BATCHES = ((), (0,), (1,), (3, 2))
-
-each_type = pytest.mark.parametrize("cls", TYPES)
 
 
 def make(cls, n, dtype=torch.float64, batch=(), device="cpu", rng=None) -> PackedTensor:
