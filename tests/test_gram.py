@@ -206,6 +206,8 @@ def test_errors_of_syrk_and_syr2k(device):
         (ValueError, "expected matrices for A", lambda: packedtri.syrk(a[0])),
         (ValueError, "beta is the factor of C", lambda: packedtri.syrk(a, beta=2)),
         (TypeError, "a Symmetric for C; got Tensor", lambda: packedtri.syrk(a, C=S.to_dense())),
+        (ValueError, "of one dtype whose", lambda: packedtri.syr2k(a, a.double())),
+        (ValueError, "batches", lambda: packedtri.syr2k(a.expand(2, 3, 2), a.expand(3, 3, 2))),
         (ValueError, "expected C of order 2", lambda: packedtri.syrk(a, C=S, trans=True)),
         (ValueError, "out of shape", lambda: packedtri.syrk(a[None], out=S)),
         (ValueError, "out of shape", lambda: packedtri.syrk(a.double(), out=S)),

@@ -33,7 +33,7 @@ def check_upper(name: str, t: PackedTensor, upper: bool) -> None:
         )
 
 
-def _check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
+def check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
     """Raise where a matrix and dense or packed right-hand sides do not go together."""
     rows = b.n if isinstance(b, PackedTensor) else b.shape[-2 if left else -1] if b.dim() > 1 else 0
     if rows != a.n:
@@ -108,7 +108,7 @@ def _solve_triangular(
     name = "linalg.solve_triangular"
     no_out(name, out)
     check_upper(name, A, upper)
-    _check_system(name, A, B, left)
+    check_system(name, A, B, left)
     if type(A) is type(B):
         return solve_typed(A, B, left, unitriangular)
     return solve_dense(A, B, left, unitriangular)
@@ -126,7 +126,7 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) ->
     no_out(name, out)
     vector = _is_vector(A, B)
     columns = B.unsqueeze(-1) if vector else B
-    _check_system(name, A, columns, left)
+    check_system(name, A, columns, left)
     # Torch words its error by this name.
     check_singular("torch.linalg.solve", A)
     if type(A) is type(B):
@@ -150,7 +150,7 @@ def _solve_symmetric(A: Symmetric, B: Tensor, *, left: bool = True, out: Any = N
     no_out("linalg.solve", out)
     vector = _is_vector(A, B)
     b = B.to_dense() if isinstance(B, PackedTensor) else B.unsqueeze(-1) if vector else B
-    _check_system("linalg.solve", A, b, left)
+    check_system("linalg.solve", A, b, left)
     factor = positive_factor(A)
     if factor is None:
         return densify(torch.linalg.solve, A, B, left=left)
@@ -184,7 +184,7 @@ def _cholesky_solve(
     name = "cholesky_solve"
     no_out(name, out)
     check_upper(name, input2, upper)
-    _check_system(name, input2, input, True)
+    check_system(name, input2, input, True)
     factor = _nodes.to_packed(input2)
     if input2.kind == UPPER:
         # What is stored is the transpose of U, and U^H U = conj(T) T^T.
@@ -206,7 +206,7 @@ def _triangular_solve(
     name = "triangular_solve"
     no_out(name, out)
     check_upper(name, A, upper)
-    _check_system(name, A, input, True)
+    check_system(name, A, input, True)
     kind = A.kind if not transpose else UPPER if A.kind == LOWER else LOWER
     b = input.to_dense() if isinstance(input, PackedTensor) else input
     x = solve(_nodes.to_packed(A), b, A.n, kind, DENSE, True, unitriangular)
