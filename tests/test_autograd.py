@@ -15,8 +15,6 @@ from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 from packedtri.testing import densify
 
 WIDE = (torch.float64, torch.complex128)
-
-
 wide = pytest.mark.parametrize("wide", WIDE)
 
 

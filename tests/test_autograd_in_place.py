@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from twins import dense, each_type, packed_vector, project, weighted_sum
 
-from packedtri import PackedTensor, Symmetric
+from packedtri import Symmetric
 
 
 @each_type
@@ -24,7 +24,7 @@ def test_in_place_changes_are_differentiated(cls, device):
         u.mul_(3)
         m.add_(t).neg_()
         m.mul_(m[:1].clone()).add_(m[0] / 2)
-        return weighted_sum(m.to_dense() if isinstance(m, PackedTensor) else m)
+        return weighted_sum(dense(m))
 
     f(t).backward()
     f(x).backward()

@@ -1,7 +1,7 @@
-"""The rows of factorizations: Cholesky on packed storage; the others convert to dense.
+"""The rows of Cholesky factorizations, on packed storage.
 
 LDL, LU, QR, eigenvalue and singular value decompositions pivot or turn their matrices, and have no
-packed algorithm that pays: they unpack, and what they return is dense.
+packed algorithm that pays. They have no rows, so they unpack, and what they return is dense.
 """
 
 from __future__ import annotations
