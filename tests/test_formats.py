@@ -98,6 +98,9 @@ def test_bad_letters(cls):
         t.to_rfp(LETTERS[cls][0], "C")
     with pytest.raises(ValueError, match=r"triangular|n\(n\+1\)"):
         cls.from_fill_triangular(torch.zeros(4))
+    for convert in (cls.from_lapack, cls.from_rfp, lambda x, uplo: cls.from_fill_triangular(x)):
+        with pytest.raises(TypeError, match=r"expected a packed tensor .* got list"):
+            convert([1.0], LETTERS[cls][0])
 
 
 @each_type

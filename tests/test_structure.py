@@ -315,6 +315,8 @@ def test_diagonals_are_written(cls):
     assert t.unit_diagonal().diagonal(0, -2, -1).tolist() == [[1, 1, 1]] * 2
     with pytest.raises(ValueError, match=r"set_diagonal_.*\(2, 3\)"):
         t.set_diagonal_(torch.zeros(4))
+    with pytest.raises(TypeError, match=r"got float\. For a number use fill_diagonal_"):
+        t.set_diagonal_(2.0)
 
 
 @each_type
