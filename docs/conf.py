@@ -39,7 +39,7 @@ napoleon_numpy_docstring = False
 # torch and Python have documentation of their own, which a build without a network cannot look up.
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|collections|typing|pathlib|numpy)(\..*)?"),
-    (r"py:class", r"(packedtri\.\w+\.)?(Tensor|device|dtype|F|P)"),
+    (r"py:class", r"(packedtri\.\w+\.)?(Tensor|device|dtype|F|P|T)"),
     (r"py:.*", r"(ValueError|TypeError|NotImplementedError|RuntimeError|IndexError)"),
 ]
 

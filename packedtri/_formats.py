@@ -224,7 +224,7 @@ def _build(cls: Any, packed: Tensor) -> Any:
 
 def _order(cls: Any, x: Tensor) -> int:
     """The order that a vector has, checked as the constructor does."""
-    return cls(x.detach())._n
+    return cls(x.detach() if isinstance(x, Tensor) else x)._n
 
 
 def _check_uplo(cls: Any, name: str, uplo: str) -> str:

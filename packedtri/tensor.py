@@ -153,6 +153,7 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
             The matrices themselves.
 
         Raises:
+            TypeError: when ``values`` is no tensor.
             ValueError: when the shapes do not broadcast.
 
         Example:
@@ -337,6 +338,11 @@ def _check_packed(cls: type, packed: Any) -> int:
 
 def _diagonal_values(t: PackedTensor, values: Tensor) -> Tensor:
     expected = tuple(t.shape[:-1])
+    if not isinstance(values, Tensor):
+        raise TypeError(
+            f"[set_diagonal_] expected a tensor that broadcasts to {expected}; got "
+            f"{type(values).__name__}. For a number use fill_diagonal_"
+        )
     try:
         return values.expand(expected)
     except RuntimeError:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 # Threads that spin while they wait make a test of many small operations ten times slower on a
 # machine with other work. The OpenMP runtime reads this when torch loads it.
@@ -22,6 +24,9 @@ import torch
 
 from packedtri import _library
 from packedtri.testing import DTYPES
+
+# Makes twins.py importable under every import mode of pytest.
+sys.path.insert(0, str(Path(__file__).parent))
 
 MARKERS = (
     "cuda: needs an NVIDIA GPU and the compiled CUDA library",

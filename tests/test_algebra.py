@@ -9,12 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor
+from twins import TRIANGULAR, TYPES, dense
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
+from packedtri import PackedTensor, Symmetric, layout
 from packedtri.testing import DTYPES, random_integers
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
-TRIANGULAR = TYPES[:2]
 settings.register_profile("packedtri", deadline=None, max_examples=60)
 settings.load_profile("packedtri")
 
@@ -28,10 +27,6 @@ def operands(draw: Callable, count: int, types=TRIANGULAR, same: bool = True) ->
     cls = draw(st.sampled_from(types))
     chosen = [cls if same else draw(st.sampled_from(types)) for _ in range(count)]
     return [c(random_integers((*batch, layout.numel(n)), dtype, generator=g)) for c in chosen]
-
-
-def dense(t: Tensor) -> Tensor:
-    return t.to_dense() if isinstance(t, PackedTensor) else t
 
 
 def equal(a: Tensor, b: Tensor) -> bool:

@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
-
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
-each_type = pytest.mark.parametrize("cls", TYPES)
+from twins import dense, each_type, project
 
 # Functions of a tensor (4, 2, 3, 3) whose results keep the type.
 KEPT: dict[str, Callable[[Tensor], Any]] = {
@@ -54,20 +50,10 @@ def flat(result: Any) -> list[Tensor]:
     return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
-def dense(t: Tensor) -> Tensor:
-    return t.to_dense() if isinstance(t, PackedTensor) else t
-
-
 def total(results: list[Tensor]) -> Tensor:
     """A function of all elements with a different weight for each."""
     elements = torch.cat([dense(r).reshape(-1) for r in results])
     return (elements * torch.arange(1.0, len(elements) + 1).sin()).sum()
-
-
-def project(cls: type, x: Tensor) -> Tensor:
-    if cls is Symmetric:
-        return (x + x.mT) / 2
-    return x.tril() if cls is LowerTriangular else x.triu()
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "dense"])

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
+from twins import TYPES, each_type
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri import LowerTriangular, PackedTensor, Symmetric
 from packedtri.testing import densify
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
-each_type = pytest.mark.parametrize("cls", TYPES)
 N = 4
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from twins import TYPES, project
 
 import packedtri  # noqa: F401  (fills the table)
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, dispatch
 from packedtri.testing import densify
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
 N = 4
 ROWS = dispatch.rows()
 COMPUTED = [r for r in ROWS if r.how in ("native", "dense")]
@@ -256,12 +256,6 @@ DIFFERENTIABLE = [r for r in COMPUTED if name_of(r.function) in (
     "__matmul__", "__rmatmul__", "__rsub__", "__radd__", "__truediv__", "linear", "cholesky",
     "matrix_exp", "reshape", "unsqueeze", "where", "relu", "reciprocal", "detach", "vector_norm",
 )]  # fmt: skip
-
-
-def project(cls: type, x: Tensor) -> Tensor:
-    if cls is Symmetric:
-        return (x + x.mT) / 2
-    return x.tril() if cls is LowerTriangular else x.triu()
 
 
 def scalar(result: Any) -> Tensor:

@@ -6,24 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from twins import TRIANGULAR, dense, each_type, project
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri import Symmetric
 from packedtri.nn import PositiveDiagonal
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
-TRIANGULAR = TYPES[:2]
-each_type = pytest.mark.parametrize("cls", TYPES)
 each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
-
-
-def dense(t: Tensor) -> Tensor:
-    return t.to_dense() if isinstance(t, PackedTensor) else t
-
-
-def project(cls: type, x: Tensor) -> Tensor:
-    if cls is Symmetric:
-        return (x + x.mT) / 2
-    return x.tril() if cls is LowerTriangular else x.triu()
 
 
 @each_type

@@ -7,12 +7,10 @@ import re
 import numpy as np
 import pytest
 import torch
+from twins import TRIANGULAR, each_type
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, _library
+from packedtri import LowerTriangular, PackedTensor, _library
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
-TRIANGULAR = TYPES[:2]
-each_type = pytest.mark.parametrize("cls", TYPES)
 each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
 
 

@@ -234,6 +234,10 @@ def test_cholesky_update_errors():
     eye, x = LowerTriangular.eye(3), torch.ones(3)
     with pytest.raises(LinAlgError, match="leading minor of order 1"):
         packedtri.cholesky_update(eye, 2 * x, downdate=True)
+    with pytest.raises(TypeError, match="expected a tensor for x; got list"):
+        packedtri.cholesky_update(LowerTriangular.eye(1), [1.0])
+    with pytest.raises(ValueError, match="batch dimensions"):
+        packedtri.cholesky_update(LowerTriangular.eye(2, 3), torch.ones(3, 3, 1))
     with pytest.raises(TypeError, match=r"expected a LowerTriangular .* got UpperTriangular"):
         packedtri.cholesky_update(eye.mT, x)
     for wrong in (torch.ones(4), x.double(), torch.tensor(1.0)):

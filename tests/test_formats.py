@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 from scipy.linalg import lapack
+from twins import each_type
 
 from packedtri import LowerTriangular, Symmetric, UpperTriangular
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
 SIZES = (1, 2, 3, 4, 5, 8, 31, 64)
 LETTERS = {LowerTriangular: "L", UpperTriangular: "U", Symmetric: "LU"}
-each_type = pytest.mark.parametrize("cls", TYPES)
 REAL_AND_COMPLEX = (torch.float64, torch.complex128)
 
 
@@ -99,6 +98,9 @@ def test_bad_letters(cls):
         t.to_rfp(LETTERS[cls][0], "C")
     with pytest.raises(ValueError, match=r"triangular|n\(n\+1\)"):
         cls.from_fill_triangular(torch.zeros(4))
+    for convert in (cls.from_lapack, cls.from_rfp, lambda x, uplo: cls.from_fill_triangular(x)):
+        with pytest.raises(TypeError, match=r"expected a packed tensor .* got list"):
+            convert([1.0], LETTERS[cls][0])
 
 
 @each_type

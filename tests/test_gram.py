@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad as fwad
 from torch.autograd import gradcheck, gradgradcheck
+from twins import TYPES, each_type, weighted_sum
 
 import packedtri
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
@@ -20,10 +21,8 @@ from packedtri.testing import (
     wide_dtype,
 )
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
 SIZES = (0, 1, 2, 3, 31, 33, 64, 65)
 BATCHES = ((), (0,), (1,), (3, 4))
-each_type = pytest.mark.parametrize("cls", TYPES)
 WIDE = (torch.float64, torch.complex128)
 wide = pytest.mark.parametrize("wide", WIDE)
 
@@ -39,11 +38,6 @@ def dense(t: Tensor) -> Tensor:
 def vector(n: int, dtype: torch.dtype, device: str, batch: tuple[int, ...] = ()) -> Tensor:
     shape = (*batch, layout.numel(n))
     return torch.randn(shape, dtype=dtype, device=device, requires_grad=True)
-
-
-def weighted_sum(x: Tensor) -> Tensor:
-    weights = torch.arange(1.0, x.numel() + 1, dtype=torch.float64, device=x.device)
-    return (x * weights.cos().reshape(x.shape)).sum().real
 
 
 @each_type
@@ -212,6 +206,8 @@ def test_errors_of_syrk_and_syr2k(device):
         (ValueError, "expected matrices for A", lambda: packedtri.syrk(a[0])),
         (ValueError, "beta is the factor of C", lambda: packedtri.syrk(a, beta=2)),
         (TypeError, "a Symmetric for C; got Tensor", lambda: packedtri.syrk(a, C=S.to_dense())),
+        (ValueError, "of one dtype whose", lambda: packedtri.syr2k(a, a.double())),
+        (ValueError, "batches", lambda: packedtri.syr2k(a.expand(2, 3, 2), a.expand(3, 3, 2))),
         (ValueError, "expected C of order 2", lambda: packedtri.syrk(a, C=S, trans=True)),
         (ValueError, "out of shape", lambda: packedtri.syrk(a[None], out=S)),
         (ValueError, "out of shape", lambda: packedtri.syrk(a.double(), out=S)),

@@ -7,13 +7,11 @@ import pytest
 import scipy.linalg
 import torch
 from torch import Tensor
+from twins import TRIANGULAR, dense, each_type
 
 import packedtri
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
-TRIANGULAR = TYPES[:2]
-each_type = pytest.mark.parametrize("cls", TYPES)
 each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
 functions = pytest.mark.parametrize("name", ["sqrtm", "logm"])
 
@@ -23,10 +21,6 @@ def positive(cls: type[PackedTensor], *size: int, dtype: torch.dtype = torch.flo
     n = size[-1]
     t = cls.randn(*size, dtype=dtype) / max(n, 1) ** 0.5
     return t.set_diagonal_(1 + torch.rand(size).to(dtype))
-
-
-def dense(t: Tensor) -> Tensor:
-    return t.to_dense() if isinstance(t, PackedTensor) else t
 
 
 @each_type
@@ -42,6 +36,26 @@ def test_powers(cls):
     t = cls.randn(3)
     t.matrix_power(1).mul_(0)
     assert t.packed.any()
+    t.requires_grad_().matrix_power(0).packed.sum().backward()
+    assert type(t.grad) is cls and not t.grad.packed.any()
+    vmapped = torch.vmap(lambda p: cls(p).matrix_power(0).packed)(torch.rand(2, 6))
+    assert torch.equal(cls(vmapped), cls.eye(2, 3))
+
+
+@each_type
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bit_matrices(cls, dtype):
+    """Torch's exponential of dense ones overflows, and it has no inverse for them."""
+    t = positive(cls, 5, dtype=torch.float64)
+    if cls is Symmetric:
+        t = t + 5 * cls.eye(5, dtype=t.dtype)
+    t = (t / 4).to(dtype)
+    for f in (torch.matrix_exp, lambda t: torch.linalg.matrix_power(t, -2)):
+        ours, expected = f(t), f(t.double())
+        assert type(ours) is cls and ours.dtype == dtype
+        scale = float(expected.packed.abs().max())
+        tolerance = 50 * torch.finfo(dtype).eps * scale
+        torch.testing.assert_close(ours.double(), expected, rtol=0, atol=tolerance)
 
 
 @each_type

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
+from twins import TYPES
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, dispatch
+from packedtri import LowerTriangular, PackedTensor, dispatch
 
 DTYPES = (torch.float64, torch.complex128)
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
 OVERRIDES = torch.overrides.get_testing_overrides()
 SAMPLES = 2
 # Their results are random, uninitialised, or determined up to signs only.

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from twins import each_type
 
-from packedtri import LowerTriangular, Symmetric, UpperTriangular, layout
-
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
-each_type = pytest.mark.parametrize("cls", TYPES)
+from packedtri import LowerTriangular, UpperTriangular, layout
 
 
 def reload(value: object, weights_only: bool = True, **options):

@@ -454,11 +454,18 @@ def test_errors_name_operands_and_the_way_out():
         solve(a, torch.ones(4, 1))
     with pytest.raises(ValueError, match="same dtype and device"):
         solve(a, b.double())
+    for c in (torch.stack([a, a]), torch.stack([s, s])):
+        with pytest.raises(ValueError, match=r"\[linalg.solve\] expected batch dimensions"):
+            torch.linalg.solve(c, torch.ones(3, 3, 1))
     with pytest.raises(NotImplementedError, match="out="):
         solve(a, b, out=torch.empty(3, 1))
     with pytest.raises(TypeError, match="real Symmetric; got LowerTriangular"):
         packedtri.inv_quad_logdet(a, b)
-    with pytest.raises(ValueError, match="right-hand sides"):
+    with pytest.raises(ValueError, match="right-hand side"):
         packedtri.inv_quad_logdet(s, torch.ones(4))
+    with pytest.raises(ValueError, match="batch dimensions"):
+        packedtri.inv_quad_logdet(torch.stack([s, s]), torch.ones(3, 3, 1))
+    with pytest.raises(TypeError, match="tensor of right-hand sides; got list"):
+        packedtri.inv_quad_logdet(s, [1.0])
     with pytest.raises(LinAlgError, match="leading minor of order 1"):
         packedtri.inv_quad_logdet(-s, b)

@@ -17,25 +17,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from twins import TYPES, dense, each_type, project
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri import LowerTriangular, PackedTensor
 from packedtri.testing import DTYPES
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
 L, U, S = TYPES
 SIZES = (0, 1, 2, 3, 33)
 BATCHES = ((), (0,), (1,), (3, 4))
-each_type = pytest.mark.parametrize("cls", TYPES)
-
-
-def dense(t: Any) -> Any:
-    return t.to_dense() if isinstance(t, PackedTensor) else t
-
-
-def project(cls: type, x: Tensor) -> Tensor:
-    if cls is Symmetric:
-        return (x + x.mT) / 2
-    return x.tril() if cls is LowerTriangular else x.triu()
 
 
 def flat(result: Any) -> list[Tensor]:
@@ -326,6 +315,8 @@ def test_diagonals_are_written(cls):
     assert t.unit_diagonal().diagonal(0, -2, -1).tolist() == [[1, 1, 1]] * 2
     with pytest.raises(ValueError, match=r"set_diagonal_.*\(2, 3\)"):
         t.set_diagonal_(torch.zeros(4))
+    with pytest.raises(TypeError, match=r"got float\. For a number use fill_diagonal_"):
+        t.set_diagonal_(2.0)
 
 
 @each_type

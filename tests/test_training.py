@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from twins import each_type, project
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri import LowerTriangular, PackedTensor
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
-each_type = pytest.mark.parametrize("cls", TYPES)
 N = 5
 
 OPTIMIZERS = {
@@ -39,12 +38,6 @@ MODES = [
     # Its loop computes sqrt(x + eps) out of place, which is dense.
     if (name, mode) != ("adadelta", {"foreach": False})
 ]
-
-
-def project(cls: type, x: Tensor) -> Tensor:
-    if cls is Symmetric:
-        return (x + x.mT) / 2
-    return x.tril() if cls is LowerTriangular else x.triu()
 
 
 def twins(cls: type, device: str) -> tuple[nn.Parameter, nn.Parameter]:

@@ -8,15 +8,13 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from twins import TYPES, each_type
 
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
 from packedtri.testing import densify, random
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
 SIZES = (0, 1, 2, 3, 7, 31, 33, 64, 65)
 BATCHES = ((), (0,), (1,), (3, 2))
-
-each_type = pytest.mark.parametrize("cls", TYPES)
 
 
 def make(cls, n, dtype=torch.float64, batch=(), device="cpu", rng=None) -> PackedTensor:
@@ -155,6 +153,10 @@ def test_adjoint_and_conj(cls, dtype, device):
         assert torch.equal(u.to_dense(), dense(t).mH)
     assert type(t.conj()) is cls
     assert torch.equal(t.conj().to_dense(), dense(t).conj())
+    for resolve in (torch.resolve_conj, torch.resolve_neg, Tensor.resolve_conj):
+        assert torch.equal(resolve(t).to_dense(), dense(t))
+        assert torch.equal(resolve(t.conj()).to_dense(), dense(t).conj())
+    assert not t.conj().resolve_conj().packed.is_conj()
     x = random((2, 5, 3), dtype, device)
     torch.testing.assert_close(t.mH @ x, dense(t).mH @ x)
 
@@ -314,6 +316,35 @@ def test_in_place_arithmetic_acts_on_stored_elements(cls, device):
     assert t.fill_(2).packed.eq(2).all()
     x = torch.ones(4, 4, dtype=torch.float64, device=device)
     torch.testing.assert_close(x.add_(t), 1 + dense(t))
+
+
+@each_type
+def test_in_place_arithmetic_broadcasts_over_batches(cls, device):
+    t, one = make(cls, 4, batch=(2, 3), device=device), make(cls, 4, device=device)
+    before = dense(t)
+    t.add_(one).mul_(one[None])
+    torch.testing.assert_close(dense(t), (before + dense(one)) * dense(one))
+    assert torch.equal(dense(t.copy_(one)), dense(one).expand(2, 3, 4, 4))
+    for other in (t, make(cls, 3, device=device)):
+        with pytest.raises(NotImplementedError, match="one type and shape"):
+            one.add_(other)
+
+
+@each_type
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda t: t.transpose(5, 0),
+        lambda t: t.permute(2, 3),
+        lambda t: t.diagonal(0, 2, 3),
+        lambda t: torch.linalg.matrix_norm(t, dim=(2, 3)),
+        lambda t: t.sum(2),
+    ],
+)
+def test_dimensions_out_of_range_raise(cls, f):
+    for t in (cls.eye(3), torch.eye(3)):
+        with pytest.raises(IndexError):
+            f(t)
 
 
 @each_type

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from packedtri.dispatch import describe, row
-from packedtri.ops.dense import functions
+from packedtri.ops.dense import functions, no_out
 from packedtri.tensor import PackedTensor
 
 
@@ -20,8 +20,7 @@ def _sum(
     name: str, input: Tensor, product: Tensor, beta: Any = 1, alpha: Any = 1, out: Any = None
 ) -> Tensor:
     """``beta * input + alpha * product``."""
-    if out is not None:
-        raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
+    no_out(name, out)
     _check_expands(name, input, product)
     product = product if alpha == 1 else product * alpha
     if beta == 0:

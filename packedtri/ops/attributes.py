@@ -11,6 +11,7 @@ from torch import Tensor
 from packedtri._nodes import check_source
 from packedtri.dispatch import Function, row
 from packedtri.ops.dense import densify, functions
+from packedtri.ops.dims import can_expand
 from packedtri.ops.overrides import in_place, new_value
 from packedtri.tensor import PackedTensor
 
@@ -71,7 +72,14 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     compute = new_value(function)
     if compute is not None and any(type(other) is not type(self) for other in others):
         return in_place(function, compute, self, *args, **kwargs)
-    return passed(function, self, *args, **kwargs)
+    return passed(function, self, *(_expanded(a, self) for a in args), **kwargs)
+
+
+def _expanded(value: Any, t: PackedTensor) -> Any:
+    """An operand of the type and order of ``t`` with the batch dimensions of ``t``."""
+    if type(value) is not type(t) or value.n != t.n or value._packed.shape == t._packed.shape:
+        return value
+    return value.expand(t.shape) if can_expand(value._packed.shape, t._packed.shape) else value
 
 
 for _name in _GETTERS.split():

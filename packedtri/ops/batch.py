@@ -18,6 +18,7 @@ from packedtri import _nodes, layout
 from packedtri.dispatch import Function, aten_row, describe, row
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
+from packedtri.ops.dims import batch_dim
 from packedtri.tensor import PackedTensor
 
 aten = torch.ops.aten
@@ -34,10 +35,7 @@ def _view(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) ->
 
 
 def _batch_dim(dim: int, input: PackedTensor) -> int | None:
-    """The dimension counted from the front, None where it is one of the matrices or none at all."""
-    rank = input._packed.dim() + 1
-    at = dim + rank if dim < 0 else dim
-    return at if 0 <= at < rank - 2 else None
+    return batch_dim(dim, input._packed.dim() + 1)
 
 
 @row(functions("select"))
@@ -64,10 +62,8 @@ row(Tensor.__len__, how="passed")(partial(passed, Tensor.__len__))
 
 @row(functions("unsqueeze"))
 def _unsqueeze(input: PackedTensor, dim: int) -> Tensor:
-    rank = input._packed.dim() + 2
-    at = dim + rank if dim < 0 else dim
     # A new dimension may also come after the last batch dimension.
-    if 0 <= at <= rank - 3:
+    if (at := batch_dim(dim, input._packed.dim() + 2)) is not None:
         return _view(torch.unsqueeze, input, at)
     return densify(torch.unsqueeze, input, dim)
 
@@ -81,10 +77,9 @@ def _join(function: Function, tensors: Sequence[Any], dim: int = 0, **kwargs: An
     first = tensors[0]
     if isinstance(first, PackedTensor) and kwargs.get("out") is None:
         # A new dimension may also come after the last batch dimension.
-        rank = first._packed.dim() + 1 + (function is torch.stack)
-        at = dim + rank if dim < 0 else dim
+        at = batch_dim(dim, first._packed.dim() + 1 + (function is torch.stack))
         alike = all(type(t) is type(first) and t.shape[-1] == first.shape[-1] for t in tensors)
-        if alike and 0 <= at < rank - 2:
+        if alike and at is not None:
             packed = function([_nodes.to_packed(t) for t in tensors], at)
             return _nodes.from_packed(type(first), packed, first.n)
     return densify(function, tensors, dim, **kwargs)

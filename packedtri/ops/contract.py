@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from packedtri.dispatch import row
-from packedtri.ops.dense import densify, functions
+from packedtri.ops.dense import densify, functions, no_out
 from packedtri.tensor import PackedTensor
 
 Labels = tuple[Hashable, ...]
@@ -167,8 +167,7 @@ def _chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
 
 @row(torch.linalg.multi_dot)
 def _multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    if out is not None:
-        raise NotImplementedError("[multi_dot] out= is not supported with packed operands")
+    no_out("multi_dot", out)
     inner = all(x.dim() == 2 for x in tensors[1:-1])
     if len(tensors) < 2 or not inner or any(x.dim() not in (1, 2) for x in tensors):
         return densify(torch.linalg.multi_dot, list(tensors))

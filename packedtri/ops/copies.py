@@ -56,7 +56,7 @@ def _new(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> 
 
 _COPIES = (
     "clone contiguous to cpu cuda xpu ipu mtia type_as pin_memory half bfloat16 float double "
-    "cfloat cdouble"
+    "cfloat cdouble resolve_conj resolve_neg"
 )
 for _function in functions(_COPIES):
     row(_function, PackedTensor)(partial(_convert, _function))

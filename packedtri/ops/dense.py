@@ -7,14 +7,13 @@ converted: the change would be lost.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from packedtri.dispatch import Function, describe, function_name, row
+from packedtri.dispatch import Function, describe, function_name
 from packedtri.tensor import PackedTensor
 
 
@@ -59,10 +58,10 @@ def _versioned(t: PackedTensor) -> Tensor:
         return t.to_dense()
 
 
-def add_dense_rows(to_densify: list[Function]) -> None:
-    """A row for any types that densifies, where a function's rule would do otherwise."""
-    for function in to_densify:
-        row(function, how="dense", result=Tensor)(partial(densify, function))
+def no_out(name: str, out: Any) -> None:
+    """Raise where a result was to be written into a tensor of the caller's."""
+    if out is not None:
+        raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
 
 
 def functions(names: str, *homes: Any) -> list[Function]:

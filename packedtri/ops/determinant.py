@@ -10,10 +10,10 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri.dispatch import Function, describe, row
 from packedtri.layout import LOWER
-from packedtri.ops.dense import densify, functions
+from packedtri.ops.dense import densify, functions, no_out
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.potrf import cholesky
-from packedtri.ops.solve import no_out, positive_factor
+from packedtri.ops.solve import check_system, positive_factor
 from packedtri.ops.trsm import solve
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
@@ -109,7 +109,7 @@ def inv_quad_logdet(S: Symmetric, rhs: Tensor) -> tuple[Tensor, Tensor]:
 
     Raises:
         torch.linalg.LinAlgError: when S is not positive definite.
-        TypeError: when S is no real Symmetric.
+        TypeError: when S is no real Symmetric, or ``rhs`` no tensor.
         ValueError: when ``rhs`` does not fit.
 
     Example:
@@ -122,12 +122,10 @@ def inv_quad_logdet(S: Symmetric, rhs: Tensor) -> tuple[Tensor, Tensor]:
     name = "inv_quad_logdet"
     if not isinstance(S, Symmetric) or S._packed.is_complex():
         raise TypeError(f"[{name}] expected a real Symmetric; got {describe(S)}")
+    if not isinstance(rhs, Tensor):
+        raise TypeError(f"[{name}] expected a tensor of right-hand sides; got {describe(rhs)}")
     columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
-    if columns.dim() < 2 or columns.shape[-2] != S.n or rhs.dtype is not S._packed.dtype:
-        raise ValueError(
-            f"[{name}] expected right-hand sides (n,) or (..., n, m) of {S._packed.dtype} for "
-            f"{describe(S)}; got {describe(rhs)} of {rhs.dtype}"
-        )
+    check_system(name, S, columns, left=True)
     factor, info = cholesky(_nodes.to_packed(S), S.n)
     check_positive_definite("linalg.cholesky", info)
     half = solve(factor, columns, S.n, LOWER)

@@ -16,13 +16,14 @@ from packedtri import layout
 from packedtri.dispatch import Function, row
 from packedtri.ops import elements
 from packedtri.ops.dense import densify, functions
+from packedtri.ops.dims import from_front
 from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
 
 
 def _matrix_offset(t: PackedTensor, offset: int, dim1: int, dim2: int) -> int | None:
     """The offset of a diagonal of the matrices; None where it runs along other dimensions."""
     rank = t._packed.dim() + 1
-    dims = (dim1 % rank, dim2 % rank)
+    dims = (from_front(dim1, rank), from_front(dim2, rank))
     if dims == (rank - 2, rank - 1):
         return offset
     return -offset if dims == (rank - 1, rank - 2) else None

@@ -1,7 +1,7 @@
-"""The rows of factorizations: Cholesky on packed storage; the others convert to dense.
+"""The rows of Cholesky factorizations, on packed storage.
 
 LDL, LU, QR, eigenvalue and singular value decompositions pivot or turn their matrices, and have no
-packed algorithm that pays: they unpack, and what they return is dense.
+packed algorithm that pays. They have no rows, so they unpack, and what they return is dense.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri.dispatch import row
-from packedtri.ops.dense import add_dense_rows, functions
+from packedtri.ops.dense import functions, no_out
 from packedtri.ops.potrf import cholesky
-from packedtri.ops.solve import no_out
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 
@@ -56,6 +55,3 @@ def _cholesky_ex(
     if check_errors:
         check_positive_definite("linalg.cholesky_ex", info)
     return torch.return_types.linalg_cholesky_ex((factor, info))
-
-
-add_dense_rows(functions("ldl_factor_ex lu_factor_ex", torch.linalg))

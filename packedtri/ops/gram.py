@@ -13,6 +13,7 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri.dispatch import describe
 from packedtri.layout import DENSE, LOWER
+from packedtri.ops.dims import can_broadcast
 from packedtri.tensor import PackedTensor, Symmetric, check_dtype
 
 _mm = torch.ops.packedtri.mm.default
@@ -112,6 +113,11 @@ def syr2k(
     if A.shape[-2:] != B.shape[-2:]:
         raise ValueError(
             f"[syr2k] expected operands of one shape; got {describe(A)} and {describe(B)}"
+        )
+    if A.dtype != B.dtype or not can_broadcast(A.shape[:-2], B.shape[:-2]):
+        raise ValueError(
+            "[syr2k] expected operands of one dtype whose batches broadcast; "
+            f"got {describe(A)} of {A.dtype} and {describe(B)} of {B.dtype}"
         )
     half, n = _half(A, B, trans)
     return _finish("syr2k", half + _half(B, A, trans)[0], n, alpha, beta, C, out)

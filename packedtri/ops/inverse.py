@@ -10,11 +10,10 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri.dispatch import Function, row
 from packedtri.layout import LOWER, UPPER
-from packedtri.ops.dense import densify, functions
+from packedtri.ops.dense import densify, functions, no_out
 from packedtri.ops.solve import (
     check_singular,
     check_upper,
-    no_out,
     positive_factor,
     singular_info,
 )

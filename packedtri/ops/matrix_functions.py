@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from packedtri import layout
+from packedtri import _nodes, layout
 from packedtri.dispatch import describe, row
 from packedtri.ops.dense import densify, functions
 from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
@@ -35,10 +35,10 @@ def matrix_power(input: PackedTensor, n: int, *, out: Tensor | None = None) -> T
     if out is not None or not isinstance(n, int):
         return densify(torch.linalg.matrix_power, input, n, out=out)
     cls: Any = type(input)
-    if input.kind == layout.SYMMETRIC:
-        return cls.from_dense(torch.linalg.matrix_power(input.to_dense(), n))
     if n < 0:
         input, n = _typed(cls, torch.linalg.inv(input)), -n
+    if input.kind == layout.SYMMETRIC:
+        return cls.from_dense(torch.linalg.matrix_power(input.to_dense(), n))
     square: Any = input
     result: Any = None
     while n:
@@ -47,14 +47,19 @@ def matrix_power(input: PackedTensor, n: int, *, out: Tensor | None = None) -> T
         n //= 2
         square = square @ square if n else square
     if result is None:
-        packed = cls.eye(input.n, dtype=input.dtype, device=input.device).packed
-        return cls(packed.expand(input._packed.shape).clone())
+        # A constant, but one that autograd takes for a function of the matrix, as torch does.
+        every = torch.ones((), dtype=torch.bool, device=input.device)
+        zero = _nodes.to_packed(input).masked_fill(every, 0)
+        return _nodes.from_packed(cls, zero, input.n).unit_diagonal()
     return result.clone() if result is input else result
 
 
 def matrix_exp(input: PackedTensor) -> PackedTensor:
     """The exponential of each matrix, computed on a dense temporary."""
-    return type(input).from_dense(torch.linalg.matrix_exp(input.to_dense()))
+    x = input.to_dense()
+    # Torch's approximation overflows in 16 bits.
+    wide = x.float() if x.dtype.itemsize == 2 else x
+    return type(input).from_dense(torch.linalg.matrix_exp(wide).to(x.dtype))
 
 
 def kron(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:

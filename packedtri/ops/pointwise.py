@@ -19,7 +19,7 @@ from torch import Tensor
 from packedtri import _nodes, layout
 from packedtri.dispatch import Function, function_name, row
 from packedtri.ops.attributes import passed
-from packedtri.ops.dense import densify, functions
+from packedtri.ops.dense import densify, functions, no_out
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 _TRIANGULAR = (LowerTriangular, UpperTriangular)
@@ -55,7 +55,7 @@ _CLAMPS = "clamp clip clamp_min clamp_max"
 def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> PackedTensor:
     """Apply ``function`` to the stored elements."""
     if kwargs.get("out") is not None:
-        raise NotImplementedError(f"[{_name(function)}] out= is not supported with packed types")
+        no_out(_name(function), kwargs["out"])
     packed = function(_nodes.to_packed(input), *args, **kwargs)
     return _nodes.from_packed(type(input), packed, input.n)
 

@@ -19,6 +19,7 @@ from packedtri.dispatch import Function, aten_row, row
 from packedtri.ops import elements
 from packedtri.ops.aten import Args, Kwargs
 from packedtri.ops.dense import densify, functions
+from packedtri.ops.dims import from_front
 from packedtri.tensor import DTYPES, PackedTensor
 
 
@@ -34,9 +35,7 @@ class _Dims:
         self.rank = rank = t._packed.dim() + 1
         given = (dim,) if isinstance(dim, int) else dim
         dims = given or range(rank)
-        if any(not -rank <= d < rank for d in dims):
-            raise IndexError(f"dimensions {dim} are out of range for a tensor of {rank} dimensions")
-        front = sorted({d % rank for d in dims})
+        front = sorted({from_front(d, rank) for d in dims})
         self.batch = tuple(d for d in front if d < rank - 2)
         self.matrix = tuple(d - rank for d in front if d >= rank - 2)
 
@@ -178,7 +177,7 @@ def _matrix_norm(
     A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
     rank = A._packed.dim() + 1
-    dims = tuple(d % rank for d in dim)
+    dims = tuple(from_front(d, rank) for d in dim)
     if dims == (rank - 1, rank - 2):
         A, dims = A.mT, dims[::-1]
     if dims != (rank - 2, rank - 1) or ord not in ("fro", 1, -1, inf, -inf) or A.n == 0:

@@ -17,6 +17,7 @@ from packedtri import _nodes
 from packedtri.dispatch import Function, rest, row
 from packedtri.ops import interop as interop
 from packedtri.ops.dense import densify, functions
+from packedtri.ops.dims import batch_dim, from_front
 from packedtri.tensor import PackedTensor
 
 # (input, rank, other arguments) -> arguments for the packed tensor, None where matrices change.
@@ -42,11 +43,6 @@ def _sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], Sequence) else args
 
 
-def _batch(dim: int, rank: int) -> int | None:
-    at = dim + rank if dim < 0 else dim
-    return at if 0 <= at < rank - 2 else None
-
-
 def _reshape(t: PackedTensor, rank: int, *shape: Any, **kwargs: Any) -> tuple[Any, ...] | None:
     sizes = _sizes(shape or tuple(kwargs.values()))
     if len(sizes) < 2 or tuple(sizes[-2:]) != (t.n, t.n):
@@ -62,7 +58,7 @@ def _expand(t: PackedTensor, rank: int, *sizes: Any, **kwargs: Any) -> tuple[Any
 
 
 def _permute(t: PackedTensor, rank: int, *dims: Any, **kwargs: Any) -> tuple[Any, ...] | None:
-    dims = tuple(d % rank for d in _sizes(dims or tuple(kwargs.values())))
+    dims = tuple(from_front(d, rank) for d in _sizes(dims or tuple(kwargs.values())))
     if dims[-2:] != (rank - 2, rank - 1):
         return None
     return (dims[:-1],)
@@ -75,31 +71,31 @@ def _repeat(t: PackedTensor, rank: int, *sizes: Any, **kwargs: Any) -> tuple[Any
 
 def _squeeze(t: PackedTensor, rank: int, *dim: Any, **kwargs: Any) -> tuple[Any, ...] | None:
     dims = _sizes(dim or tuple(kwargs.values())) or tuple(range(rank))
-    if t.n == 1 and any(_batch(d, rank) is None for d in dims):
+    if t.n == 1 and any(batch_dim(d, rank) is None for d in dims):
         return None
-    return (tuple(b for d in dims if (b := _batch(d, rank)) is not None),)
+    return (tuple(b for d in dims if (b := batch_dim(d, rank)) is not None),)
 
 
 def _flatten(t: PackedTensor, rank: int, start: int = 0, end: int = -1, **kw: Any) -> Any:
-    dims = _batch(start, rank), _batch(end, rank)
+    dims = batch_dim(start, rank), batch_dim(end, rank)
     return None if kw or None in dims else dims
 
 
 def _first(t: PackedTensor, rank: int, dim: Any = None, *args: Any, **kw: Any) -> Any:
     """One dimension first, and arguments that do not concern the matrices."""
-    at = _batch(dim, rank) if isinstance(dim, int) else None
+    at = batch_dim(dim, rank) if isinstance(dim, int) else None
     packed = any(isinstance(a, PackedTensor) for a in args)
     return None if kw or packed or at is None else (at, *args)
 
 
 def _second(t: PackedTensor, rank: int, count: Any = None, dim: int = 0, **kw: Any) -> Any:
     """A count or sizes, then one dimension."""
-    at = _batch(dim, rank)
+    at = batch_dim(dim, rank)
     return None if kw or at is None or count is None else (count, at)
 
 
 def _several(t: PackedTensor, rank: int, *dims: Any, **kw: Any) -> tuple[Any, ...] | None:
-    at = tuple(_batch(d, rank) for d in _sizes(dims))
+    at = tuple(batch_dim(d, rank) for d in _sizes(dims))
     return None if kw or None in at else (at,)
 
 
@@ -108,7 +104,7 @@ def _pair(t: PackedTensor, rank: int, a: Any = None, b: Any = None, **kw: Any) -
     both = [(x,) if isinstance(x, int) else x for x in (a, b)]
     if kw or None in both:
         return None
-    dims = [tuple(_batch(d, rank) for d in x) for x in both]
+    dims = [tuple(batch_dim(d, rank) for d in x) for x in both]
     return None if None in dims[0] + dims[1] else tuple(dims)
 
 

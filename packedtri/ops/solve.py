@@ -15,18 +15,13 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER, UPPER
-from packedtri.ops.dense import add_dense_rows, densify, functions
+from packedtri.ops.dense import densify, functions, no_out
+from packedtri.ops.dims import can_broadcast
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.trsm import solve
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 _TRIANGULAR = (LowerTriangular, UpperTriangular)
-
-
-def no_out(name: str, out: Any) -> None:
-    """Raise where a result was to be written into a tensor of the caller's."""
-    if out is not None:
-        raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
 
 
 def check_upper(name: str, t: PackedTensor, upper: bool) -> None:
@@ -38,7 +33,7 @@ def check_upper(name: str, t: PackedTensor, upper: bool) -> None:
         )
 
 
-def _check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
+def check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
     """Raise where a matrix and dense or packed right-hand sides do not go together."""
     rows = b.n if isinstance(b, PackedTensor) else b.shape[-2 if left else -1] if b.dim() > 1 else 0
     if rows != a.n:
@@ -52,6 +47,12 @@ def _check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
             f"[{name}] expected both operands to have the same dtype and device; "
             f"got {describe(a)} of {p.dtype} on {p.device} and "
             f"{describe(b)} of {q.dtype} on {q.device}"
+        )
+    batches = p.shape[:-1], q.shape[:-1] if isinstance(b, PackedTensor) else q.shape[:-2]
+    if batches[0] != batches[1] and not can_broadcast(*batches):
+        raise ValueError(
+            f"[{name}] expected batch dimensions that broadcast; "
+            f"got {describe(a)} and {describe(b)}"
         )
 
 
@@ -107,7 +108,7 @@ def _solve_triangular(
     name = "linalg.solve_triangular"
     no_out(name, out)
     check_upper(name, A, upper)
-    _check_system(name, A, B, left)
+    check_system(name, A, B, left)
     if type(A) is type(B):
         return solve_typed(A, B, left, unitriangular)
     return solve_dense(A, B, left, unitriangular)
@@ -121,12 +122,13 @@ def _is_vector(a: PackedTensor, b: Tensor) -> bool:
 
 def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
     """torch.linalg.solve for a triangular ``A``, by substitution."""
-    name = "torch.linalg.solve"
+    name = "linalg.solve"
     no_out(name, out)
     vector = _is_vector(A, B)
     columns = B.unsqueeze(-1) if vector else B
-    _check_system(name, A, columns, left)
-    check_singular(name, A)
+    check_system(name, A, columns, left)
+    # Torch words its error by this name.
+    check_singular("torch.linalg.solve", A)
     if type(A) is type(B):
         return solve_typed(A, B, left)
     x = solve_dense(A, columns, left)
@@ -148,7 +150,7 @@ def _solve_symmetric(A: Symmetric, B: Tensor, *, left: bool = True, out: Any = N
     no_out("linalg.solve", out)
     vector = _is_vector(A, B)
     b = B.to_dense() if isinstance(B, PackedTensor) else B.unsqueeze(-1) if vector else B
-    _check_system("linalg.solve", A, b, left)
+    check_system("linalg.solve", A, b, left)
     factor = positive_factor(A)
     if factor is None:
         return densify(torch.linalg.solve, A, B, left=left)
@@ -182,7 +184,7 @@ def _cholesky_solve(
     name = "cholesky_solve"
     no_out(name, out)
     check_upper(name, input2, upper)
-    _check_system(name, input2, input, True)
+    check_system(name, input2, input, True)
     factor = _nodes.to_packed(input2)
     if input2.kind == UPPER:
         # What is stored is the transpose of U, and U^H U = conj(T) T^T.
@@ -204,7 +206,7 @@ def _triangular_solve(
     name = "triangular_solve"
     no_out(name, out)
     check_upper(name, A, upper)
-    _check_system(name, A, input, True)
+    check_system(name, A, input, True)
     kind = A.kind if not transpose else UPPER if A.kind == LOWER else LOWER
     b = input.to_dense() if isinstance(input, PackedTensor) else input
     x = solve(_nodes.to_packed(A), b, A.n, kind, DENSE, True, unitriangular)
@@ -223,4 +225,3 @@ for _cls in _TRIANGULAR:
         row(torch.linalg.solve, _cls, _other, result=_result)(_solve)
 for _rhs in (Tensor, PackedTensor):
     row(torch.linalg.solve, Symmetric, _rhs, result=Tensor)(_solve_symmetric)
-add_dense_rows(functions("ldl_solve lu_solve", torch.linalg))

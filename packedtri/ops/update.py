@@ -17,6 +17,7 @@ from packedtri import _nodes
 from packedtri._autograd import Call, library, register_implicit
 from packedtri.dispatch import describe
 from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.ops.dims import can_broadcast
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.mm import batch_first
 from packedtri.ops.potrf import gradient_of_matrix, tangent_of_factor
@@ -93,7 +94,7 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
 
     Raises:
         torch.linalg.LinAlgError: when L L^H - x x^H is not positive definite.
-        TypeError: when L is no LowerTriangular.
+        TypeError: when L is no LowerTriangular, or x no tensor.
         ValueError: when the shapes do not fit.
 
     Example:
@@ -123,6 +124,8 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
 
 def _columns(name: str, L: LowerTriangular, x: Tensor) -> Tensor:
     """``x`` as columns (*batch, n, k), after checking that it fits."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"[{name}] expected a tensor for x; got {describe(x)}")
     if isinstance(x, PackedTensor):
         x = x.to_dense()
     batch = L._packed.shape[:-1]
@@ -132,5 +135,10 @@ def _columns(name: str, L: LowerTriangular, x: Tensor) -> Tensor:
         raise ValueError(
             f"[{name}] expected x of shape (..., n) or (..., n, k) and {L._packed.dtype} for "
             f"{describe(L)}; got {describe(x)} of {x.dtype}"
+        )
+    if not can_broadcast(batch, x.shape[:-2]):
+        raise ValueError(
+            f"[{name}] expected batch dimensions that broadcast; "
+            f"got {describe(L)} and {describe(x)}"
         )
     return x

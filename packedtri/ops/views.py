@@ -16,12 +16,13 @@ from packedtri import _nodes
 from packedtri.dispatch import Function, row
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
+from packedtri.ops.dims import from_front
 from packedtri.tensor import PackedTensor
 
 
 def _transpose(input: PackedTensor, dim0: int, dim1: int) -> Tensor:
     rank = input._packed.dim() + 1
-    dims = {dim0 % rank, dim1 % rank}
+    dims = {from_front(dim0, rank), from_front(dim1, rank)}
     if dims == {rank - 2, rank - 1}:
         return _matrix_transpose(input)
     if max(dims) < rank - 2:
@@ -65,7 +66,7 @@ def _square_only(function: Function, input: PackedTensor) -> Tensor:
 row(functions("transpose swapaxes swapdims"))(_transpose)
 row([Tensor.mT.__get__])(_matrix_transpose)
 row([*functions("adjoint"), Tensor.mH.__get__])(_adjoint)
-row(functions("conj resolve_conj resolve_neg"))(_conj)
+row(functions("conj"))(_conj)
 row(functions("detach"))(_detach)
 row(functions("detach_"), how="passed")(partial(passed, Tensor.detach_))
 row(Tensor.data.__get__)(_detach)

@@ -1,0 +1,38 @@
+"""What tests need to compare packed types with their dense twins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
+
+TYPES = (LowerTriangular, UpperTriangular, Symmetric)
+TRIANGULAR = TYPES[:2]
+each_type = pytest.mark.parametrize("cls", TYPES)
+
+
+def dense(t: Any) -> Any:
+    """The dense twin of a packed type; anything else as it is."""
+    return t.to_dense() if isinstance(t, PackedTensor) else t
+
+
+def project(cls: type, x: Tensor) -> Tensor:
+    """The projection on the structure of ``cls`` that the gradient of a dense twin needs."""
+    if cls is Symmetric:
+        return (x + x.mT) / 2
+    return x.tril() if cls is LowerTriangular else x.triu()
+
+
+def packed_vector(n: int, dtype=torch.float64, batch=(), device="cpu") -> Tensor:
+    """Random stored elements of matrices of order n, a leaf."""
+    return torch.randn(*batch, layout.numel(n), dtype=dtype, device=device, requires_grad=True)
+
+
+def weighted_sum(x: Tensor) -> Tensor:
+    """A real number with another derivative for each element."""
+    weights = torch.arange(1.0, x.numel() + 1, dtype=torch.float64, device=x.device)
+    return (x * weights.cos().reshape(x.shape)).sum().real
