@@ -70,8 +70,6 @@ def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
         raise _shape_error(name, "(..., n, n) @ (..., n, m)", a, x)
     _check_elements(name, a, x, a._packed, x)
     _check_batches(name, a, x, a._packed.shape[:-1], x.shape[:-2])
-    if rank == 1:
-        return _dense_result(a, a.kind, x.unsqueeze(-1), DENSE, n).squeeze(-1)
     return _dense_result(a, a.kind, x, DENSE, n)
 
 
@@ -81,8 +79,6 @@ def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
         raise _shape_error(name, "(..., m, n) @ (..., n, n)", x, b)
     _check_elements(name, x, b, x, b._packed)
     _check_batches(name, x, b, x.shape[:-2], b._packed.shape[:-1])
-    if rank == 1:
-        return _dense_result(x.unsqueeze(0), DENSE, b, b.kind, n).squeeze(-2)
     return _dense_result(x, DENSE, b, b.kind, n)
 
 
