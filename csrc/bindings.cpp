@@ -132,27 +132,43 @@ Sizes batch_of(const Tensor& t, size_t inner_dims) {
 
 namespace {
 
+// An operand of one dimension that is no packed one: a vector. As in torch.matmul it is a row on the
+// left and a column on the right, and its dimension of length 1 is missing from the result.
+bool is_vector(const Tensor& t, Kind kind) { return kind == Kind::Dense && t.dim() == 1; }
+
+size_t inner_dims_of(const Tensor& t, Kind kind) {
+    return kind == Kind::Dense && !is_vector(t, kind) ? 2 : 1;
+}
+
+using Extent = std::array<int64_t, 2>;
+
 // rows x cols of an operand as the product reads it.
-std::array<int64_t, 2> extent(const Tensor& t, Kind kind, int64_t n, const char* name) {
+Extent extent(const Tensor& t, Kind kind, int64_t n, bool left) {
     if (kind != Kind::Dense) {
         check_packed(t, n, "mm");
         return {n, n};
     }
-    STD_TORCH_CHECK(t.dim() >= 2, "[packedtri::mm] expected dense operand ", name,
-                    " to have at least 2 dimensions; got ", to_string(sizes_of(t)));
-    return {t.size(t.dim() - 2), t.size(t.dim() - 1)};
+    STD_TORCH_CHECK(t.dim() >= 1, "[packedtri::mm] expected dense operand ", left ? "a" : "b",
+                    " to have at least 1 dimension; got ", to_string(sizes_of(t)));
+    const int64_t last = t.size(t.dim() - 1);
+    if (t.dim() == 1) return left ? Extent{1, last} : Extent{last, 1};
+    return {t.size(t.dim() - 2), last};
 }
 
-size_t inner_dims_of(Kind kind) { return kind == Kind::Dense ? 2 : 1; }
-
-Operand operand(const Walkable& w, Kind kind, const std::array<int64_t, 2>& size) {
-    return {w.tensor.const_data_ptr(),
-            kind,
-            size[0],
-            size[1],
-            w.row_stride,
-            w.col_stride,
-            w.batch_stride};
+// A vector gets the strides that torch's unsqueeze would give it.
+Operand operand(const Walkable& w, Kind kind, const Extent& size, bool left, bool vector) {
+    Operand x{w.tensor.const_data_ptr(),
+              kind,
+              size[0],
+              size[1],
+              w.row_stride,
+              w.col_stride,
+              w.batch_stride};
+    if (!vector) return x;
+    const int64_t stride = w.tensor.stride(w.tensor.dim() - 1);
+    x.row_stride = left ? size[1] * stride : stride;
+    x.col_stride = left ? stride : 1;
+    return x;
 }
 
 }  // namespace
@@ -168,41 +184,35 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
                     "[packedtri::mm] expected both operands to have the same dtype");
     STD_TORCH_CHECK(a.device() == b.device(),
                     "[packedtri::mm] expected both operands to be on the same device");
-    const auto size_a = extent(a, ka, n, "a"), size_b = extent(b, kb, n, "b");
+    const Extent size_a = extent(a, ka, n, true), size_b = extent(b, kb, n, false);
     STD_TORCH_CHECK(size_a[1] == size_b[0], "[packedtri::mm] cannot multiply ", size_a[0], " x ",
                     size_a[1], " by ", size_b[0], " x ", size_b[1]);
     const int64_t rows = size_a[0], cols = size_b[1];
-    STD_TORCH_CHECK(kc == Kind::Dense || (rows == cols && rows == n),
+    const bool row = is_vector(a, ka), column = is_vector(b, kb);
+    STD_TORCH_CHECK(kc == Kind::Dense || (rows == cols && rows == n && !row && !column),
                     "[packedtri::mm] a packed result needs a square product of order ", n, "; got ",
                     rows, " x ", cols);
+    const size_t inner_a = inner_dims_of(a, ka), inner_b = inner_dims_of(b, kb);
+    Sizes shape = broadcast(batch_of(a, inner_a), batch_of(b, inner_b), "mm");
+    const Sizes batch = shape;
+    if (kc == Kind::Lower) shape.push_back(row_start(n));
+    if (kc == Kind::Dense && !row) shape.push_back(rows);
+    if (kc == Kind::Dense && !column) shape.push_back(cols);
 
     // A dense left operand times one matrix for the whole batch is a single, taller product.
-    if (ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 &&
-        batch_of(b, inner_dims_of(kb)).empty()) {
-        const Sizes tall{product_of(batch_of(a, 2)) * rows, size_a[1]};
-        Sizes shape = batch_of(a, 2);
-        shape.insert(shape.end(), {rows, cols});
+    if (ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 && batch_of(b, inner_b).empty()) {
         if (product_of(shape) == 0) return torch::stable::new_empty(a, shape);
-        return torch::stable::reshape(
-            mm(torch::stable::reshape(a, tall), b, n, a_kind, b_kind, c_kind, run), shape);
+        const Tensor tall = torch::stable::reshape(a, {product_of(batch) * rows, size_a[1]});
+        return torch::stable::reshape(mm(tall, b, n, a_kind, b_kind, c_kind, run), shape);
     }
 
-    const Sizes batch =
-        broadcast(batch_of(a, inner_dims_of(ka)), batch_of(b, inner_dims_of(kb)), "mm");
-    Sizes shape = batch;
-    if (kc == Kind::Lower) {
-        shape.push_back(row_start(n));
-    } else {
-        shape.insert(shape.end(), {rows, cols});
-    }
     Tensor c = torch::stable::new_empty(a, shape);
-    if (c.numel() == 0) return c;
+    if (product_of(shape) == 0) return c;
     if (size_a[1] == 0) return torch::stable::zero_(c);
-    const Walkable wa = walkable(a, batch, inner_dims_of(ka), false),
-                   wb = walkable(b, batch, inner_dims_of(kb), false);
+    const Walkable wa = walkable(a, batch, inner_a, row), wb = walkable(b, batch, inner_b, column);
     const int64_t c_size = kc == Kind::Lower ? row_start(n) : rows * cols;
-    run({dtype, rows, cols, size_a[1], product_of(batch), operand(wa, ka, size_a),
-         operand(wb, kb, size_b), Result{c.mutable_data_ptr(), kc, cols, c_size}});
+    run({dtype, rows, cols, size_a[1], product_of(batch), operand(wa, ka, size_a, true, row),
+         operand(wb, kb, size_b, false, column), Result{c.mutable_data_ptr(), kc, cols, c_size}});
     return c;
 }
 

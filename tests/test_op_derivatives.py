@@ -69,6 +69,64 @@ def test_mm_derivatives_of_rectangular_operands(rows, wide, device):
         check_derivatives(lambda t, x, kind=kind: OPS.mm(x.mT, t, 3, DENSE, kind, DENSE), t, x)
 
 
+# Kinds of a product, the batch of its matrix, and which operands are vectors.
+VECTOR_PRODUCTS = [
+    *((kind, DENSE, batch, (False, True)) for kind in OPERANDS for batch in ((), (2,))),
+    *((DENSE, kind, batch, (True, False)) for kind in OPERANDS for batch in ((), (2,))),
+    (DENSE, DENSE, (), (True, True)),
+]
+
+
+def vector_product(case, wide, device):
+    """The op on a vector, its operands, and the same by dense torch."""
+    a_kind, b_kind, batch, vectors = case
+    n, kinds = 3, (a_kind, b_kind)
+    operands = [
+        torch.randn(n, dtype=wide, device=device, requires_grad=True)
+        if vector
+        else operand(kind, n, wide, batch, device=device)
+        for kind, vector in zip(kinds, vectors, strict=True)
+    ]
+
+    def dense(a: Tensor, b: Tensor) -> Tensor:
+        pair = zip((a, b), kinds, strict=True)
+        return torch.matmul(*(x if k == DENSE else OPS.unpack(x, n, k) for x, k in pair))
+
+    return lambda a, b: OPS.mm(a, b, n, a_kind, b_kind, DENSE), operands, dense
+
+
+@pytest.mark.parametrize("case", VECTOR_PRODUCTS)
+@pytest.mark.parametrize("wide", WIDE)
+def test_mm_of_vectors(case, wide, device):
+    f, operands, dense = vector_product(case, wide, device)
+    torch.testing.assert_close(f(*operands), dense(*operands))
+    check_derivatives(f, *operands)
+    torch.library.opcheck(OPS.mm.default, (*operands, 3, *case[:2], DENSE))
+
+
+@pytest.mark.parametrize("case", VECTOR_PRODUCTS)
+@pytest.mark.parametrize("in_dims", [(0, 0), (0, None), (None, 0), (-1, -1)])
+def test_mm_of_vectors_under_vmap(case, in_dims, device):
+    f, operands, dense = vector_product(case, torch.float64, device)
+    mapped = [
+        x if dim is None else torch.stack([x.detach() * (i + 1) for i in range(4)], dim)
+        for x, dim in zip(operands, in_dims, strict=True)
+    ]
+    expected = torch.vmap(dense, in_dims)(*mapped)
+    torch.testing.assert_close(torch.vmap(f, in_dims)(*mapped), expected)
+
+
+def test_mm_of_strided_vectors(device):
+    every_third = torch.randn(9, dtype=torch.float64, device=device)[::3]
+    for kind in (LOWER, UPPER, SYMMETRIC):
+        t = operand(kind, 3, torch.float64, (2,), device=device).detach()
+        dense = OPS.unpack(t, 3, kind)
+        right = OPS.mm(t, every_third, 3, kind, DENSE, DENSE)
+        left = OPS.mm(every_third, t, 3, DENSE, kind, DENSE)
+        torch.testing.assert_close(right, dense @ every_third)
+        torch.testing.assert_close(left, every_third @ dense)
+
+
 @pytest.mark.parametrize("wide", WIDE)
 @pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
 @pytest.mark.parametrize("batch", [(), (2,)])

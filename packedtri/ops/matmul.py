@@ -46,44 +46,37 @@ def _typed(cls: type[P], a: PackedTensor, a_kind: int, b: PackedTensor, b_kind: 
     return _from_packed(cls, packed, n)
 
 
-def _dense_result(a: Tensor, a_kind: int, b: Tensor, b_kind: int, n: int) -> Tensor:
-    """The dense product of two operands; packed types among them are not unpacked."""
-    if is_plain(a, b):
-        p = a._packed if isinstance(a, PackedTensor) else a
-        q = b._packed if isinstance(b, PackedTensor) else b
-        return _mm_plain(p, q, n, a_kind, b_kind, DENSE)
-    p = _to_packed(a) if isinstance(a, PackedTensor) else a
-    q = _to_packed(b) if isinstance(b, PackedTensor) else b
-    return _mm(p, q, n, a_kind, b_kind, DENSE)
-
-
 def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
     n = _check_packed_pair(name, a, b)
     if a._packed is b._packed and _nodes.is_transpose(a, b):
         return _typed(Symmetric, a, a.kind, b, b.kind, n)
-    return _dense_result(a, a.kind, b, b.kind, n)
+    if is_plain(a, b):
+        return _mm_plain(a._packed, b._packed, n, a.kind, b.kind, DENSE)
+    return _mm(_to_packed(a), _to_packed(b), n, a.kind, b.kind, DENSE)
 
 
 def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
-    n, rank = a.n, x.dim()
+    n, p, rank = a.n, a._packed, x.dim()
     if rank == 0 or x.shape[-1 if rank == 1 else -2] != n:
         raise _shape_error(name, "(..., n, n) @ (..., n, m)", a, x)
-    _check_elements(name, a, x, a._packed, x)
-    _check_batches(name, a, x, a._packed.shape[:-1], x.shape[:-2])
-    if rank == 1:
-        return _dense_result(a, a.kind, x.unsqueeze(-1), DENSE, n).squeeze(-1)
-    return _dense_result(a, a.kind, x, DENSE, n)
+    _check_elements(name, a, x, p, x)
+    if rank > 2 and p.dim() > 1:
+        _check_batches(name, a, x, p.shape[:-1], x.shape[:-2])
+    if is_plain(a, x):
+        return _mm_plain(p, x, n, a.kind, DENSE, DENSE)
+    return _mm(_to_packed(a), x, n, a.kind, DENSE, DENSE)
 
 
 def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
-    n, rank = b.n, x.dim()
+    n, p, rank = b.n, b._packed, x.dim()
     if rank == 0 or x.shape[-1] != n:
         raise _shape_error(name, "(..., m, n) @ (..., n, n)", x, b)
-    _check_elements(name, x, b, x, b._packed)
-    _check_batches(name, x, b, x.shape[:-2], b._packed.shape[:-1])
-    if rank == 1:
-        return _dense_result(x.unsqueeze(0), DENSE, b, b.kind, n).squeeze(-2)
-    return _dense_result(x, DENSE, b, b.kind, n)
+    _check_elements(name, x, b, x, p)
+    if rank > 2 and p.dim() > 1:
+        _check_batches(name, x, b, x.shape[:-2], p.shape[:-1])
+    if is_plain(x, b):
+        return _mm_plain(x, p, n, DENSE, b.kind, DENSE)
+    return _mm(x, _to_packed(b), n, DENSE, b.kind, DENSE)
 
 
 def _check_packed_pair(name: str, a: PackedTensor, b: PackedTensor) -> int:
@@ -117,7 +110,7 @@ def _dtype(x: Tensor) -> str:
 
 
 def _check_batches(name: str, a: Tensor, b: Tensor, p: torch.Size, q: torch.Size) -> None:
-    if p == q or not p or not q:
+    if p == q:
         return
     for x, y in zip(reversed(p), reversed(q), strict=False):
         if x != y and x != 1 and y != 1:

@@ -4,6 +4,9 @@ The derivative of a product is another product. With C = P(op(A) op(B)), P keepi
 the gradient of op(A) is G op(B)^H and that of op(B) is op(A)^H G, each in the terms of what its
 operand stores: a triangle of the product for Lower, one of its transpose for Upper, and for
 Symmetric, whose elements stand in both halves, the sum of the two.
+
+A dense operand of one dimension is a vector, as in torch.matmul: a row on the left, a column on the
+right, and a dimension less in the result. The derivatives see it as a matrix.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import torch
 from torch import Tensor
 
 from packedtri import layout
-from packedtri._autograd import library, register_multilinear
+from packedtri._autograd import Adjoint, library, register_multilinear
 from packedtri._nodes import diagonal_index
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 
@@ -23,17 +26,25 @@ _mm = torch.ops.packedtri.mm.default
 _FLIPPED = {LOWER: UPPER, UPPER: LOWER, SYMMETRIC: SYMMETRIC, DENSE: DENSE}
 
 
+# The dimension that a vector lacks as the left and as the right operand, and its result with it.
+_MISSING = (-2, -1)
+
+
 def _batch(x: Tensor, kind: int) -> torch.Size:
     return x.shape[:-2] if kind == DENSE else x.shape[:-1]
+
+
+def _is_vector(shape: torch.Size, kind: int) -> bool:
+    return kind == DENSE and len(shape) == 1
 
 
 @torch.library.register_fake("packedtri::mm", lib=library)
 def _(a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, c_kind: int) -> Tensor:
     batch = torch.broadcast_shapes(_batch(a, a_kind), _batch(b, b_kind))
     if c_kind == DENSE:
-        rows = a.shape[-2] if a_kind == DENSE else n
-        columns = b.shape[-1] if b_kind == DENSE else n
-        return a.new_empty((*batch, rows, columns))
+        rows = a.shape[-2:-1] if a_kind == DENSE else (n,)
+        columns = b.shape[1:][-1:] if b_kind == DENSE else (n,)
+        return a.new_empty((*batch, *rows, *columns))
     # A packed operand says the length in the terms that a compiler already knows.
     count = next(
         (x.shape[-1] for x, kind in ((a, a_kind), (b, b_kind)) if kind != DENSE), layout.numel(n)
@@ -63,6 +74,32 @@ def _halve_diagonal(packed: Tensor, n: int) -> Tensor:
     return packed.index_copy(-1, index, packed.index_select(-1, index) / 2)
 
 
+def _with_matrices(adjoint: Adjoint, own: int) -> Adjoint:
+    """An adjoint in terms of matrices, made to serve where operands are vectors.
+
+    Args:
+        adjoint: for the operand at the place ``own``, in terms of matrices.
+        own: 0 for the left operand, 1 for the right one.
+    """
+    other = 1 - own
+
+    def grad_of(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
+        shapes = [shape, shape]
+        shapes[other] = args[other].shape
+        vectors = row, column = tuple(map(_is_vector, shapes, args[3:5]))
+        grad = grad.unsqueeze(-1) if column else grad
+        grad = grad.unsqueeze(-2) if row else grad
+        if vectors[other]:
+            args = list(args)
+            args[other] = args[other].unsqueeze(_MISSING[other])
+        if not vectors[own]:
+            return adjoint(grad, args, shape)
+        matrix = torch.Size((*shape, 1) if own else (1, *shape))
+        return adjoint(grad, args, matrix).squeeze(_MISSING[own])
+
+    return grad_of
+
+
 def _grad_a(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
     _, b, n, a_kind, b_kind, c_kind = args
     bh, bh_kind = _transposed(b.conj(), b_kind)
@@ -79,15 +116,34 @@ def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
     return _stored_part(ah, grad, n, ah_kind, c_kind, b_kind)
 
 
-register_multilinear(_mm, _grad_a, _grad_b)
+register_multilinear(_mm, _with_matrices(_grad_a, 0), _with_matrices(_grad_b, 1))
 
 
 @torch.library.register_vmap("packedtri::mm", lib=library)
 def _(
     info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, n: int, *kinds: int
 ) -> tuple[Tensor, int]:
-    a, b = batch_first((a, b), in_dims, kinds)
-    return _mm(a, b, n, *kinds), 0
+    (a, a_dim, row), (b, b_dim, column) = (
+        _mapped_matrix(x, dim, kind, missing)
+        for x, dim, kind, missing in zip((a, b), in_dims, kinds, _MISSING, strict=False)
+    )
+    c = _mm(*batch_first((a, b), (a_dim, b_dim), kinds), n, *kinds)
+    c = c.squeeze(-2) if row else c
+    return (c.squeeze(-1) if column else c), 0
+
+
+def _mapped_matrix(
+    x: Tensor, dim: int | None, kind: int, missing: int
+) -> tuple[Tensor, int | None, bool]:
+    """An operand under vmap, its mapped dimension, and whether it was a vector.
+
+    Beside the mapped dimension a vector would look like a matrix, so it becomes one.
+    """
+    if kind != DENSE or x.dim() != (1 if dim is None else 2):
+        return x, dim, False
+    if dim is None:
+        return x.unsqueeze(missing), None, True
+    return x.movedim(dim, 0).unsqueeze(missing), 0, True
 
 
 def batch_first(

@@ -96,11 +96,11 @@ def test_too_few_dimensions(device: str) -> None:
         ops.mm(scalar, packed, 3, LOWER, LOWER, LOWER)
     with raises("[packedtri::unpack] expected a packed tensor (..., n(n+1)/2), got a scalar"):
         ops.unpack(scalar, 1, LOWER)
-    tail = "to have at least 2 dimensions; got (3)"
+    tail = "to have at least 1 dimension; got ()"
     with raises(f"[packedtri::mm] expected dense operand a {tail}"):
-        ops.mm(vector, packed, 3, DENSE, LOWER, DENSE)
+        ops.mm(scalar, packed, 3, DENSE, LOWER, DENSE)
     with raises(f"[packedtri::mm] expected dense operand b {tail}"):
-        ops.mm(packed, vector, 3, LOWER, DENSE, DENSE)
+        ops.mm(packed, scalar, 3, LOWER, DENSE, DENSE)
     with raises("[packedtri::pack] expected square matrices (..., n, n); got (3)"):
         ops.pack(vector, LOWER)
 
@@ -115,6 +115,8 @@ def test_wrong_shapes(device: str) -> None:
         ops.mm(ones(2, 4, device=device), ones(5, 3, device=device), 3, DENSE, DENSE, DENSE)
     with raises("[packedtri::mm] a packed result needs a square product of order 3; got 3 x 2"):
         ops.mm(packed, ones(3, 2, device=device), 3, LOWER, DENSE, LOWER)
+    with raises("[packedtri::mm] a packed result needs a square product of order 1; got 1 x 1"):
+        ops.mm(ones(1, device=device), ones(1, device=device), 1, LOWER, DENSE, LOWER)
     with raises("[packedtri::mm] a packed result needs a square product of order 4; got 3 x 3"):
         ops.mm(ones(3, 5, device=device), ones(5, 3, device=device), 4, DENSE, DENSE, LOWER)
     with raises("[packedtri::pack] expected square matrices (..., n, n); got (2, 3, 4)"):
