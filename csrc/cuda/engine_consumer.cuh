@@ -274,10 +274,9 @@ class EngineConsumer {
         for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
         const bool bad = zero[0] + zero[1] + zero[2] + zero[3] != 0;
         if (!ptx::barrier_or(1 + group_, 128, bad)) return true;
-        constexpr int MARKED = 128;  // Columns that a mark stands for.
-        const int columns = (args_.n + MARKED - 1) / MARKED;
-        const int j = tile.j0 * SIDE / MARKED + threadIdx.x % 128;
-        if (threadIdx.x % 128 < Shape::BN / MARKED && j < columns)
+        const int columns = static_cast<int>(ceil_div(args_.n, MARKED_COLUMNS));
+        const int j = tile.j0 * SIDE / MARKED_COLUMNS + threadIdx.x % 128;
+        if (threadIdx.x % 128 < Shape::BN / MARKED_COLUMNS && j < columns)
             args_.marks[(tile.i0 + group_) * columns + j] = args_.marks[-1] = 1;
         return false;
     }

@@ -27,9 +27,6 @@ struct EngineLayout {
     }
 };
 
-// Columns of the result that a mark stands for; its rows are those of an image block.
-constexpr int64_t MARKED_COLUMNS = 128;
-
 EngineLayout engine_layout(const Product& p, const Config& config);
 
 }  // namespace packedtri::cuda

@@ -9,6 +9,9 @@
 
 namespace packedtri::cuda {
 
+// Columns of the result that one of Product::marks stands for; its rows are those of an image block.
+constexpr int MARKED_COLUMNS = 128;
+
 // A tile of the result, or where `share` is positive a part of its sum: the shares of a launch are
 // numbered from 1 on, tile after tile. Travels as one word.
 struct EngineItem {
