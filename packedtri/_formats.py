@@ -22,7 +22,7 @@ def _rows_and_columns(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Row and column, i >= j, of each element in packed order."""
     m, lengths = layout.numel(n), torch.arange(1, n + 1, device=device)
     i = torch.repeat_interleave(lengths - 1, lengths, output_size=m)
-    j = torch.arange(m, device=device) - i * (i + 1) // 2
+    j = torch.arange(m, device=device) - layout.numel(i)
     return i, j
 
 

@@ -7,9 +7,12 @@ i(i+1)/2 + j. That is the order of :func:`torch.tril_indices`.
 from __future__ import annotations
 
 from math import isqrt
-from typing import Final
+from typing import Final, TypeVar
 
 import torch
+
+# The formulas hold for index tensors, element by element.
+Index = TypeVar("Index", int, torch.Tensor)
 
 # How an operand is read. The C++ side (csrc/problem.h) uses the same numbers.
 LOWER: Final = 0
@@ -28,11 +31,11 @@ DTYPES: Final = (
 )
 
 
-def numel(n: int) -> int:
+def numel(n: Index) -> Index:
     """Number of stored elements of a triangle of order n.
 
     Args:
-        n: order of the matrix, n >= 0.
+        n: order of the matrix, n >= 0, or a tensor of orders.
 
     Returns:
         n(n+1)/2. This is also the position of the first element of row n.
@@ -44,8 +47,8 @@ def numel(n: int) -> int:
     return n * (n + 1) // 2
 
 
-def offset(i: int, j: int) -> int:
-    """Position of element (i, j), i >= j, in packed order.
+def offset(i: Index, j: Index) -> Index:
+    """Position of element (i, j), i >= j, in packed order; of tensors, element by element.
 
     Example:
         >>> [offset(i, j) for i in range(3) for j in range(i + 1)]

@@ -12,7 +12,7 @@ import packedtri
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 from packedtri._cli import environment, work
 from packedtri._cli.work import Work
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
 
 Triangle = TypeVar("Triangle", bound=PackedTensor)
 
@@ -34,7 +34,7 @@ class Problem:
 
     def packed(self, kind: type[Triangle]) -> Triangle:
         """A random matrix of a packed type, scaled so that products keep its size."""
-        return kind(self.random(self.n * (self.n + 1) // 2))
+        return kind(self.random(numel(self.n)))
 
     def well_conditioned(self, kind: type[Triangle]) -> Triangle:
         """The same, far from singular; as Symmetric it is positive definite."""

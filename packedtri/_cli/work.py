@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from packedtri import LowerTriangular, PackedTensor
+from packedtri.ops.dense import as_dense
 from packedtri.testing import wide_dtype
 
 Output = Any
@@ -45,11 +46,6 @@ def nbytes(*tensors: torch.Tensor) -> int:
     return sum({t.data_ptr(): t.nbytes for t in kept}.values())
 
 
-def to_dense(t: torch.Tensor) -> torch.Tensor:
-    """The dense matrix that ``t`` stands for."""
-    return t.to_dense() if isinstance(t, PackedTensor) else t
-
-
 def exact_rows(a: torch.Tensor, b: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Rows of ``a @ b`` in float64 (complex128), for dense a (..., n, k) and b (..., k, m)."""
     wide = wide_dtype(a.dtype)
@@ -70,7 +66,7 @@ def product_error(
 
     def error(output: torch.Tensor) -> float:
         exact = exact_rows(a, b, rows)
-        got = to_dense(output)[..., rows, :].to(exact.dtype)
+        got = as_dense(output)[..., rows, :].to(exact.dtype)
         if lower:
             outside = torch.arange(b.shape[-1], device=a.device) > rows[:, None]
             exact, got = exact.masked_fill(outside, 0), got.masked_fill(outside, 0)
@@ -89,9 +85,9 @@ def relative(got: torch.Tensor, exact: torch.Tensor) -> float:
 def _dense_partner(a: torch.Tensor, b: torch.Tensor, dense_a: torch.Tensor) -> torch.Tensor:
     """The dense form of b; where b shares the storage of a, so it does densely."""
     if not isinstance(a, PackedTensor) or not isinstance(b, PackedTensor):
-        return to_dense(b)
+        return as_dense(b)
     if a.packed.data_ptr() != b.packed.data_ptr():
-        return to_dense(b)
+        return as_dense(b)
     return dense_a if type(a) is type(b) else dense_a.mT
 
 
@@ -99,7 +95,7 @@ def product(
     a: torch.Tensor, b: torch.Tensor, packed: Callable[..., torch.Tensor] = operator.matmul
 ) -> Work:
     """``a @ b``, as ``packed`` computes it; dense torch writes into a ready result."""
-    dense_a = to_dense(a)
+    dense_a = as_dense(a)
     dense_b = _dense_partner(a, b, dense_a)
     column = dense_b.unsqueeze(-1) if dense_b.dim() == 1 else dense_b
     out = dense_a @ dense_b
@@ -120,7 +116,7 @@ def backward(a: LowerTriangular, b: LowerTriangular, cotangent: LowerTriangular)
     """
     packed = [t.packed.detach().requires_grad_() for t in (a, b)]
     packed_result = (LowerTriangular(packed[0]) @ LowerTriangular(packed[1])).packed
-    dense_a = to_dense(a)
+    dense_a = as_dense(a)
     dense = [t.detach().requires_grad_() for t in (dense_a, _dense_partner(a, b, dense_a))]
     dense_result, dense_cotangent = dense[0] @ dense[1], cotangent.to_dense()
 
@@ -157,7 +153,7 @@ def function(
 ) -> Work:
     """A function of linear algebra on some operands; ``dense`` is its dense form, if another."""
     on_dense = dense or packed
-    dense_operands = [to_dense(t) for t in operands]
+    dense_operands = [as_dense(t) for t in operands]
 
     @cache
     def exact() -> torch.Tensor:
@@ -167,8 +163,8 @@ def function(
     return Work(
         packed=lambda: packed(*operands),
         dense=lambda: on_dense(*dense_operands),
-        error=lambda output: relative(to_dense(output).to(exact().dtype), exact()),
+        error=lambda output: relative(as_dense(output).to(exact().dtype), exact()),
         packed_bytes=nbytes(*operands, result),
-        dense_bytes=nbytes(*dense_operands) + to_dense(result).nbytes,
+        dense_bytes=nbytes(*dense_operands) + as_dense(result).nbytes,
         capturable=False,
     )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from packedtri.dispatch import describe, row
 from packedtri.ops.dense import functions, no_out
+from packedtri.ops.dims import can_expand
 from packedtri.tensor import PackedTensor
 
 
@@ -46,8 +47,7 @@ def _sum_in_place(
 
 def _check_expands(name: str, x: Tensor, to: Tensor) -> None:
     """Raise where a sum would have another shape than the tensor that decides it."""
-    sizes = zip(reversed(x.shape), reversed(to.shape), strict=False)
-    if x.dim() > to.dim() or any(s not in (1, t) for s, t in sizes):
+    if not can_expand(x.shape, to.shape):
         raise ValueError(f"[{name}] {describe(x)} does not expand to {describe(to)}")
 
 

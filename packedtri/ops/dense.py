@@ -58,6 +58,11 @@ def _versioned(t: PackedTensor) -> Tensor:
         return t.to_dense()
 
 
+def as_dense(x: Any) -> Any:
+    """A packed type as the dense matrix that it stands for; anything else as it is."""
+    return x.to_dense() if isinstance(x, PackedTensor) else x
+
+
 def no_out(name: str, out: Any) -> None:
     """Raise where a result was to be written into a tensor of the caller's."""
     if out is not None:

@@ -19,8 +19,7 @@ P = TypeVar("P", bound=PackedTensor)
 
 def positions(i: Tensor, j: Tensor) -> Tensor:
     """Where element (i, j) of a symmetric matrix is stored, of the shape of i and j together."""
-    high, low = torch.maximum(i, j), torch.minimum(i, j)
-    return high * (high + 1) // 2 + low
+    return layout.offset(torch.maximum(i, j), torch.minimum(i, j))
 
 
 def is_stored(kind: int, i: Tensor, j: Tensor) -> Tensor | None:

@@ -15,20 +15,21 @@ from torch import Tensor
 from packedtri.dispatch import canonical_type, describe, row
 from packedtri.layout import SYMMETRIC
 from packedtri.ops.attributes import passed
+from packedtri.ops.dense import as_dense
 from packedtri.tensor import PackedTensor
 
 
 def _project(output: Tensor, grad: Tensor | None) -> Tensor | None:
     """The gradient of ``output`` as a tensor of its type: the Frobenius projection of ``grad``."""
     if not isinstance(output, PackedTensor):
-        return grad.to_dense() if isinstance(grad, PackedTensor) else grad
+        return as_dense(grad)
     if grad is None:
         if output.numel() != 1:
             return None
         grad = torch.ones_like(output.to_dense())
     if type(grad) is type(output):
         return grad
-    dense = grad.to_dense() if isinstance(grad, PackedTensor) else grad
+    dense = as_dense(grad)
     if dense.shape != output.shape:
         raise ValueError(f"[backward] got the gradient {describe(grad)} for {describe(output)}")
     if output.kind == SYMMETRIC:

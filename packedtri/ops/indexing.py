@@ -17,7 +17,7 @@ from packedtri.dispatch import describe, row
 from packedtri.ops import elements
 from packedtri.ops.aten import increment_version
 from packedtri.ops.attributes import passed
-from packedtri.ops.dense import densify
+from packedtri.ops.dense import as_dense, densify
 from packedtri.tensor import PackedTensor
 
 # A gather costs about four times the memory of a slice of the dense matrix, for its positions.
@@ -171,8 +171,7 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
 
 def _assign_matrices(target: PackedTensor, value: Any) -> None:
     if not isinstance(value, type(target)):
-        dense = value.to_dense() if isinstance(value, PackedTensor) else value
-        dense = torch.as_tensor(dense, dtype=target.dtype, device=target.device)
+        dense = torch.as_tensor(as_dense(value), dtype=target.dtype, device=target.device)
         value = type(target).from_dense(dense.expand(*dense.shape[:-2], *target.shape[-2:]), True)
     expanded = _nodes.to_packed(value).expand(target._packed.shape)
     target.copy_(_nodes.from_packed(type(target), expanded, target.n))
@@ -183,8 +182,8 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any) -> None:
     packed, n = _nodes.to_packed(target), target.n
     i, j = torch.broadcast_tensors(i, j)
     shape = (*packed.shape[:-1], *i.shape)
-    value = value.to_dense() if isinstance(value, PackedTensor) else value
-    value = torch.as_tensor(value, dtype=packed.dtype, device=packed.device).expand(shape)
+    value = torch.as_tensor(as_dense(value), dtype=packed.dtype, device=packed.device)
+    value = value.expand(shape)
     at = elements.positions(i, j).reshape(-1)
     source = value.reshape(*packed.shape[:-1], len(at))
     _check_structure(target, i.reshape(-1), j.reshape(-1), at, source.detach())

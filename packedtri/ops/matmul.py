@@ -17,6 +17,8 @@ from packedtri import _nodes
 from packedtri._autograd import is_plain, past_autograd
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER
+from packedtri.ops.dense import no_out
+from packedtri.ops.dims import can_broadcast
 from packedtri.ops.mm import autocast_dtype
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
@@ -110,11 +112,8 @@ def _dtype(x: Tensor) -> str:
 
 
 def _check_batches(name: str, a: Tensor, b: Tensor, p: torch.Size, q: torch.Size) -> None:
-    if p == q:
-        return
-    for x, y in zip(reversed(p), reversed(q), strict=False):
-        if x != y and x != 1 and y != 1:
-            raise _shape_error(name, "batch dimensions that broadcast", a, b)
+    if p != q and not can_broadcast(p, q):
+        raise _shape_error(name, "batch dimensions that broadcast", a, b)
 
 
 def _shape_error(name: str, expected: str, a: Tensor, b: Tensor) -> ValueError:
@@ -133,36 +132,31 @@ def _rank(x: Tensor) -> int:
     return x._packed.dim() + 1 if isinstance(x, PackedTensor) else x.dim()
 
 
-def _no_out(name: str, out: Tensor | None) -> None:
-    if out is not None:
-        raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
-
-
 def _add_rows(compute: Product, a: type, b: type, result: type) -> None:
     """The rows of one pair of types, for every name that torch has for a product."""
 
     def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         if out is not None:
-            _no_out("matmul", out)
+            no_out("matmul", out)
         return compute("matmul", input, other)
 
     def rmatmul(input: Tensor, other: Tensor) -> Tensor:
         return compute("matmul", other, input)
 
     def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
-        _no_out("mm", out)
+        no_out("mm", out)
         _check_ranks("mm", input, mat2, 2, 2)
         return compute("mm", input, mat2)
 
     def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
-        _no_out("bmm", out)
+        no_out("bmm", out)
         _check_ranks("bmm", input, mat2, 3, 3)
         if len(input) != len(mat2):
             raise _shape_error("bmm", "batches of the same length", input, mat2)
         return compute("bmm", input, mat2)
 
     def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
-        _no_out("mv", out)
+        no_out("mv", out)
         _check_ranks("mv", input, vec, 2, 1)
         return compute("mv", input, vec)
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import Call, library, register_implicit
+from packedtri._autograd import Call, implement_where_missing, library, register_implicit
 from packedtri.layout import DENSE, LOWER, UPPER
 
 _mm = torch.ops.packedtri.mm.default
@@ -103,5 +103,4 @@ def _dense_way(packed: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return _pack(factor, LOWER), info
 
 
-if not torch._C._dispatch_has_kernel_for_dispatch_key("packedtri::cholesky", "CUDA"):
-    library.impl("cholesky", _dense_way, "CUDA")
+implement_where_missing("cholesky", "CUDA", _dense_way)

@@ -15,7 +15,7 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER, UPPER
-from packedtri.ops.dense import densify, functions, no_out
+from packedtri.ops.dense import as_dense, densify, functions, no_out
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.trsm import solve
@@ -49,7 +49,12 @@ def check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
             f"{describe(b)} of {q.dtype} on {q.device}"
         )
     batches = p.shape[:-1], q.shape[:-1] if isinstance(b, PackedTensor) else q.shape[:-2]
-    if batches[0] != batches[1] and not can_broadcast(*batches):
+    check_batches(name, a, b, *batches)
+
+
+def check_batches(name: str, a: Tensor, b: Tensor, p: torch.Size, q: torch.Size) -> None:
+    """Raise where the batch dimensions ``p`` of ``a`` and ``q`` of ``b`` do not broadcast."""
+    if p != q and not can_broadcast(p, q):
         raise ValueError(
             f"[{name}] expected batch dimensions that broadcast; "
             f"got {describe(a)} and {describe(b)}"
@@ -85,8 +90,7 @@ def _diagonal(t: PackedTensor) -> Tensor:
 
 def solve_dense(a: PackedTensor, b: Tensor, left: bool = True, unit: bool = False) -> Tensor:
     """The solution for dense right-hand sides; packed ones are converted."""
-    b = b.to_dense() if isinstance(b, PackedTensor) else b
-    return solve(_nodes.to_packed(a), b, a.n, a.kind, DENSE, left, unit)
+    return solve(_nodes.to_packed(a), as_dense(b), a.n, a.kind, DENSE, left, unit)
 
 
 def solve_typed(a: PackedTensor, b: PackedTensor, left: bool, unit: bool = False) -> PackedTensor:
@@ -149,7 +153,7 @@ def _solve_symmetric(A: Symmetric, B: Tensor, *, left: bool = True, out: Any = N
     """
     no_out("linalg.solve", out)
     vector = _is_vector(A, B)
-    b = B.to_dense() if isinstance(B, PackedTensor) else B.unsqueeze(-1) if vector else B
+    b = B.unsqueeze(-1) if vector else as_dense(B)
     check_system("linalg.solve", A, b, left)
     factor = positive_factor(A)
     if factor is None:
@@ -189,8 +193,7 @@ def _cholesky_solve(
     if input2.kind == UPPER:
         # What is stored is the transpose of U, and U^H U = conj(T) T^T.
         factor = factor.conj()
-    b = input.to_dense() if isinstance(input, PackedTensor) else input
-    return solve_cholesky(factor, b, input2.n)
+    return solve_cholesky(factor, as_dense(input), input2.n)
 
 
 def _triangular_solve(
@@ -208,8 +211,7 @@ def _triangular_solve(
     check_upper(name, A, upper)
     check_system(name, A, input, True)
     kind = A.kind if not transpose else UPPER if A.kind == LOWER else LOWER
-    b = input.to_dense() if isinstance(input, PackedTensor) else input
-    x = solve(_nodes.to_packed(A), b, A.n, kind, DENSE, True, unitriangular)
+    x = solve(_nodes.to_packed(A), as_dense(input), A.n, kind, DENSE, True, unitriangular)
     return torch.return_types.triangular_solve((x, A.clone()))
 
 

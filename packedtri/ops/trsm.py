@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import Call, is_plain, library, past_autograd, register_implicit
+from packedtri._autograd import (
+    Call,
+    implement_where_missing,
+    is_plain,
+    library,
+    past_autograd,
+    register_implicit,
+)
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.mm import batch_first
 
@@ -140,5 +147,4 @@ def _dense_way(
     return x if b_kind == DENSE else pack(x, b_kind)
 
 
-if not torch._C._dispatch_has_kernel_for_dispatch_key("packedtri::solve_triangular", "CUDA"):
-    library.impl("solve_triangular", _dense_way, "CUDA")
+implement_where_missing("solve_triangular", "CUDA", _dense_way)

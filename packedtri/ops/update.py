@@ -14,14 +14,15 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import Call, library, register_implicit
+from packedtri._autograd import Call, implement_where_missing, library, register_implicit
 from packedtri.dispatch import describe
 from packedtri.layout import DENSE, LOWER, UPPER
-from packedtri.ops.dims import can_broadcast
+from packedtri.ops.dense import as_dense
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.mm import batch_first
 from packedtri.ops.potrf import gradient_of_matrix, tangent_of_factor
-from packedtri.tensor import LowerTriangular, PackedTensor
+from packedtri.ops.solve import check_batches
+from packedtri.tensor import LowerTriangular
 
 _mm = torch.ops.packedtri.mm.default
 _update = torch.ops.packedtri.cholesky_update.default
@@ -74,8 +75,7 @@ def _dense_way(packed: Tensor, x: Tensor, n: int, downdate: bool) -> tuple[Tenso
     return torch.ops.packedtri.pack(changed, LOWER), info
 
 
-if not torch._C._dispatch_has_kernel_for_dispatch_key("packedtri::cholesky_update", "CUDA"):
-    library.impl("cholesky_update", _dense_way, "CUDA")
+implement_where_missing("cholesky_update", "CUDA", _dense_way)
 
 
 def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) -> LowerTriangular:
@@ -126,8 +126,7 @@ def _columns(name: str, L: LowerTriangular, x: Tensor) -> Tensor:
     """``x`` as columns (*batch, n, k), after checking that it fits."""
     if not isinstance(x, Tensor):
         raise TypeError(f"[{name}] expected a tensor for x; got {describe(x)}")
-    if isinstance(x, PackedTensor):
-        x = x.to_dense()
+    x = as_dense(x)
     batch = L._packed.shape[:-1]
     if x.dim() == 1 or tuple(x.shape) == (*batch, L.n):
         x = x.unsqueeze(-1)
@@ -136,9 +135,5 @@ def _columns(name: str, L: LowerTriangular, x: Tensor) -> Tensor:
             f"[{name}] expected x of shape (..., n) or (..., n, k) and {L._packed.dtype} for "
             f"{describe(L)}; got {describe(x)} of {x.dtype}"
         )
-    if not can_broadcast(batch, x.shape[:-2]):
-        raise ValueError(
-            f"[{name}] expected batch dimensions that broadcast; "
-            f"got {describe(L)} and {describe(x)}"
-        )
+    check_batches(name, L, x, batch, x.shape[:-2])
     return x
