@@ -71,11 +71,6 @@ def add_type(cls: type) -> None:
     _canonical[cls] = cls
 
 
-def packed_types() -> tuple[type, ...]:
-    """The packed types, in the order of their definition."""
-    return tuple(_packed_types)
-
-
 def row(
     functions: Function | Iterable[Function],
     *types: type,
