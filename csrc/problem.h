@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "index.h"
+
 namespace packedtri {
 
 enum class DType : int32_t { f16, bf16, f32, f64, c64, c128 };
@@ -44,6 +46,11 @@ struct Operand {
     Stagger stagger = Stagger::None;
     bool strict = false;
 };
+
+// Elements that one matrix of an operand keeps in memory, where it is no block of a triangle.
+constexpr int64_t stored_elements(const Operand& x) {
+    return x.kind == Kind::Dense ? x.rows * x.cols : row_start(x.rows);
+}
 
 // Where the product goes: Dense, rows contiguous (row_stride >= cols), or Lower, which keeps the
 // lower triangle of the product as a packed triangle; of a product with more rows than columns also

@@ -13,14 +13,10 @@ std::atomic<int> forced_method{-1}, forced_tile{-1}, forced_split{-1}, forced_ab
 
 bool triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
 
-int64_t stored(const Operand& x) {
-    return x.kind == Kind::Dense ? x.rows * x.cols : row_start(x.rows);
-}
-
 // Whether each matrix of a batch lies in memory without gaps.
 bool in_one_piece(const Operand& x) {
     if (x.kind != Kind::Dense) return true;
-    return x.col_stride == 1 || x.cols <= 1 ? x.row_stride == x.cols : x.col_stride == x.rows;
+    return runs_along_rows(x) ? x.row_stride == x.cols : x.col_stride == x.rows;
 }
 
 // How long the sums of a product are, in tiles.
@@ -147,7 +143,8 @@ int small_side(const Product& p, const Device& device) {
     if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
     if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
     // Both operands, as they are stored and as padded tiles, are in shared memory at once.
-    const int64_t bytes = size * (2 * side * (side + 8) + stored(p.a) + stored(p.b));
+    const int64_t bytes =
+        size * (2 * side * (side + 8) + stored_elements(p.a) + stored_elements(p.b));
     return bytes <= (device.shared_kib - 3) * 1024 ? side : 0;
 }
 

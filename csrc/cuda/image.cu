@@ -1,5 +1,6 @@
 #include "image_pack.h"
 
+#include "chunk.cuh"
 #include "elements.cuh"
 #include "hopper.cuh"
 #include "product_launch.cuh"
@@ -44,26 +45,12 @@ template <class T>
 __device__ __forceinline__ uint4 load_chunk(const T* from, int valid, const T* begin,
                                             const T* end) {
     const uintptr_t address = reinterpret_cast<uintptr_t>(from);
-    const uint4* words = reinterpret_cast<const uint4*>(address & ~uintptr_t{15});
     const int shift = static_cast<int>(address & 15) / 2;
     if (valid > 0 && (from - shift < begin || from - shift + (shift + valid > 8 ? 16 : 8) > end))
         return load_elements(from, valid);
-    uint4 low = make_uint4(0, 0, 0, 0), high = make_uint4(0, 0, 0, 0);
-    ptx::load_if(low, words, valid > 0);
-    ptx::load_if(high, words + 1, shift + valid > 8);
-    uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-    for (int x = 0; x < 6; ++x) w[x] = shift & 4 ? w[x + 2] : w[x];
-#pragma unroll
-    for (int x = 0; x < 5; ++x) w[x] = shift & 2 ? w[x + 1] : w[x];
-#pragma unroll
-    for (int x = 0; x < 4; ++x) w[x] = __funnelshift_r(w[x], w[x + 1], (shift & 1) * 16);
-#pragma unroll
-    for (int x = 0; x < 4; ++x) {
-        if (2 * x >= valid) w[x] = 0;
-        else if (2 * x + 1 >= valid) w[x] &= 0xffffu;
-    }
-    return make_uint4(w[0], w[1], w[2], w[3]);
+    Chunk chunk{};
+    chunk.load(from, valid);
+    return clipped(chunk.cut(), valid);
 }
 
 // One block of the image by 256 threads, 8 lanes a row.

@@ -3,8 +3,8 @@
 // out of the two aligned 16-byte words that hold it.
 #pragma once
 
+#include "chunk.cuh"
 #include "panel.cuh"
-#include "ptx.cuh"
 #include "scalar.cuh"
 #include "tile.cuh"
 
@@ -43,7 +43,7 @@ class StagedLoader {
                 (R0 + ROWS >= panel_.rows && c0 + COLS + 8 > panel_.length(panel_.rows - 1));
 #pragma unroll
         for (int p = 0; p < CHUNKS; ++p)
-            load(chunk_[p], from_[p], edge_ ? 0 : masked_ ? valid(p, k0_) : 8);
+            chunk_[p].load(from_[p], edge_ ? 0 : masked_ ? valid(p, k0_) : 8);
         advance();
     }
 
@@ -54,10 +54,10 @@ class StagedLoader {
         } else if (masked_) {
 #pragma unroll
             for (int p = 0; p < CHUNKS; ++p)
-                *at(tile, p) = clipped(cut(chunk_[p]), valid(p, k0_ - BK));
+                *at(tile, p) = clipped(chunk_[p].cut(), valid(p, k0_ - BK));
         } else {
 #pragma unroll
-            for (int p = 0; p < CHUNKS; ++p) *at(tile, p) = cut(chunk_[p]);
+            for (int p = 0; p < CHUNKS; ++p) *at(tile, p) = chunk_[p].cut();
         }
     }
 
@@ -76,12 +76,6 @@ class StagedLoader {
     }
 
   private:
-    // 8 elements, from `shift` on among the 16 in `words`.
-    struct Chunk {
-        uint4 words[2];
-        int shift;
-    };
-
     __device__ int memory_row(int pass, int k0) const {
         return (K_MAJOR ? r0_ : k0) + row_ + pass * ROWS_PER_PASS;
     }
@@ -102,16 +96,6 @@ class StagedLoader {
         if (!K_MAJOR) stride_ += bend_ * BK;
     }
 
-    // The loads are predicated, not branched around: a register that two paths write makes the
-    // processor wait for the load where they meet, instead of where the value is used.
-    __device__ static void load(Chunk& chunk, const T* from, int valid) {
-        const uintptr_t address = reinterpret_cast<uintptr_t>(from);
-        const uint4* low = reinterpret_cast<const uint4*>(address & ~uintptr_t{15});
-        chunk.shift = static_cast<int>(address & 15) / 2;
-        ptx::load_if(chunk.words[0], low, valid > 0);
-        ptx::load_if(chunk.words[1], low + 1, valid > 0 && chunk.shift + valid > 8);
-    }
-
     __device__ void copy_elements(T* tile, int pass) const {
         const int row = memory_row(pass, k0_ - BK), n = valid(pass, k0_ - BK);
         const T* from = panel_.data + panel_.row_offset(row) + memory_col(k0_ - BK);
@@ -123,31 +107,6 @@ class StagedLoader {
         const int row = row_ + pass * ROWS_PER_PASS;
         return reinterpret_cast<uint4*>(tile +
                                         (K_MAJOR ? Layout::at(row, col_) : Layout::at(col_, row)));
-    }
-
-    __device__ static uint4 cut(const Chunk& chunk) {
-        uint32_t w[8] = {chunk.words[0].x, chunk.words[0].y, chunk.words[0].z, chunk.words[0].w,
-                         chunk.words[1].x, chunk.words[1].y, chunk.words[1].z, chunk.words[1].w};
-        const bool four = chunk.shift & 4, two = chunk.shift & 2;
-#pragma unroll
-        for (int x = 0; x < 6; ++x) w[x] = four ? w[x + 2] : w[x];
-#pragma unroll
-        for (int x = 0; x < 5; ++x) w[x] = two ? w[x + 1] : w[x];
-        const int odd = (chunk.shift & 1) * 16;
-#pragma unroll
-        for (int x = 0; x < 4; ++x) w[x] = __funnelshift_r(w[x], w[x + 1], odd);
-        return make_uint4(w[0], w[1], w[2], w[3]);
-    }
-
-    // The first `valid` of 8 elements, zeros behind them.
-    __device__ static uint4 clipped(uint4 word, int valid) {
-        uint32_t w[4] = {word.x, word.y, word.z, word.w};
-#pragma unroll
-        for (int x = 0; x < 4; ++x) {
-            if (2 * x >= valid) w[x] = 0;
-            else if (2 * x + 1 >= valid) w[x] &= 0xffffu;
-        }
-        return make_uint4(w[0], w[1], w[2], w[3]);
     }
 
     Panel<T> panel_;

@@ -238,8 +238,7 @@ void launch_small(const typename Small::Args& args, cudaStream_t stream) {
 
 template <class T>
 Pieces<T> pieces(const Operand& x, int64_t batch) {
-    return {static_cast<const T*>(x.data), x.batch_stride,
-            static_cast<int>(x.kind == Kind::Dense ? x.rows * x.cols : row_start(x.rows)),
+    return {static_cast<const T*>(x.data), x.batch_stride, static_cast<int>(stored_elements(x)),
             static_cast<int>(batch)};
 }
 

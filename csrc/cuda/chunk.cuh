@@ -1,0 +1,51 @@
+// Chunks of 8 elements of 2 bytes at any even address, which no wide load accepts: each is cut out of
+// the two aligned 16-byte words that hold it.
+#pragma once
+
+#include "ptx.cuh"
+
+namespace packedtri::cuda {
+
+// 8 elements, from `shift` on among the 16 in `words`.
+struct Chunk {
+    uint4 words[2];
+    int shift;
+
+    // Reads the words with `valid` stored elements, and none without one. The loads are predicated,
+    // not branched around: a register that two paths write makes the processor wait for the load
+    // where they meet, instead of where the value is used.
+    __device__ __forceinline__ void load(const void* from, int valid) {
+        const uintptr_t address = reinterpret_cast<uintptr_t>(from);
+        const uint4* low = reinterpret_cast<const uint4*>(address & ~uintptr_t{15});
+        shift = static_cast<int>(address & 15) / 2;
+        ptx::load_if(words[0], low, valid > 0);
+        ptx::load_if(words[1], low + 1, valid > 0 && shift + valid > 8);
+    }
+
+    __device__ __forceinline__ uint4 cut() const {
+        uint32_t w[8] = {words[0].x, words[0].y, words[0].z, words[0].w,
+                         words[1].x, words[1].y, words[1].z, words[1].w};
+        const bool four = shift & 4, two = shift & 2;
+#pragma unroll
+        for (int x = 0; x < 6; ++x) w[x] = four ? w[x + 2] : w[x];
+#pragma unroll
+        for (int x = 0; x < 5; ++x) w[x] = two ? w[x + 1] : w[x];
+        const int odd = (shift & 1) * 16;
+#pragma unroll
+        for (int x = 0; x < 4; ++x) w[x] = __funnelshift_r(w[x], w[x + 1], odd);
+        return make_uint4(w[0], w[1], w[2], w[3]);
+    }
+};
+
+// The first `valid` of 8 elements, zeros behind them.
+__device__ __forceinline__ uint4 clipped(uint4 word, int valid) {
+    uint32_t w[4] = {word.x, word.y, word.z, word.w};
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+        if (2 * x >= valid) w[x] = 0;
+        else if (2 * x + 1 >= valid) w[x] &= 0xffffu;
+    }
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+}  // namespace packedtri::cuda
