@@ -51,13 +51,12 @@ bool engine_can(const Product& p, const Device& device) {
 constexpr int64_t SCRATCH_LIMIT = int64_t{4} << 30;
 
 // Making the images costs time, which must be small beside the product, and memory. A batch of small
-// products fills the device without. Symmetric operands, blocks of triangles, sums into the result
-// and shared sums are left to force: the engine has them, but no GPU has measured them yet.
+// products fills the device without.
 bool engine_pays(const Product& p, const Config& config) {
     const auto size = [](int64_t x) { return static_cast<double>(x); };
     const double least = p.batch > 1 ? 2048 : p.dtype == DType::f32 ? 1500 : 1000;
     constexpr int64_t narrow = 128;
-    return is_plain(p) && !has_symmetric(p) && std::min({p.m, p.n, p.k}) >= narrow &&
+    return std::min({p.m, p.n, p.k}) >= narrow &&
            size(p.m) * size(p.n) * size(p.k) >= least * least * least &&
            engine_layout(p, config).scratch_bytes() <= SCRATCH_LIMIT;
 }
@@ -68,6 +67,12 @@ Config choose_engine(const Product& p, const Device& device) {
     // Large tiles need half the traffic, but there must be enough of them. They leave no room for the
     // parts of float32.
     if (small.per_slot >= 12 && p.dtype != DType::f32) config.tile = TileSize::Large;
+    const Work w = work(p, engine_tile_side(config.tile), device.multiprocessors);
+    const double excess = static_cast<double>(w.longest) / w.per_slot;
+    if (excess > 2) {
+        config.split = excess > 8 ? p.dtype == DType::f32 ? 4 : 2 : 2;
+        config.split_above = std::max(2, static_cast<int>(w.longest / 2));
+    }
     // From where on the L2 cache does not hold the images, neighbours matter more than balance.
     if (p.k >= 8192) config.group = 8;
     return config;
@@ -118,9 +123,9 @@ Config choose(const Product& p, const Device& device, bool scratch) {
         if (free ? engine_pays(p, engine) : forced_method == static_cast<int>(Method::Engine))
             config = engine;
     }
-    // Its last change has not run on a GPU yet, so nothing but force chooses it.
-    if (forced_method == static_cast<int>(Method::Bulk) && device.clusters && is_plain(p) &&
-        !has_symmetric(p) && p.dtype == DType::f64)
+    const bool bulk = forced_method < 0 || forced_method == static_cast<int>(Method::Bulk);
+    if (bulk && config.method == Method::Direct && config.tile == TileSize::Large &&
+        device.clusters && is_plain(p) && !has_symmetric(p) && p.dtype == DType::f64)
         config.method = Method::Bulk;
     // The engine has float32 tiles of one size.
     const bool one_size = config.method == Method::Engine && p.dtype == DType::f32;
