@@ -61,6 +61,13 @@ bool engine_pays(const Product& p, const Config& config) {
            engine_layout(p, config).scratch_bytes() <= SCRATCH_LIMIT;
 }
 
+// Whether there is a direct kernel for Hopper.
+bool hopper_can(const Product& p, TileSize tile, const Device& device) {
+    if (!device.clusters) return false;
+    if (element_size(p.dtype) == 2) return true;
+    return p.dtype == DType::f64 && tile == TileSize::Large && is_plain(p) && !has_symmetric(p);
+}
+
 Config choose_engine(const Product& p, const Device& device) {
     Config config{Method::Engine, TileSize::Small, 1, 1, 1};
     const Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
@@ -123,10 +130,9 @@ Config choose(const Product& p, const Device& device, bool scratch) {
         if (free ? engine_pays(p, engine) : forced_method == static_cast<int>(Method::Engine))
             config = engine;
     }
-    const bool bulk = forced_method < 0 || forced_method == static_cast<int>(Method::Bulk);
-    if (bulk && config.method == Method::Direct && config.tile == TileSize::Large &&
-        device.clusters && is_plain(p) && !has_symmetric(p) && p.dtype == DType::f64)
-        config.method = Method::Bulk;
+    const bool hopper = forced_method < 0 || forced_method == static_cast<int>(Method::Hopper);
+    if (hopper && config.method == Method::Direct && hopper_can(p, config.tile, device))
+        config.method = Method::Hopper;
     // The engine has float32 tiles of one size.
     const bool one_size = config.method == Method::Engine && p.dtype == DType::f32;
     if (const int tile = forced_tile; tile >= 0 && !one_size)

@@ -16,9 +16,10 @@ struct Device {
 };
 
 // Direct: from the operands as they lie in memory. Engine: through tile images, on Hopper's tensor
-// cores, with scratch memory (engine.h). Bulk: like Direct, large tiles loaded by the copy engine
-// (main_loop_bulk.cuh).
-enum class Method : int32_t { Direct, Engine, Bulk };
+// cores, with scratch memory (engine.h). Hopper: like Direct, by what only Hopper has: large tiles of
+// float64 are loaded by the copy engine (main_loop_bulk.cuh), and 16-bit ones multiplied by
+// warpgroups (mma_warpgroup.cuh).
+enum class Method : int32_t { Direct, Engine, Hopper };
 enum class TileSize : int32_t { Small, Large };
 
 struct Config {
@@ -59,10 +60,10 @@ inline bool runs_along_rows(const Operand& x) {
     return x.kind == Kind::Dense ? x.col_stride == 1 || x.cols <= 1 : x.kind != Kind::Upper;
 }
 
-// Whether a product is a packed triangle times one column, or one row times a packed triangle. Such
+// Whether a product is a packed matrix times one column, or one row times a packed matrix. Such
 // products have kernels of their own (mv.h); choose is about all others.
 inline bool is_mv(const Product& p) {
-    if (!is_plain(p) || has_symmetric(p)) return false;
+    if (!is_plain(p)) return false;
     if (p.c.kind != Kind::Dense) return false;
     const bool a_dense = p.a.kind == Kind::Dense, b_dense = p.b.kind == Kind::Dense;
     return (!a_dense && b_dense && p.n == 1) || (a_dense && !b_dense && p.m == 1);

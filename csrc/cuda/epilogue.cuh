@@ -31,86 +31,69 @@ struct Staging {
     }
 };
 
-// One row of a tile, summed over `parts` staging areas in the order of their ranks, so that the
-// result does not depend on timing. Lane l has every 32nd element from l on.
-template <class Mma>
-__device__ void sum_row(typename Mma::Acc (&sum)[Mma::BN / 32], const typename Mma::Acc* row,
-                        int parts) {
+// Rows of a tile, WARPS apart, each summed over `parts` staging areas in the order of their ranks, so
+// that the result does not depend on timing. Lane l has every 32nd element from l on. Reading another
+// block's memory takes long, so that it is done for several rows and parts at once.
+template <class Mma, int ROWS, int WARPS>
+__device__ __forceinline__ void sum_rows(typename Mma::Acc (&sum)[ROWS][Mma::BN / 32],
+                                         const typename Mma::Acc* first, int rows, int parts) {
+    constexpr int PER_LANE = Mma::BN / 32;
+    const auto part = [&](const typename Mma::Acc* origin, bool add_to) {
 #pragma unroll
-    for (int x = 0; x < Mma::BN / 32; ++x)
-        sum[x] = (parts > 1 ? ptx::cluster_peer(row, 0) : row)[x * 32];
-    for (int p = 1; p < parts; ++p) {
-        const typename Mma::Acc* peer = ptx::cluster_peer(row, p);
+        for (int u = 0; u < ROWS; ++u)
 #pragma unroll
-        for (int x = 0; x < Mma::BN / 32; ++x) sum[x] += peer[x * 32];
-    }
+            for (int x = 0; x < PER_LANE; ++x) {
+                if (u >= rows) continue;
+                const auto value = origin[u * WARPS * Staging<Mma>::pitch + x * 32];
+                sum[u][x] = add_to ? add(sum[u][x], value) : value;
+            }
+    };
+    if (parts == 1) return part(first, false);
+    part(ptx::cluster_peer(first, 0), false);
+#pragma unroll 3
+    for (int p = 1; p < parts; ++p) part(ptx::cluster_peer(first, p), true);
 }
 
-// Where this lane's elements of row r of the tile at (i0, j0) go, and how many are left in the row.
-template <class T>
-struct RowPlace {
-    T* out;
-    int limit;
-    __device__ RowPlace(const ProductArgs<T>& args, T* c, int i0, int j0, int r) {
-        const int lane = threadIdx.x % 32;
-        out = c + row_offset(i0 + r, args.c_ld, args.c_packed) + j0 + lane;
-        limit = (args.c_lower ? min(i0 + r + 1, args.n) : args.n) - j0 - lane;
-    }
-};
-
-// Adds alpha times rows [first, last) of a tile to beta times what is there. What several rows hold
-// is read before the first of them is stored, for reading takes long. A call, so that the registers
-// that this takes are not the main loop's.
-template <class Mma, int THREADS, class T>
-__device__ __noinline__ void add_rows(const ProductArgs<T>& args, T* c,
-                                      const typename Mma::Acc* staging, int parts, int i0, int j0,
-                                      int first, int last) {
-    using Acc = typename Mma::Acc;
-    constexpr int WARPS = THREADS / 32, PER_LANE = Mma::BN / 32, ROWS = 4;
-#pragma unroll 1
-    for (int r0 = first + threadIdx.x / 32; r0 < last; r0 += ROWS * WARPS) {
-        Acc there[ROWS][PER_LANE];
-#pragma unroll
-        for (int u = 0; u < ROWS; ++u) {
-            const int r = r0 + u * WARPS;
-            const RowPlace<T> place(args, c, i0, j0, r);
-#pragma unroll
-            for (int x = 0; x < PER_LANE; ++x)
-                if (r < last && x * 32 < place.limit)
-                    there[u][x] = Accumulator<T>::widen(place.out[x * 32]);
-        }
-#pragma unroll
-        for (int u = 0; u < ROWS; ++u) {
-            const int r = r0 + u * WARPS;
-            if (r >= last) break;
-            const RowPlace<T> place(args, c, i0, j0, r);
-            Acc sum[PER_LANE];
-            sum_row<Mma>(sum, staging + r * Staging<Mma>::pitch + threadIdx.x % 32, parts);
-#pragma unroll
-            for (int x = 0; x < PER_LANE; ++x)
-                if (x * 32 < place.limit)
-                    place.out[x * 32] = Accumulator<T>::round(
-                        add(scale(sum[x], args.alpha), scale(there[u][x], args.beta)));
-        }
-    }
-}
-
-// Stores alpha times rows [first, last) of the tile at (i0, j0), plus beta times what is there.
+// Stores alpha times rows [first, last) of the tile at (i0, j0), plus beta times what is there. What
+// several rows hold is read before the first of them is stored, for reading takes long.
 template <class Mma, int THREADS, class T>
 __device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma::Acc* staging,
                            int parts, int i0, int j0, int first, int last) {
     using Acc = typename Mma::Acc;
-    constexpr int WARPS = THREADS / 32, PER_LANE = Mma::BN / 32;
+    constexpr int WARPS = THREADS / 32, PER_LANE = Mma::BN / 32, ROWS = 4;
+    const int lane = threadIdx.x % 32;
     last = min(last, args.m - i0);
-    if (args.beta != 0) return add_rows<Mma, THREADS>(args, c, staging, parts, i0, j0, first, last);
-    for (int r = first + threadIdx.x / 32; r < last; r += WARPS) {
-        const RowPlace<T> place(args, c, i0, j0, r);
-        Acc sum[PER_LANE];
-        sum_row<Mma>(sum, staging + r * Staging<Mma>::pitch + threadIdx.x % 32, parts);
+#pragma unroll 1
+    for (int r0 = first + static_cast<int>(threadIdx.x) / 32; r0 < last; r0 += ROWS * WARPS) {
+        // Where this lane's elements of a row go, and how many are left in the row.
+        const int rows = min(ROWS, (last - r0 + WARPS - 1) / WARPS);
+        T* out[ROWS];
+        int limit[ROWS];
 #pragma unroll
-        for (int x = 0; x < PER_LANE; ++x)
-            if (x * 32 < place.limit)
-                place.out[x * 32] = Accumulator<T>::round(scale(sum[x], args.alpha));
+        for (int u = 0; u < ROWS; ++u) {
+            const int i = i0 + r0 + u * WARPS;
+            out[u] = c + row_offset(i, args.c_ld, args.c_packed) + j0 + lane;
+            limit[u] = u < rows ? (args.c_lower ? min(i + 1, args.n) : args.n) - j0 - lane : 0;
+        }
+        Acc there[ROWS][PER_LANE];
+        if (args.beta != 0) {
+#pragma unroll
+            for (int u = 0; u < ROWS; ++u)
+#pragma unroll
+                for (int x = 0; x < PER_LANE; ++x)
+                    if (x * 32 < limit[u]) there[u][x] = Accumulator<T>::widen(out[u][x * 32]);
+        }
+        Acc sum[ROWS][PER_LANE];
+        sum_rows<Mma, ROWS, WARPS>(sum, staging + r0 * Staging<Mma>::pitch + lane, rows, parts);
+#pragma unroll
+        for (int u = 0; u < ROWS; ++u)
+#pragma unroll
+            for (int x = 0; x < PER_LANE; ++x) {
+                if (x * 32 >= limit[u]) continue;
+                Acc value = scale(sum[u][x], args.alpha);
+                if (args.beta != 0) value = add(value, scale(there[u][x], args.beta));
+                out[u][x * 32] = Accumulator<T>::round(value);
+            }
     }
 }
 

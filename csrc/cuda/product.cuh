@@ -4,7 +4,6 @@
 #include "epilogue.cuh"
 #include "hopper.cuh"
 #include "main_loop_async.cuh"
-#include "main_loop_staged.cuh"
 #include "panel.cuh"
 
 namespace packedtri::cuda {

@@ -13,7 +13,7 @@ using Small = MainLoopAsync<float, MmaSimt<float, 64, 64, 16, 8, 4>, 4, A_K_MAJO
 }  // namespace
 
 void product_f32(const Product& p, const Config& config, cudaStream_t stream) {
-    if (config.tile == TileSize::Large) launch_product<Large, 2>(p, config, stream);
+    if (config.tile == TileSize::Large) launch_product<Large, 2, true>(p, config, stream);
     else launch_product<Small, 4>(p, config, stream);
 }
 

@@ -24,7 +24,7 @@ static_assert(shared_bytes<Small<true, true>>() <=
 }  // namespace
 
 void product_f64(const Product& p, const Config& config, cudaStream_t stream) {
-    if (config.tile == TileSize::Large && config.method == Method::Bulk)
+    if (config.tile == TileSize::Large && config.method == Method::Hopper)
         launch_product<Bulk, 1>(p, config, stream);
     else if (config.tile == TileSize::Large) launch_product<Large, 1>(p, config, stream);
     else if (current_device().shared_kib < tile_shared_kib(DType::f64, TileSize::Small))

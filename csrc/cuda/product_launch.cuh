@@ -49,15 +49,13 @@ void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaS
     check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");
 }
 
-template <class MainLoop, int BLOCKS_PER_SM>
+template <class MainLoop, int BLOCKS_PER_SM, bool MARKED>
 void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) {
-    using T = typename MainLoop::T;
-    using Mma = typename MainLoop::Mma;
-    using Args = const ProductArgs<T>;
+    using Args = const ProductArgs<typename MainLoop::T>;
     const int64_t items = args.schedule.size() * args.batch,
                   blocks = (args.shared_items + ceil_div(items - args.shared_items, args.split)) *
                            args.split;
-    if constexpr (Mma::BM == 128 && (sizeof(T) == 2 || std::is_same_v<T, float>)) {
+    if constexpr (MARKED) {
         if (args.marks)
             return launch_blocks<MainLoop, Args>(
                 marked_kernel<MainLoop>, args,
@@ -109,17 +107,18 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
             p.marks};
 }
 
-// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN.
-template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM>
+// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN. MARKED: whether it also
+// computes what the engine has left (see Product::marks).
+template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM, bool MARKED = false>
 void launch_product(const Product& p, const Config& config, cudaStream_t stream) {
     using T = typename MainLoop<true, true>::T;
     using Mma = typename MainLoop<true, true>::Mma;
     const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
     const ProductArgs<T> args = arguments<Mma>(p, config, a.panel, b.panel);
-    if (a.k_major && b.k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM>(args, stream);
-    else if (a.k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM>(args, stream);
-    else if (b.k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM>(args, stream);
-    else launch<MainLoop<false, false>, BLOCKS_PER_SM>(args, stream);
+    if (a.k_major && b.k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM, MARKED>(args, stream);
+    else if (a.k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM, MARKED>(args, stream);
+    else if (b.k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM, MARKED>(args, stream);
+    else launch<MainLoop<false, false>, BLOCKS_PER_SM, MARKED>(args, stream);
 }
 
 }  // namespace packedtri::cuda

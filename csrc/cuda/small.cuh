@@ -219,8 +219,9 @@ __global__ void __launch_bounds__(Small::TEAMS* Small::THREADS, Small::BLOCKS_PE
                int64_t{gridDim.x} * Small::TEAMS, shared + threadIdx.y * args.team_bytes());
 }
 
+// `work`: how many teams could be busy at once.
 template <class Small>
-void launch_small(const typename Small::Args& args, cudaStream_t stream) {
+void launch_teams(const typename Small::Args& args, int64_t work, cudaStream_t stream) {
     const int shared = Small::TEAMS * args.team_bytes();
     constexpr int threads = Small::THREADS * Small::TEAMS;
     const auto kernel = small_kernel<Small>;
@@ -229,8 +230,8 @@ void launch_small(const typename Small::Args& args, cudaStream_t stream) {
     int at_once = 0;
     check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, threads, shared),
           "cannot count blocks");
-    const int64_t blocks = std::min(ceil_div(args.product.batch, Small::TEAMS),
-                                    int64_t{at_once} * current_device().multiprocessors);
+    const int64_t blocks =
+        std::min(ceil_div(work, Small::TEAMS), int64_t{at_once} * current_device().multiprocessors);
     kernel<<<static_cast<unsigned>(blocks), dim3(Small::THREADS, Small::TEAMS), shared, stream>>>(
         args);
     check(cudaGetLastError(), "cannot launch a product");
@@ -249,7 +250,8 @@ void launch_small(const Product& p, cudaStream_t stream) {
         arguments<MmaOf<SIDE, BK>>(p, {Method::Direct, TileSize::Small, 1, 1, 1}, a.panel, b.panel);
     const auto launch = [&](auto a_k_major, auto b_k_major) {
         using Small = SmallProduct<T, MmaOf, SIDE, BK, a_k_major(), b_k_major()>;
-        launch_small<Small>({args, pieces<T>(p.a, p.batch), pieces<T>(p.b, p.batch)}, stream);
+        launch_teams<Small>({args, pieces<T>(p.a, p.batch), pieces<T>(p.b, p.batch)}, p.batch,
+                            stream);
     };
     const std::true_type yes;
     const std::false_type no;

@@ -1,5 +1,5 @@
 #include "mma_simt.cuh"
-#include "small.cuh"
+#include "row_pairs.cuh"
 #include "small.h"
 
 namespace packedtri::cuda {
@@ -11,7 +11,8 @@ using Mma = MmaSimt<float, SIDE, SIDE, BK, 8, 4>;
 }  // namespace
 
 void small_f32(const Product& p, int side, cudaStream_t stream) {
-    launch_small<float, Mma, 16>(p, side, stream);
+    if (of_lower_triangles(p)) launch_row_pairs<float>(p, stream);
+    else launch_small<float, Mma, 16>(p, side, stream);
 }
 
 }  // namespace packedtri::cuda

@@ -1,5 +1,5 @@
 #include "mma_f64.cuh"
-#include "small.cuh"
+#include "row_pairs.cuh"
 #include "small.h"
 
 namespace packedtri::cuda {
@@ -11,7 +11,8 @@ using Mma = MmaF64<SIDE, SIDE, BK, 32, 32>;
 }  // namespace
 
 void small_f64(const Product& p, int side, cudaStream_t stream) {
-    launch_small<double, Mma, 16>(p, side, stream);
+    if (of_lower_triangles(p)) launch_row_pairs<double>(p, stream);
+    else launch_small<double, Mma, 16>(p, side, stream);
 }
 
 }  // namespace packedtri::cuda

@@ -19,9 +19,11 @@ __device__ __forceinline__ void wgmma_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
+// Waits until at most `PENDING` of the warpgroup's groups are under way.
+template <int PENDING = 0>
 __device__ __forceinline__ void wgmma_wait() {
 #if PACKEDTRI_HOPPER
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 #endif
 }
 

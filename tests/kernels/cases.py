@@ -30,7 +30,7 @@ PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
 # What the fixture `force` takes: the method, the tile, the split of sums and from what length
 # on, and the grouping of tiles.
 Force = Callable[[int, int, int, int, int], None]
-DIRECT, ENGINE, BULK = 0, 1, 2
+DIRECT, ENGINE, HOPPER = 0, 1, 2
 
 # Sizes about the tile edges of any kernel, and none that all tiles divide.
 SIZES = (0, 1, 2, 3, 5, 33, 64) if SMALL else (
@@ -68,6 +68,12 @@ class Operand:
 
 
 Draw = Callable[..., Tensor]
+
+
+def shifted(x: Tensor, by: int = 1) -> Tensor:
+    """The same elements, ``by`` elements further from an aligned address."""
+    memory = torch.empty(x.numel() + by, dtype=x.dtype, device=x.device)
+    return memory[by:].view(x.shape).copy_(x)
 
 
 def draw_operand(

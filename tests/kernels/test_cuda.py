@@ -10,6 +10,7 @@ import torch
 from cases import (
     DIRECT,
     ENGINE,
+    HOPPER,
     PAIRS,
     SMALL,
     Failures,
@@ -20,6 +21,7 @@ from cases import (
     each,
     mm,
     part_of,
+    shifted,
 )
 from torch import Tensor
 
@@ -229,7 +231,30 @@ hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,
     reason="Hopper's tensor cores",
 )
+SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 IMAGED = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@hopper
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("split", [1, 2, 8])
+@pytest.mark.parametrize("tile", [0, 1])
+@pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)
+def test_hopper_forced(
+    tile: int, split: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    """16-bit tiles multiplied by warpgroups, at every distance of rows from aligned addresses."""
+    check_forced(HOPPER, tile, split, dtype, rng, force)
+    failures = Failures()
+    sizes = (67,) if SMALL else (67, 131, 200)
+    for n, (a_kind, b_kind), skip in each(sizes, PAIRS, range(0, 8, 3)):
+        a = draw_operand(a_kind, n, dtype, rng, batch=(3,), draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, batch=(3,), draw=random_integers)
+        x, y = (shifted(t.stored, skip + i) for i, t in enumerate((a, b)))
+        force(HOPPER, tile, split, 1, 1)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {skip} elements off"):
+            assert_exact(mm(x, y, n, a_kind, b_kind, DENSE), a, b, DENSE)
+    failures.report()
 
 
 @hopper
@@ -275,16 +300,22 @@ def test_engine_accuracy(
 @hopper
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1e-36, 3.4e38])
 @pytest.mark.parametrize("dtype", IMAGED, ids=str)
-def test_engine_nonfinite(
-    value: float, dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+@pytest.mark.parametrize("method", [ENGINE, HOPPER])
+def test_nonfinite(
+    method: int,
+    value: float,
+    dtype: torch.dtype,
+    device: str,
+    rng: torch.Generator,
+    force: Force,
 ) -> None:
-    """Elements that the images cannot hold, or that meet padded zeros, give what the others do."""
+    """Elements that images cannot hold, or that meet padded zeros, give what the others do."""
     n = 300
     for a_kind, b_kind in each((LOWER, UPPER), (LOWER, UPPER)):
         a, b = (random((numel(n),), dtype, device, rng) for _ in range(2))
         a[numel(150) + 149] = value
         b[numel(40) + 3] = value
-        force(ENGINE, 0, 1, 1, 1)
+        force(method, 0, 1, 1, 1)
         c = mm(a, b, n, a_kind, b_kind, LOWER)
         force(DIRECT, -1, -1, -1, -1)
         expected = mm(a, b, n, a_kind, b_kind, LOWER)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import (
-    BULK,
+    HOPPER,
     PAIRS,
     SMALL,
     Failures,
@@ -17,6 +17,7 @@ from cases import (
     draw_operand,
     each,
     mm,
+    shifted,
 )
 from torch import Tensor
 
@@ -24,12 +25,6 @@ from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.testing import densify, random_integers, wide_dtype
 
 pytestmark = pytest.mark.cuda
-
-
-def shifted(x: Tensor) -> Tensor:
-    """The same elements, one element further from an aligned address."""
-    memory = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)
-    return memory[1:].view(x.shape).copy_(x)
 
 
 def stored_product(a: Operand, b: Operand) -> Tensor:
@@ -152,7 +147,7 @@ def test_bulk(split: int, device: str, rng: torch.Generator, force: Force) -> No
         a = draw_operand(a_kind, n, torch.float64, rng, batch=(3,), draw=random_integers)
         b = draw_operand(b_kind, n, torch.float64, rng, batch=(3,), draw=random_integers)
         x, y = (shifted(t.stored) if odd else t.stored for t in (a, b))
-        force(BULK, 1, split, 1, 1)
+        force(HOPPER, 1, split, 1, 1)
         with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, odd address: {odd}"):
             assert_exact(mm(x, y, n, a_kind, b_kind, c_kind), a, b, c_kind)
     failures.report()
@@ -166,7 +161,7 @@ def test_bulk_nonfinite(value: float, device: str, rng: torch.Generator, force: 
         b = draw_operand(b_kind, n, torch.float64, rng)
         for x in (a, b):
             x.stored.view(-1)[[n // 2, -n]] = value
-        force(BULK, 1, 1, 1, 1)
+        force(HOPPER, 1, 1, 1, 1)
         with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}"):
             c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind)
             assert_same_finite(
