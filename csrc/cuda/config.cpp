@@ -39,8 +39,11 @@ Work direct_work(const Product& p, TileSize size, const Device& device) {
                 int64_t{device.multiprocessors} * blocks_per_sm(p.dtype, size));
 }
 
+// Whether the engine multiplies float32 in parts that keep all of its bits.
+bool in_parts(const Product& p) { return p.dtype == DType::f32 && !p.tf32; }
+
 // Whether the engine can compute the product: it knows two-byte elements, which it cannot scale, and
-// float32 in three parts.
+// float32 in TF32 or in three parts.
 bool engine_can(const Product& p, const Device& device) {
     if (!device.clusters || is_mv(p)) return false;
     const bool plain = p.alpha == 1 && p.beta == 0;
@@ -55,7 +58,7 @@ constexpr int64_t SCRATCH_LIMIT = int64_t{4} << 30;
 // and shared sums are left to force: the engine has them, but no GPU has measured them yet.
 bool engine_pays(const Product& p, const Config& config) {
     const auto size = [](int64_t x) { return static_cast<double>(x); };
-    const double least = p.batch > 1 ? 2048 : p.dtype == DType::f32 ? 1500 : 1000;
+    const double least = p.batch > 1 ? 2048 : in_parts(p) ? 1500 : 1000;
     constexpr int64_t narrow = 128;
     return is_plain(p) && !has_symmetric(p) && std::min({p.m, p.n, p.k}) >= narrow &&
            size(p.m) * size(p.n) * size(p.k) >= least * least * least &&
@@ -67,7 +70,7 @@ Config choose_engine(const Product& p, const Device& device) {
     const Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
     // Large tiles need half the traffic, but there must be enough of them. They leave no room for the
     // parts of float32.
-    if (small.per_slot >= 12 && p.dtype != DType::f32) config.tile = TileSize::Large;
+    if (small.per_slot >= 12 && !in_parts(p)) config.tile = TileSize::Large;
     // From where on the L2 cache does not hold the images, neighbours matter more than balance.
     if (p.k >= 8192) config.group = 8;
     return config;
@@ -122,8 +125,8 @@ Config choose(const Product& p, const Device& device, bool scratch) {
     if (forced_method == static_cast<int>(Method::Bulk) && device.clusters && is_plain(p) &&
         !has_symmetric(p) && p.dtype == DType::f64)
         config.method = Method::Bulk;
-    // The engine has float32 tiles of one size.
-    const bool one_size = config.method == Method::Engine && p.dtype == DType::f32;
+    // The engine has tiles of one size for parts of float32.
+    const bool one_size = config.method == Method::Engine && in_parts(p);
     if (const int tile = forced_tile; tile >= 0 && !one_size)
         config.tile = static_cast<TileSize>(tile);
     if (const int split = forced_split; split >= 1) config.split = device.clusters ? split : 1;
@@ -158,7 +161,8 @@ std::string explain(const Product& p, const Device& device) {
     const std::string side =
         std::to_string(engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile));
     std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + side + " x " + side;
-    if (engine && p.dtype == DType::f32) text += ", in three bfloat16 parts";
+    if (engine && p.dtype == DType::f32)
+        text += in_parts(p) ? ", in three bfloat16 parts" : ", in tf32";
     if (c.split > 1)
         text += ", sums of " + std::to_string(c.split_above) + " tiles and more shared by " +
                 std::to_string(c.split) + " blocks";
