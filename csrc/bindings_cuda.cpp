@@ -7,11 +7,12 @@
 namespace packedtri {
 namespace {
 
-Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind) {
+Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
+               bool tf32) {
     // Operands on different devices are told apart by the checks that follow.
     const torch::stable::accelerator::DeviceGuard guard((a.is_cuda() ? a : b).get_device_index());
     TorchScratch scratch(a);
-    return mm(a, b, n, a_kind, b_kind, c_kind,
+    return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
               [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); });
 }
 
@@ -37,7 +38,7 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
 // For `packedtri info`, reached through ctypes: the kernel of an n x n by n x m product in words. The
 // text lives until the thread's next call.
 extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_explain(
-    int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind, int c_kind,
+    int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind, int c_kind, int tf32,
     int multiprocessors, int major) {
     using namespace packedtri;
     static thread_local std::string text;
@@ -51,6 +52,7 @@ extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_exp
     p.a = {a, static_cast<Kind>(a_kind), n, n, n, 1, n * n};
     p.b = {b, static_cast<Kind>(b_kind), n, m, m, 1, n * m};
     p.c.kind = static_cast<Kind>(c_kind);
+    p.tf32 = tf32 && p.dtype == DType::f32;
     text = cuda::explain(p, {multiprocessors, major == 9});
     return text.c_str();
 }
