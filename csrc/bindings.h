@@ -17,7 +17,7 @@ using torch::stable::Tensor;
 // Each takes the arguments of the op of the same name and a function that runs the kernel; `run` is
 // not called when the result has no elements.
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-          int64_t c_kind, const std::function<void(const Product&)>& run);
+          int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run);
 Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&));
 Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const Conversion&));
 

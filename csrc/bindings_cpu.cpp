@@ -6,8 +6,10 @@
 namespace packedtri {
 namespace {
 
-Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind) {
-    return mm(a, b, n, a_kind, b_kind, c_kind, [](const Product& p) { cpu::mm(p, threads()); });
+Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
+              bool tf32) {
+    return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
+              [](const Product& p) { cpu::mm(p, threads()); });
 }
 
 Tensor pack_cpu(Tensor dense, int64_t kind) {
@@ -22,7 +24,9 @@ Tensor unpack_cpu(Tensor packed, int64_t n, int64_t kind) {
 }  // namespace packedtri
 
 STABLE_TORCH_LIBRARY(packedtri, m) {
-    m.def("mm(Tensor a, Tensor b, SymInt n, int a_kind, int b_kind, int c_kind) -> Tensor");
+    m.def(
+        "mm(Tensor a, Tensor b, SymInt n, int a_kind, int b_kind, int c_kind, bool tf32=False)"
+        " -> Tensor");
     m.def("pack(Tensor dense, int kind) -> Tensor");
     m.def("unpack(Tensor packed, SymInt n, int kind) -> Tensor");
 }

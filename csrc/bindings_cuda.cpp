@@ -1,19 +1,15 @@
 // The CUDA kernels of the ops.
+#include <algorithm>
+
+#include "arguments.h"
 #include "bindings.h"
 #include "cuda/config.h"
 #include "cuda/kernels.h"
+#include "index.h"
 #include "torch_cuda.h"
 
 namespace packedtri {
 namespace {
-
-Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind) {
-    // Operands on different devices are told apart by the checks that follow.
-    const torch::stable::accelerator::DeviceGuard guard((a.is_cuda() ? a : b).get_device_index());
-    TorchScratch scratch(a);
-    return mm(a, b, n, a_kind, b_kind, c_kind,
-              [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); });
-}
 
 Tensor pack_cuda(Tensor dense, int64_t kind) {
     const torch::stable::accelerator::DeviceGuard guard(dense.get_device_index());
@@ -23,6 +19,60 @@ Tensor pack_cuda(Tensor dense, int64_t kind) {
 Tensor unpack_cuda(Tensor packed, int64_t n, int64_t kind) {
     const torch::stable::accelerator::DeviceGuard guard(packed.get_device_index());
     return unpack(packed, n, kind, [](const Conversion& c) { cuda::unpack(c, current_stream()); });
+}
+
+// A product of a packed n x n matrix with an n x m one, or of an m x n one with it, for choices that
+// nothing else decides.
+Product shape_of(DType dtype, int64_t n, int64_t m, int64_t batch, int64_t a_kind, int64_t b_kind,
+                 int64_t c_kind) {
+    alignas(16) static const char a[16] = {}, b[16] = {};
+    Product p{};
+    p.dtype = dtype;
+    const bool rows = static_cast<Kind>(b_kind) != Kind::Dense;
+    p.m = rows ? m : n;
+    p.n = rows ? n : m;
+    p.k = n;
+    p.batch = batch;
+    p.a = {a, static_cast<Kind>(a_kind), p.m, n, n, 1, p.m * n};
+    p.b = {b, static_cast<Kind>(b_kind), n, p.n, p.n, 1, n * p.n};
+    p.c.kind = static_cast<Kind>(c_kind);
+    return p;
+}
+
+Tensor dense_of(const Tensor& x, int64_t n, int64_t kind) {
+    return static_cast<Kind>(kind) == Kind::Dense ? x : unpack_cuda(x, n, kind);
+}
+
+// See leaves_to_dense.
+bool goes_to_dense(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
+                   int64_t c_kind, bool tf32) {
+    constexpr auto dense = static_cast<int64_t>(Kind::Dense);
+    const Tensor& other = a_kind == dense ? a : b;
+    const Tensor& packed = a_kind == dense ? b : a;
+    // What is wrong with the operands the product says.
+    if (n <= 0 || other.numel() == 0 || packed.numel() % row_start(n) != 0) return false;
+    const bool both = a_kind != dense && b_kind != dense;
+    const int64_t rank = other.dim(), m = both ? n
+                                          : rank < 2
+                                              ? 1
+                                              : other.size(a_kind == dense ? rank - 2 : rank - 1);
+    const int64_t batch = std::max(packed.numel() / row_start(n), int64_t{1});
+    Product p = shape_of(dtype_of(a, "mm"), n, m, batch, a_kind, b_kind, c_kind);
+    p.tf32 = tf32;
+    return cuda::leaves_to_dense(p);
+}
+
+Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
+               bool tf32) {
+    // Operands on different devices are told apart by the checks that follow.
+    const torch::stable::accelerator::DeviceGuard guard((a.is_cuda() ? a : b).get_device_index());
+    if (goes_to_dense(a, b, n, a_kind, b_kind, c_kind, tf32)) {
+        const Tensor c = torch::stable::matmul(dense_of(a, n, a_kind), dense_of(b, n, b_kind));
+        return static_cast<Kind>(c_kind) == Kind::Dense ? c : pack_cuda(c, c_kind);
+    }
+    TorchScratch scratch(a);
+    return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
+              [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); });
 }
 
 }  // namespace
@@ -37,20 +87,12 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
 // For `packedtri info`, reached through ctypes: the kernel of an n x n by n x m product in words. The
 // text lives until the thread's next call.
 extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_explain(
-    int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind, int c_kind,
+    int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind, int c_kind, int tf32,
     int multiprocessors, int major) {
     using namespace packedtri;
     static thread_local std::string text;
-    Product p{};
-    p.dtype = static_cast<DType>(dtype);
-    p.m = p.k = n;
-    p.n = m;
-    p.batch = batch;
-    // Two matrices, aligned; where they are decides nothing else.
-    alignas(16) static const char a[16] = {}, b[16] = {};
-    p.a = {a, static_cast<Kind>(a_kind), n, n, n, 1, n * n};
-    p.b = {b, static_cast<Kind>(b_kind), n, m, m, 1, n * m};
-    p.c.kind = static_cast<Kind>(c_kind);
+    Product p = shape_of(static_cast<DType>(dtype), n, m, batch, a_kind, b_kind, c_kind);
+    p.tf32 = tf32 && p.dtype == DType::f32;
     text = cuda::explain(p, {multiprocessors, major == 9});
     return text.c_str();
 }

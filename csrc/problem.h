@@ -75,6 +75,8 @@ struct Product {
     Result c;
     double alpha = 1, beta = 0;
     bool conj_b = false;
+    // Elements of float32 may be rounded to TF32, 11 bits, where a kernel is faster for that.
+    bool tf32 = false;
     // On CUDA: where not null, only the marked blocks of C are computed. There is a word for each 64
     // rows and 128 columns, by rows, and before the first one that says whether any is set; what
     // comes before on the stream sets them.

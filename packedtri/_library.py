@@ -45,19 +45,21 @@ def cuda_kernel(
     batch: int,
     kinds: tuple[int, int, int],
     device: torch.device,
+    tf32: bool = False,
 ) -> str:
     """The CUDA kernel of a product of order n (m columns where it is dense), in words.
 
     Args:
         kinds: How the left operand, the right one and the result are stored (see ``layout``).
         device: The GPU that the choice is made for.
+        tf32: Whether products of float32 may run in TF32.
     """
     function = ctypes.CDLL(str(cuda_library)).packedtri_cuda_explain
     function.restype = ctypes.c_char_p
     gpu = torch.cuda.get_device_properties(device)
     sizes = (ctypes.c_int64(size) for size in (n, m, batch))
-    text = function(DTYPES.index(dtype), *sizes, *kinds, gpu.multi_processor_count, gpu.major)
-    return text.decode()
+    chip = (gpu.multi_processor_count, gpu.major)
+    return function(DTYPES.index(dtype), *sizes, *kinds, tf32, *chip).decode()
 
 
 def _explain_missing_cuda(op: str) -> None:

@@ -193,6 +193,14 @@ def test_bench_runs_the_chosen_operations(tmp_path: Path) -> None:
     assert [(row["op"], row["m"]) for row in rows] == [("cholesky", 9), ("S@x", 1)]
 
 
+def test_bench_sets_the_precision(tmp_path: Path) -> None:
+    run("bench", "--device", "cpu", "--op", "L@L", "--n", 9, "--tf32", "--output", tmp_path)
+    (row,) = json.loads((tmp_path / "bench.json").read_text())["rows"]
+    assert row["precision"] == "high"
+    assert bench.precision(torch.float32, torch.device("cuda")) == "tf32"
+    assert bench.precision(torch.float64, torch.device("cuda")) == "highest"
+
+
 def test_bench_leaves_out_what_dense_torch_has_not() -> None:
     dtypes = [torch.bfloat16, torch.float32]
     found = bench.problems(["cholesky", "L@L"], [8], dtypes, CPU)

@@ -39,8 +39,11 @@ Work direct_work(const Product& p, TileSize size, const Device& device) {
                 int64_t{device.multiprocessors} * blocks_per_sm(p.dtype, size));
 }
 
+// Whether the engine multiplies float32 in parts that keep all of its bits.
+bool in_parts(const Product& p) { return p.dtype == DType::f32 && !p.tf32; }
+
 // Whether the engine can compute the product: it knows two-byte elements, which it cannot scale, and
-// float32 in three parts.
+// float32 in TF32 or in three parts.
 bool engine_can(const Product& p, const Device& device) {
     if (!device.clusters || is_mv(p)) return false;
     const bool plain = p.alpha == 1 && p.beta == 0;
@@ -54,7 +57,7 @@ constexpr int64_t SCRATCH_LIMIT = int64_t{4} << 30;
 // products fills the device without.
 bool engine_pays(const Product& p, const Config& config) {
     const auto size = [](int64_t x) { return static_cast<double>(x); };
-    const double least = p.batch > 1 ? 2048 : p.dtype == DType::f32 ? 1500 : 1000;
+    const double least = p.batch > 1 ? 2048 : element_size(p.dtype) == 2 ? 1200 : 1000;
     constexpr int64_t narrow = 128;
     return std::min({p.m, p.n, p.k}) >= narrow &&
            size(p.m) * size(p.n) * size(p.k) >= least * least * least &&
@@ -73,12 +76,15 @@ Config choose_engine(const Product& p, const Device& device) {
     const Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
     // Large tiles need half the traffic, but there must be enough of them. They leave no room for the
     // parts of float32.
-    if (small.per_slot >= 12 && p.dtype != DType::f32) config.tile = TileSize::Large;
-    const Work w = work(p, engine_tile_side(config.tile), device.multiprocessors);
-    const double excess = static_cast<double>(w.longest) / w.per_slot;
-    if (excess > 2) {
-        config.split = excess > 8 ? p.dtype == DType::f32 ? 4 : 2 : 2;
-        config.split_above = std::max(2, static_cast<int>(w.longest / 2));
+    if (small.per_slot >= 24 && !in_parts(p)) {
+        config.tile = TileSize::Large;
+    } else {
+        // Parts of a sum meet in scratch memory, which costs about as much as a step or two.
+        const double excess = static_cast<double>(small.longest) / small.per_slot;
+        if (excess > 2) {
+            config.split = excess > 4 && in_parts(p) ? 4 : 2;
+            config.split_above = std::max(2, static_cast<int>(small.longest / 2));
+        }
     }
     // From where on the L2 cache does not hold the images, neighbours matter more than balance.
     if (p.k >= 8192) config.group = 8;
@@ -133,14 +139,24 @@ Config choose(const Product& p, const Device& device, bool scratch) {
     const bool hopper = forced_method < 0 || forced_method == static_cast<int>(Method::Hopper);
     if (hopper && config.method == Method::Direct && hopper_can(p, config.tile, device))
         config.method = Method::Hopper;
-    // The engine has float32 tiles of one size.
-    const bool one_size = config.method == Method::Engine && p.dtype == DType::f32;
+    // The engine has tiles of one size for parts of float32.
+    const bool one_size = config.method == Method::Engine && in_parts(p);
     if (const int tile = forced_tile; tile >= 0 && !one_size)
         config.tile = static_cast<TileSize>(tile);
     if (const int split = forced_split; split >= 1) config.split = device.clusters ? split : 1;
     if (const int above = forced_above; above >= 1) config.split_above = above;
     if (const int group = forced_group; group >= 1) config.group = group;
     return config;
+}
+
+bool leaves_to_dense(const Product& p) {
+    // Dense, a structural zero times an infinite or nan element is a nan. What torch does with float32
+    // depends on a setting that the product need not share.
+    if (!has_symmetric(p) || triangular(p.a.kind) || triangular(p.b.kind)) return false;
+    if (is_mv(p) || forced_method >= 0) return false;
+    if (p.dtype == DType::f32 && !p.tf32) return false;
+    const int64_t bytes = element_size(p.dtype) * p.k * p.k * p.batch;
+    return p.k > 0 && bytes <= SCRATCH_LIMIT;
 }
 
 int small_side(const Product& p, const Device& device) {
@@ -161,6 +177,7 @@ int small_side(const Product& p, const Device& device) {
 
 std::string explain(const Product& p, const Device& device) {
     if (is_mv(p)) return "matrix-vector, one pass over the triangle";
+    if (leaves_to_dense(p)) return "unpacked, then dense torch";
     if (const int side = small_side(p, device))
         return "small, both operands in shared memory as " + std::to_string(side) + " x " +
                std::to_string(side);
@@ -169,7 +186,8 @@ std::string explain(const Product& p, const Device& device) {
     const std::string side =
         std::to_string(engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile));
     std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + side + " x " + side;
-    if (engine && p.dtype == DType::f32) text += ", in three bfloat16 parts";
+    if (engine && p.dtype == DType::f32)
+        text += in_parts(p) ? ", in three bfloat16 parts" : ", in tf32";
     if (c.split > 1)
         text += ", sums of " + std::to_string(c.split_above) + " tiles and more shared by " +
                 std::to_string(c.split) + " blocks";

@@ -72,6 +72,10 @@ inline bool is_mv(const Product& p) {
 // `scratch`: whether there is any.
 Config choose(const Product& p, const Device& device, bool scratch = true);
 
+// Whether a product with a symmetric operand is left to torch's dense product, on an unpacked copy.
+// Our direct kernels read the stored half twice, and round 16-bit sums twice; float32 has the engine.
+bool leaves_to_dense(const Product& p);
+
 // For many small products, each of which one block or one warp has as a whole (small.h): the side of
 // the square tile that holds every operand, 32, 64 or 128. 0 for all other products.
 int small_side(const Product& p, const Device& device);

@@ -23,18 +23,24 @@ Encode encoder() {
     return found;
 }
 
-// Boxes of 64 x 64 elements in the order of the blocks of an image.
+// What a map takes the elements of a matrix for: float32 it rounds to TF32 while it copies.
+CUtensorMapDataType map_type(DType dtype) {
+    if (dtype == DType::f32) return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+    return dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+}
+
+// Boxes of 64 rows of 128 bytes in the order of the blocks of an image.
 CUtensorMap map_of(const Operand& x, DType dtype) {
     const bool rows = runs_along_rows(x);
     const auto inner = static_cast<cuuint64_t>(rows ? x.cols : x.rows),
                outer = static_cast<cuuint64_t>(rows ? x.rows : x.cols),
-               stride = static_cast<cuuint64_t>(rows ? x.row_stride : x.col_stride) * 2;
+               size_of = static_cast<cuuint64_t>(element_size(dtype)),
+               stride = static_cast<cuuint64_t>(rows ? x.row_stride : x.col_stride) * size_of;
     const cuuint64_t size[2] = {inner, outer}, strides[1] = {stride};
-    const cuuint32_t box[2] = {Image::SIDE, Image::SIDE}, steps[2] = {1, 1};
+    const cuuint32_t box[2] = {static_cast<cuuint32_t>(Image::ROW_BYTES / size_of), Image::SIDE},
+                     steps[2] = {1, 1};
     CUtensorMap map;
-    const auto type =
-        dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    if (encoder()(&map, type, 2, const_cast<void*>(x.data), size, strides, box, steps,
+    if (encoder()(&map, map_type(dtype), 2, const_cast<void*>(x.data), size, strides, box, steps,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
@@ -75,14 +81,14 @@ void prepare(EnginePlan& plan, bool new_a, bool new_b, cudaStream_t stream) {
     int count = 0;
     const auto request = [&](const Operand& x, const EngineSource& s, const char* image,
                              bool is_a) {
-        requests[count++] = {x, is_a, s.image, const_cast<char*>(image), s.part_bytes};
+        requests[count++] = {x, is_a, s.across, s.image, const_cast<char*>(image), s.part_bytes};
     };
     if (layout.a.mapped) plan.a_map = map_of(p.a, p.dtype);
     else if (new_a) request(p.a, layout.a, plan.a_image, true);
     if (layout.b.mapped) plan.b_map = map_of(p.b, p.dtype);
     else if (new_b && !layout.shared_image) request(p.b, layout.b, plan.b_image, false);
     const auto words = static_cast<int>(layout.control_bytes / sizeof(int));
-    if (count > 0) pack_images(p.dtype, requests, count, plan.drawn, words, stream);
+    if (count > 0) pack_images(p.dtype, p.tf32, requests, count, plan.drawn, words, stream);
     else
         check(cudaMemsetAsync(plan.drawn, 0, static_cast<size_t>(layout.control_bytes), stream),
               "cannot clear scratch memory");
@@ -106,6 +112,7 @@ void engine(const Product& p, const Config& config, void* scratch,
                 stream);
         if (p.dtype == DType::f16) engine_f16(plan, stream);
         else if (p.dtype == DType::bf16) engine_bf16(plan, stream);
+        else if (p.tf32) engine_tf32(plan, stream);
         else engine_f32(plan, stream);
         Product rest = one;
         rest.marks = plan.marks;

@@ -35,12 +35,17 @@ struct EngineArgs {
 };
 
 // Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other
-// and loads the columns of B for both. PARTS images stand for an element of more than 2 bytes.
-template <class T_, int PARTS_, int BN_, int STAGES_, int CLUSTER_>
+// and loads the columns of B for both. The tensor cores multiply Elements, PARTS of which stand for
+// a T. A stage holds image blocks of 64 rows of 128 bytes: all 64 steps of k of a block of 2-byte
+// Elements, with their parts, or one half of those of 4-byte Elements.
+template <class T_, class Element_, int PARTS_, int BN_, int STAGES_, int CLUSTER_>
 struct EngineShape {
     using T = T_;
+    using Element = Element_;
     static constexpr int PARTS = PARTS_, BN = BN_, STAGES = STAGES_, CLUSTER = CLUSTER_;
     static constexpr int SIDE = Image::SIDE;
+    static constexpr int HALVES = SIDE * sizeof(Element) / Image::ROW_BYTES;
+    static_assert(HALVES == 1 || PARTS == 1, "an image is of a part or of a half");
     static constexpr int ROWS = 2, COLS = BN / SIDE;  // Of a block's tile, in image blocks.
     static constexpr int CLUSTER_ROWS = ROWS * CLUSTER;
     static constexpr int THREADS = 128 * (ROWS + 1);
@@ -50,8 +55,10 @@ struct EngineShape {
 
     static constexpr int A_BYTES = ROWS * PARTS * Image::BLOCK_BYTES;
     static constexpr int STAGE_BYTES = A_BYTES + COLS * PARTS * Image::BLOCK_BYTES;
-    // A row of staging is padded so that the lanes of a store meet different banks.
-    static constexpr int PITCH = BN + 8;
+    // Columns of a result that are staged at once; a row of staging is padded so that the lanes of
+    // a store meet different banks.
+    static constexpr int STAGED = BN < 512 / sizeof(T) ? BN : 512 / sizeof(T);
+    static constexpr int PITCH = STAGED + 8;
     static constexpr int STAGING_BYTES = ROWS * 4 * 8 * PITCH * static_cast<int>(sizeof(T));
     static constexpr int DRAWS = 8;  // Tiles that the first block of a cluster may be ahead.
     static constexpr int BARRIERS = 2 * STAGES + DRAWS;

@@ -1,4 +1,5 @@
-// Products by tile images on Hopper's tensor cores: float16, bfloat16, and float32 in three parts.
+// Products by tile images on Hopper's tensor cores: float16, bfloat16, and float32 in TF32 or in
+// three parts.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,8 +1,6 @@
 // A warpgroup that multiplies 64 rows of a block's tile and stores them.
 #pragma once
 
-#include <type_traits>
-
 #include "engine.cuh"
 
 namespace packedtri::cuda {
@@ -12,8 +10,10 @@ class EngineConsumer {
     using T = typename Shape::T;
     using Args = EngineArgs<T>;
     using Tile = typename Shape::template Tile<B_ACROSS>;
-    using Element = std::conditional_t<Shape::PARTS == 1, T, __nv_bfloat16>;
     static constexpr int SIDE = Shape::SIDE;
+    // Blocks of 4-byte elements are transposed where rows of memory run across the sum.
+    static constexpr bool A_READ_ACROSS = A_ACROSS && Shape::HALVES == 1,
+                          B_READ_ACROSS = B_ACROSS && Shape::HALVES == 1;
 
   public:
     __device__ EngineConsumer(const Args& args, const EngineShared<Shape>& shared, int rank,
@@ -43,7 +43,8 @@ class EngineConsumer {
 
     __device__ void multiply(const Tile& tile, float* acc) {
         const bool exists = (tile.i0 + group_) * SIDE < args_.m;
-        for (int k = tile.k0; k < tile.end(); ++k) {
+        for (int x = tile.k0 * Shape::HALVES; x < tile.end() * Shape::HALVES; ++x) {
+            const int k = x / Shape::HALVES;
             ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
             if (exists && tile.needs_row(group_, k)) step(tile, k, acc);
             else group_sync();  // One thread releases the stage for all; products synchronise them.
@@ -91,13 +92,13 @@ class EngineConsumer {
 
     template <int N>
     __device__ static void products_of_parts(float* acc, uint32_t a, uint32_t b, bool add) {
-        const uint64_t da = ptx::tile_descriptor(a), db = ptx::tile_descriptor(b);
-        // 16 steps of k, in units of 16 bytes: along the rows of a block, or down.
-        constexpr int A_STEP = A_ACROSS ? 128 : 2, B_STEP = B_ACROSS ? 128 : 2;
+        const uint64_t da = tile_descriptor(a), db = tile_descriptor(b);
+        constexpr int A_STEP = A_READ_ACROSS ? STEP_ACROSS : STEP_ALONG,
+                      B_STEP = B_READ_ACROSS ? STEP_ACROSS : STEP_ALONG;
 #pragma unroll
-        for (int x = 0; x < SIDE / 16; ++x)
-            ptx::wgmma<N, A_ACROSS, B_ACROSS>(acc, da + x * A_STEP, db + x * B_STEP, add || x > 0,
-                                              Element{});
+        for (int x = 0; x < Image::ROW_BYTES / 32; ++x)
+            ptx::wgmma<N, A_READ_ACROSS, B_READ_ACROSS>(acc, da + x * A_STEP, db + x * B_STEP,
+                                                        add || x > 0, typename Shape::Element{});
     }
 
     // The stage may be filled again, here and, where a block of the cluster fills it for both, there.
@@ -177,7 +178,7 @@ class EngineConsumer {
         __device__ Row(const Args& args, int i, int j0) {
             out = args.c + row_offset(i, args.c_ld, args.c_packed) + j0;
             const int end = args.c_lower ? min(i + 1, args.n) : args.n;
-            count = i < args.m ? max(0, min(Shape::BN, end - j0)) : 0;
+            count = i < args.m ? max(0, min(Shape::STAGED, end - j0)) : 0;
         }
         __device__ Row of_lane(int lane) const {
             const auto address = reinterpret_cast<unsigned long long>(out);
@@ -190,28 +191,36 @@ class EngineConsumer {
     };
 
     __device__ void store(const Tile& tile, const float* acc) {
-        const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
-        const int i0 = (tile.i0 + group_) * SIDE + warp * 16, j0 = tile.j0 * SIDE;
-        T* staging = shared_.staging() + (group_ * 4 + warp) * 8 * Shape::PITCH;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const Row rows(args_, i0 + half * 8 + lane % 8, j0);  // One a lane.
-            const int shift = __shfl_sync(~0u, rows.shift(), lane / 4);
-            __syncwarp();
-            stage(staging + lane / 4 * Shape::PITCH, shift, acc, half);
-            __syncwarp();
-            store_middles(rows, staging);
-            store_ends(rows, staging);
-        }
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int first = 0; first < Shape::BN; first += Shape::STAGED)
+                store_rows(tile, acc, half, first);
     }
 
-    // Writes this lane's elements of its row to staging.
-    __device__ void stage(T* row, int shift, const float* acc, int half) {
+    // Stores 8 rows of each warp, STAGED columns from `first` on.
+    __device__ __forceinline__ void store_rows(const Tile& tile, const float* acc, int half,
+                                               int first) {
+        const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+        const int i0 = (tile.i0 + group_) * SIDE + warp * 16, j0 = tile.j0 * SIDE + first;
+        T* staging = shared_.staging() + (group_ * 4 + warp) * 8 * Shape::PITCH;
+        const Row rows(args_, i0 + half * 8 + lane % 8, j0);  // One a lane.
+        const int shift = __shfl_sync(~0u, rows.shift(), lane / 4);
+        __syncwarp();
+        stage(staging + lane / 4 * Shape::PITCH, shift, acc, half, first / SIDE);
+        __syncwarp();
+        store_middles(rows, staging);
+        store_ends(rows, staging);
+    }
+
+    // Writes this lane's elements of its row to staging, from column `first` of blocks on.
+    __device__ __forceinline__ void stage(T* row, int shift, const float* acc, int half,
+                                          int first) {
         const int t = threadIdx.x % 4;
         [[maybe_unused]] uint32_t last = 0;
 #pragma unroll
-        for (int c = 0; c < Shape::BN / 8; ++c) {
-            const float* pair = acc + 4 * (Tile::column_at(c / 8) * 8 + c % 8) + 2 * half;
+        for (int c = 0; c < Shape::STAGED / 8; ++c) {
+            const float* pair = acc + 4 * (Tile::column_at(first + c / 8) * 8 + c % 8) + 2 * half;
             T* to = row + shift + c * 8 + 2 * t;
             if constexpr (sizeof(T) == 4) {
                 to[0] = pair[0];
@@ -227,14 +236,14 @@ class EngineConsumer {
                     __shfl_sync(~0u, t == 3 ? last : word, (threadIdx.x & 28) | ((t + 3) & 3));
                 *reinterpret_cast<uint32_t*>(to - odd) =
                     odd ? __byte_perm(before, word, 0x5432) : word;
-                if (c == Shape::BN / 8 - 1 && odd && t == 3) to[1] = both[1];
+                if (c == Shape::STAGED / 8 - 1 && odd && t == 3) to[1] = both[1];
                 last = word;
             }
         }
     }
 
     __device__ void store_middles(const Row& rows, const T* staging) {
-        constexpr int UNIT = Row::UNIT, LANES = Shape::BN / UNIT, AT_ONCE = 32 / LANES;
+        constexpr int UNIT = Row::UNIT, LANES = Shape::STAGED / UNIT, AT_ONCE = 32 / LANES;
         const int lane = threadIdx.x % 32, x = lane % LANES * UNIT;
 #pragma unroll
         for (int r = lane / LANES; r < 8; r += AT_ONCE) {

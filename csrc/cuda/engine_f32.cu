@@ -3,7 +3,7 @@
 namespace packedtri::cuda {
 
 void engine_f32(const EnginePlan& plan, cudaStream_t stream) {
-    launch_engine<EngineShape<float, 3, 128, 2, 1>>(plan, stream);
+    launch_engine<EngineShape<float, __nv_bfloat16, 3, 128, 2, 1>>(plan, stream);
 }
 
 }  // namespace packedtri::cuda

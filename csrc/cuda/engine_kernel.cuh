@@ -31,13 +31,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // The registers of 384 threads are 168 each; who only copies needs few.
     if (group == 0) {
-        ptx::keep_registers<56>();
+        ptx::keep_registers<72>();
         if (threadIdx.x == 0) {
             ptx::wait_for_dependency();
             EngineProducer<Shape, A_ACROSS, B_ACROSS>(args, shared, rank).run();
         }
     } else {
-        ptx::take_registers<224>();
+        ptx::take_registers<216>();
         EngineConsumer<Shape, A_ACROSS, B_ACROSS>(args, shared, rank, group - 1).run();
     }
     // A block's barriers must outlive its peer's arrivals.

@@ -8,14 +8,19 @@ namespace {
 // Of the pieces of scratch memory.
 constexpr int64_t ALIGNMENT = 1024;
 
-// A map needs a matrix whose rows start at multiples of 16 bytes, at equal distances.
-bool mappable(const Operand& x, DType dtype) {
-    if (x.kind != Kind::Dense || x.stagger != Stagger::None || element_size(dtype) != 2)
-        return false;
+// A map needs a matrix whose rows start at multiples of 16 bytes, at equal distances. It does not
+// split elements and does not transpose.
+bool mappable(const Product& p, const Operand& x, bool across) {
+    if (x.kind != Kind::Dense || x.stagger != Stagger::None) return false;
+    if (p.dtype == DType::f32 && (!p.tf32 || across)) return false;
     const int64_t stride = runs_along_rows(x) ? x.row_stride : x.col_stride;
-    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && stride % 8 == 0 &&
-           x.batch_stride % 8 == 0;
+    const int64_t unit = 16 / element_size(p.dtype);
+    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && stride % unit == 0 &&
+           x.batch_stride % unit == 0;
 }
+
+// How many images an operand takes.
+int images(const Product& p) { return p.dtype != DType::f32 ? 1 : p.tf32 ? 2 : 3; }
 
 // The image of the rows of memory. A triangle has no blocks past its diagonal; of a symmetric matrix
 // both halves are made.
@@ -26,13 +31,14 @@ Image image_of(const Operand& x) {
             x.kind == Kind::Lower || x.kind == Kind::Upper};
 }
 
-EngineSource source(const Operand& x, DType dtype, bool is_a) {
+EngineSource source(const Product& p, const Operand& x, bool is_a) {
     EngineSource s{};
-    s.mapped = mappable(x, dtype);
-    s.across = runs_along_rows(x) != is_a;
+    // A symmetric matrix is its own transpose: its image need not be another for either operand.
+    s.across = runs_along_rows(x) != is_a && !(p.tf32 && x.kind == Kind::Symmetric);
+    s.mapped = mappable(p, x, s.across);
     s.image = image_of(x);
     s.part_bytes = s.image.blocks() * Image::BLOCK_BYTES;
-    s.bytes = s.mapped ? 0 : s.part_bytes * (dtype == DType::f32 ? 3 : 1);
+    s.bytes = s.mapped ? 0 : s.part_bytes * images(p);
     return s;
 }
 
@@ -47,9 +53,10 @@ bool same_memory(const Operand& a, const Operand& b) {
 
 EngineLayout engine_layout(const Product& p, const Config& config) {
     EngineLayout layout{};
-    layout.a = source(p.a, p.dtype, true);
-    layout.b = source(p.b, p.dtype, false);
-    layout.shared_image = same_memory(p.a, p.b);
+    layout.a = source(p, p.a, true);
+    layout.b = source(p, p.b, false);
+    // The blocks of TF32 images are transposed for one of two operands that are read differently.
+    layout.shared_image = same_memory(p.a, p.b) && (!p.tf32 || layout.a.across == layout.b.across);
     const int64_t side = engine_tile_side(config.tile);
     const bool lower = p.c.kind == Kind::Lower;
     const Schedule schedule{static_cast<int>(ceil_div(p.m, side)),

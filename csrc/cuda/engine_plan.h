@@ -22,5 +22,6 @@ struct EnginePlan {
 void engine_f16(const EnginePlan& plan, cudaStream_t stream);
 void engine_bf16(const EnginePlan& plan, cudaStream_t stream);
 void engine_f32(const EnginePlan& plan, cudaStream_t stream);
+void engine_tf32(const EnginePlan& plan, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

@@ -24,10 +24,11 @@ class EngineProducer {
             const Tile tile(args_.a.kind, args_.b.kind, args_.work, EngineItem::of(word), rank_,
                             args_.n_blocks, args_.k_blocks);
             int64_t next = EngineItem::NONE;
-            for (int k = tile.k0; k < tile.end(); ++k) {
-                load(tile, k, word);
+            const int last = tile.end() * Shape::HALVES - 1;
+            for (int step = tile.k0 * Shape::HALVES; step <= last; ++step) {
+                load(tile, step / Shape::HALVES, step % Shape::HALVES, word);
                 // Drawn late, since who is done first shall have the next; the stages hide the wait.
-                if (k == tile.end() - 1 && rank_ == 0) next = take(draw());
+                if (step == last && rank_ == 0) next = take(draw());
             }
             word = next;
         }
@@ -70,7 +71,7 @@ class EngineProducer {
         *shared_.item(at_.stage) = word;
     }
 
-    __device__ void load(const Tile& tile, int k, int64_t word) {
+    __device__ void load(const Tile& tile, int k, int half, int64_t word) {
         begin_stage(word);
         const int columns = Shape::COLS - tile.missing_columns(k);
         bool needed[Shape::ROWS];
@@ -84,28 +85,29 @@ class EngineProducer {
                                     blocks * Shape::PARTS * Image::BLOCK_BYTES);
 #pragma unroll
         for (int part = 0; part < Shape::PARTS; ++part) {
+            const uint32_t a = shared_.a(at_.stage) + part * Shape::ROWS * Image::BLOCK_BYTES,
+                           b = shared_.b(at_.stage) + part * Shape::COLS * Image::BLOCK_BYTES;
 #pragma unroll
             for (int r = 0; r < Shape::ROWS; ++r)
-                if (needed[r]) load_a(tile.i0 + r, k, part, r);
-            load_b(tile, k, part, columns);
+                if (needed[r]) load_a(a + r * Image::BLOCK_BYTES, tile.i0 + r, k, half + part);
+            load_b(b, tile, k, half + part, columns);
         }
         at_.advance();
     }
 
-    __device__ void load_a(int i, int k, int part, int r) {
+    // `part` is the image of several: a part of the elements, or a half of the blocks.
+    __device__ void load_a(uint32_t to, int i, int k, int part) {
         const int row = A_ACROSS ? k : i, col = A_ACROSS ? i : k;
-        const uint32_t to = shared_.a(at_.stage) + (part * Shape::ROWS + r) * Image::BLOCK_BYTES,
-                       full = shared_.full(at_.stage);
+        const uint32_t full = shared_.full(at_.stage);
         if (args_.a.image)
             ptx::bulk_load(to, block(args_.a, row, col, part), Image::BLOCK_BYTES, full);
-        else ptx::tensor_load(to, &args_.a_map, row * Image::SIDE, col * Image::SIDE, full);
+        else ptx::tensor_load(to, &args_.a_map, row * Image::SIDE, map_column(col, part), full);
     }
 
     // Each block of a cluster loads half of the columns for both.
-    __device__ void load_b(const Tile& tile, int k, int part, int columns) {
+    __device__ void load_b(uint32_t to, const Tile& tile, int k, int part, int columns) {
         constexpr int SHARE = Shape::COLS / Shape::CLUSTER;
         const int first = rank_ * SHARE, last = min(columns, first + SHARE);
-        const uint32_t to = shared_.b(at_.stage) + part * Shape::COLS * Image::BLOCK_BYTES;
         if (B_ACROSS && args_.b.image) {  // Blocks side by side are one piece of memory.
             if (first < last)
                 copy_b(to + first * Image::BLOCK_BYTES, k, tile.j0 + first, part,
@@ -127,10 +129,15 @@ class EngineProducer {
             if (Shape::CLUSTER > 1) ptx::bulk_load_multicast(to, from, bytes, full, both);
             else ptx::bulk_load(to, from, bytes, full);
         } else {
-            const int r = row * Image::SIDE, c = col * Image::SIDE;
+            const int r = row * Image::SIDE, c = map_column(col, part);
             if (Shape::CLUSTER > 1) ptx::tensor_load_multicast(to, &args_.b_map, r, c, full, both);
             else ptx::tensor_load(to, &args_.b_map, r, c, full);
         }
+    }
+
+    // The first column of a box of a mapped matrix: of a block, or of its half `part`.
+    __device__ static int map_column(int col, int part) {
+        return (col * Shape::HALVES + part) * (Image::SIDE / Shape::HALVES);
     }
 
     __device__ static const char* block(const EngineOperand& x, int row, int col, int part) {

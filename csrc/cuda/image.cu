@@ -13,7 +13,8 @@ constexpr int SIDE = Image::SIDE;
 template <class T>
 struct PackArgs {
     Panel<T> panel;
-    bool mirrored;  // Of a triangle that stands for a symmetric matrix.
+    bool mirrored;    // Of a triangle that stands for a symmetric matrix.
+    bool transposed;  // Each block in its place.
     Image image;
     char* to;
     int64_t part_bytes;
@@ -98,6 +99,22 @@ __device__ void pack_block(const PackArgs<float>& args, int row, int col, char* 
     }
 }
 
+// Writes a block of TF32 whose elements are x(r, c): a warp half a row.
+template <class X>
+__device__ __forceinline__ void store_block(char* to, int64_t part_bytes, X x, Tf32) {
+    constexpr int HALF = SIDE / 2;
+    const int lane = threadIdx.x % HALF;
+#pragma unroll
+    for (int pass = 0; pass < 8; ++pass) {
+        const int r = threadIdx.x / HALF + 8 * pass;
+        char* at = to + Image::offset_of(r, lane * 4);
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            *reinterpret_cast<uint32_t*>(at + half * part_bytes) =
+                ptx::round_to_tf32(x(r, half * HALF + lane).value);
+    }
+}
+
 // Writes chunk `chunk` of row `r` of a block, whose elements are x(0) ... x(7).
 template <class T, class X>
 __device__ __forceinline__ void store_chunk(char* to, int64_t /*part_bytes*/, int r, int chunk, X x,
@@ -124,28 +141,64 @@ __device__ __forceinline__ void store_chunk(char* to, int64_t part_bytes, int r,
             *reinterpret_cast<uint4*>(rows[p]);
 }
 
+// Writes a block whose elements are x(r, c).
+template <class T, class X>
+__device__ __forceinline__ void store_block(char* to, int64_t part_bytes, X x, T) {
+    for (int place = threadIdx.x; place < SIDE * SIDE / 8; place += 256) {
+        const int r = place / 8, chunk = place % 8;
+        store_chunk(to, part_bytes, r, chunk, [&](int e) { return x(r, chunk * 8 + e); }, T{});
+    }
+}
+
+// Element (i, j) of the rows of memory, zero where none is stored.
+template <class T>
+__device__ __forceinline__ T element(const PackArgs<T>& args, int i, int j) {
+    const bool valid = i < args.panel.rows && j < args.panel.length(i);
+    return valid ? args.panel.data[args.panel.row_offset(i) + j] : T{};
+}
+
+// A block in shared memory, the only one, padded so that neither its rows nor its columns meet in one
+// bank.
+template <class T>
+struct StoredBlock {
+    T at[SIDE][SIDE + 4 / sizeof(T)];
+
+    __device__ void load(const PackArgs<T>& args, int row, int col) {
+#pragma unroll 4
+        for (int x = threadIdx.x; x < SIDE * SIDE; x += 256)
+            at[x / SIDE][x % SIDE] = element(args, row * SIDE + x / SIDE, col * SIDE + x % SIDE);
+        __syncthreads();
+    }
+};
+template <class T>
+__device__ StoredBlock<T>& stored_block() {
+    __shared__ StoredBlock<T> block;
+    return block;
+}
+
 // A block of a symmetric matrix, on either side of the diagonal, from the stored half.
 template <class T>
 __device__ void pack_mirrored(const PackArgs<T>& args, int row, int col, char* to) {
-    __shared__ T stored[SIDE][SIDE + 2];
-    const int i0 = max(row, col) * SIDE, j0 = min(row, col) * SIDE;
-#pragma unroll 4
-    for (int x = threadIdx.x; x < SIDE * SIDE; x += 256) {
-        const int r = x / SIDE, c = x % SIDE, i = i0 + r, j = j0 + c;
-        const bool valid = i < args.panel.rows && j < args.panel.length(i);
-        stored[r][c] = valid ? args.panel.data[args.panel.row_offset(i) + j] : T{};
-    }
-    __syncthreads();
-    for (int x = threadIdx.x; x < SIDE * SIDE / 8; x += 256) {
-        const int r = x / 8, chunk = x % 8;
-        store_chunk(
-            to, args.part_bytes, r, chunk,
-            [&](int e) {
-                const int c = chunk * 8 + e;
-                const bool below = row > col || (row == col && r >= c);
-                return below ? stored[r][c] : stored[c][r];
-            },
-            T{});
+    StoredBlock<T>& stored = stored_block<T>();
+    stored.load(args, max(row, col), min(row, col));
+    store_block(
+        to, args.part_bytes,
+        [&](int r, int c) {
+            const bool below = row > col || (row == col && r >= c);
+            return below ? stored.at[r][c] : stored.at[c][r];
+        },
+        T{});
+}
+
+__device__ void pack_block(const PackArgs<Tf32>& args, int row, int col, char* to) {
+    if (args.transposed) {
+        StoredBlock<Tf32>& stored = stored_block<Tf32>();
+        stored.load(args, row, col);
+        store_block(to, args.part_bytes, [&](int r, int c) { return stored.at[c][r]; }, Tf32{});
+    } else {
+        store_block(
+            to, args.part_bytes,
+            [&](int r, int c) { return element(args, row * SIDE + r, col * SIDE + c); }, Tf32{});
     }
 }
 
@@ -174,8 +227,12 @@ __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackP
 
 template <class T>
 PackArgs<T> pack_args(const ImageRequest& request) {
-    return {orient<T>(request.operand, request.is_a).panel, request.operand.kind == Kind::Symmetric,
-            request.layout, request.to, request.part_bytes};
+    return {orient<T>(request.operand, request.is_a).panel,
+            request.operand.kind == Kind::Symmetric,
+            request.across,
+            request.layout,
+            request.to,
+            request.part_bytes};
 }
 
 template <class T>
@@ -193,13 +250,15 @@ void launch_pack(const ImageRequest* requests, int count, int* control, int word
 
 }  // namespace
 
-void pack_images(DType dtype, const ImageRequest* requests, int count, int* control, int words,
-                 cudaStream_t stream) {
+void pack_images(DType dtype, bool tf32, const ImageRequest* requests, int count, int* control,
+                 int words, cudaStream_t stream) {
     switch (dtype) {
         case DType::f16: return launch_pack<__half>(requests, count, control, words, stream);
         case DType::bf16:
             return launch_pack<__nv_bfloat16>(requests, count, control, words, stream);
-        case DType::f32: return launch_pack<float>(requests, count, control, words, stream);
+        case DType::f32:
+            return tf32 ? launch_pack<Tf32>(requests, count, control, words, stream)
+                        : launch_pack<float>(requests, count, control, words, stream);
         default: throw std::logic_error("[packedtri] no images of this element type");
     }
 }

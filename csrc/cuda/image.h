@@ -2,13 +2,15 @@
 // cores read shared memory, with zeros past the diagonal and past the edge. A block is then copied to
 // shared memory as it is, aligned, by one instruction.
 //
-// A block holds 64 rows of 64 elements of 2 bytes. Within 8 rows, which are 1024 bytes, the 16-byte
-// chunk c of row r lies at place c ^ (r % 8): the 128-byte swizzle of the hardware. Elements of 4
-// bytes are split into several 2-byte parts, with one image each.
+// A block holds 64 rows of 128 bytes, which are 64 elements of 2 bytes. Within 8 rows, which are 1024
+// bytes, the 16-byte chunk c of row r lies at place c ^ (r % 8): the 128-byte swizzle of the hardware.
+// Elements of 4 bytes take several images: float32 in three bfloat16 parts has one for each part,
+// float32 in TF32 one for the left and one for the right 32 columns of each block.
 //
 // An image keeps the rows of memory of its matrix. Whether they run along the sum of a product or
 // across it is told to the tensor cores, so that one image serves a triangle as either operand, as it
-// is or transposed.
+// is or transposed. TF32 they read along the sum alone: where rows run across it, each block is
+// transposed in its place.
 #pragma once
 
 #include "../index.h"
@@ -17,7 +19,8 @@ namespace packedtri::cuda {
 
 struct Image {
     static constexpr int SIDE = 64;
-    static constexpr int BLOCK_BYTES = SIDE * SIDE * 2;
+    static constexpr int ROW_BYTES = 128;
+    static constexpr int BLOCK_BYTES = SIDE * ROW_BYTES;
 
     int rows, cols;  // In blocks.
     bool packed;     // Only the blocks on and below the diagonal exist.
@@ -29,10 +32,24 @@ struct Image {
         return packed ? offset(row, col) : int64_t{row} * cols + col;
     }
 
-    // Where chunk `chunk` of row `row` lies in its block.
+    // Where byte `byte` of row `row` lies in its block.
+    PACKEDTRI_HD static constexpr int offset_of(int row, int byte) {
+        return row * ROW_BYTES + (byte / 16 ^ row % 8) * 16 + byte % 16;
+    }
+    // Where chunk `chunk` of it does.
     PACKEDTRI_HD static constexpr int chunk_offset(int row, int chunk) {
-        return row * SIDE * 2 + (chunk ^ row % 8) * 16;
+        return offset_of(row, chunk * 16);
     }
 };
+
+// Describes to the tensor cores a tile of blocks that lie one after another in shared memory. Fields:
+// address, stride to the next block across, stride to the next 8 rows, swizzle; strides in 16 bytes.
+PACKEDTRI_HD constexpr uint64_t tile_descriptor(uint32_t address) {
+    return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{Image::BLOCK_BYTES >> 4} << 16 |
+           uint64_t{8 * Image::ROW_BYTES >> 4} << 32 | uint64_t{1} << 62;
+}
+// What an instruction's step of k, 32 bytes, adds to the descriptor: along the rows of a block, or
+// down 16 rows of 2-byte elements.
+constexpr int STEP_ALONG = 32 >> 4, STEP_ACROSS = 16 * Image::ROW_BYTES >> 4;
 
 }  // namespace packedtri::cuda

@@ -38,12 +38,39 @@ class CutLoader {
         bend_ = panel.packed ? BK : 0;
     }
 
-    // Starts copying the words of the next tile to `raw`.
-    __device__ void begin(T* raw) {
-        const int R0 = memory_row(0, k0_), c0 = memory_col(k0_);
-        if (touches_the_ends(R0, c0)) copy_words(raw, R0, c0);
-        else if (panel_.full(R0, c0, ROWS, COLS)) copy_words<false>(raw, R0, c0);
-        else copy_words<true>(raw, R0, c0);
+    // The k0 for which the tile's words lie inside the matrix and hold stored elements only.
+    __device__ KRange plain_range() const {
+        const int last = panel_.rows - 1;
+        const auto reaches_end = [&](int col) { return col + WORD > panel_.length(last); };
+        if (K_MAJOR) {
+            if (r0_ + R > panel_.rows) return {0, 0};
+            const int end = panel_.length(r0_) - BK + 1,
+                      before_last = r0_ + R > last ? panel_.length(last) - BK - WORD + 1 : end;
+            return {r0_ == 0 ? BK : 0, min(end, before_last)};
+        }
+        if (r0_ + R > panel_.cols) return {0, 0};
+        const int begin = panel_.packed ? r0_ + R - panel_.reach : 0;
+        return {max(begin, r0_ == 0 ? 1 : 0), panel_.rows - BK + (reaches_end(r0_ + R) ? 0 : 1)};
+    }
+
+    // Starts copying the words of the next tile, whose k0 is `plain`, to `raw`.
+    __device__ __forceinline__ void begin(T* raw, bool plain) {
+        const uint32_t to = ptx::shared_address(raw + pass_row(0) * PITCH + word() * WORD),
+                       last_to = ptx::shared_address(raw + last_row() * PITCH + COLS);
+        constexpr int STEP = ROWS_PER_PASS * PITCH * static_cast<int>(sizeof(T));
+        if (plain) {
+#pragma unroll
+            for (int p = 0; p < PASSES; ++p)
+                ptx::cp_async_16(to + p * STEP, aligned(from_[p]) + word() * WORD);
+            if (has_last() && shift(last_from_) > 0) ptx::cp_async_16(last_to, aligned(last_from_));
+        } else {
+#pragma unroll
+            for (int p = 0; p < PASSES; ++p)
+                copy_word(to + p * STEP, aligned(from_[p]) + word() * WORD, pass_row(p),
+                          word() * WORD - shift(from_[p]));
+            if (has_last())
+                copy_word(last_to, aligned(last_from_), last_row(), COLS - shift(last_from_));
+        }
         advance();
     }
 
@@ -60,9 +87,10 @@ class CutLoader {
         return words;
     }
 
-    // Writes the tile that starts at k0, zeros past the stored elements. Returns whether one of these
-    // is infinite or nan, if that matters.
-    __device__ bool cut(const Words& words, T* tile, int k0, bool matters) const {
+    // Writes the tile that starts at k0. Unless that is PLAIN, zeros take the places past the stored
+    // elements, and the result is whether one of these is infinite or nan.
+    template <bool PLAIN>
+    __device__ __forceinline__ bool cut(const Words& words, T* tile, int k0) const {
         const int R0 = memory_row(0, k0), c0 = memory_col(k0);
         uint32_t w[4 * (RUN + 1)];
 #pragma unroll
@@ -78,16 +106,14 @@ class CutLoader {
         for (int x = 0; x < 4 * RUN + 1; ++x) w[x] = two ? w[x + 1] : w[x];
 #pragma unroll
         for (int x = 0; x < 4 * RUN; ++x) w[x] = __funnelshift_r(w[x], w[x + 1], (shift & 1) * 16);
-        if (!panel_.full(R0, c0, ROWS, COLS)) {
+        uint32_t marks = 0;
+        if (!PLAIN) {
             const int stored = valid(R0 + row(), c0) - col();
 #pragma unroll
-            for (int x = 0; x < 4 * RUN; ++x)
+            for (int x = 0; x < 4 * RUN; ++x) {
                 w[x] = 2 * x + 1 < stored ? w[x] : 2 * x < stored ? w[x] & 0xffffu : 0;
-        }
-        uint32_t marks = 0;
-        if (matters) {
-#pragma unroll
-            for (int x = 0; x < 4 * RUN; ++x) marks |= nonfinite_pair(w[x], T{});
+                marks |= nonfinite_pair(w[x], T{});
+            }
         }
 #pragma unroll
         for (int x = 0; x < RUN; ++x) {
@@ -138,46 +164,21 @@ class CutLoader {
         return row < panel_.rows ? max(0, min(COLS, panel_.length(row) - c0)) : 0;
     }
 
-    // Whether words of the tile may reach out of the matrix, into memory that is not ours.
-    __device__ bool touches_the_ends(int R0, int c0) const {
-        return (R0 == 0 && c0 == 0) ||
-               (R0 + ROWS >= panel_.rows && c0 + COLS + WORD > panel_.length(panel_.rows - 1));
-    }
-
-    // The words of a tile, if MASKED those that have stored elements.
-    template <bool MASKED>
-    __device__ __forceinline__ void copy_words(T* raw, int R0, int c0) const {
-#pragma unroll
-        for (int p = 0; p < PASSES; ++p)
-            if (!MASKED || word() * WORD - shift(from_[p]) < valid(R0 + pass_row(p), c0))
-                ptx::cp_async_16(ptx::shared_address(raw + pass_row(p) * PITCH + word() * WORD),
-                                 aligned(from_[p]) + word() * WORD);
-        if (has_last() && shift(last_from_) > 0 &&
-            (!MASKED || COLS - shift(last_from_) < valid(R0 + last_row(), c0)))
-            ptx::cp_async_16(ptx::shared_address(raw + last_row() * PITCH + COLS),
-                             aligned(last_from_));
-    }
-
-    // The same for a tile whose words may reach out of the matrix.
-    __device__ void copy_words(T* raw, int R0, int c0) const {
+    // Copies the word at `from`, which begins with element `first` of the tile's row, if it has stored
+    // elements. It may reach out of the matrix, into memory that is not ours.
+    __device__ __forceinline__ void copy_word(uint32_t to, const T* from, int row,
+                                              int first) const {
+        const int stored = valid(memory_row(row, k0_), memory_col(k0_));
+        if (stored == 0 || first >= stored) return;
         const int last = panel_.rows - 1;
         const T* end = panel_.data + panel_.row_offset(last) + panel_.length(last);
-#pragma unroll 1
-        for (int p = 0; p <= PASSES; ++p) {
-            if (p == PASSES && !has_last()) return;
-            const int row = p < PASSES ? pass_row(p) : last_row(),
-                      col = p < PASSES ? word() * WORD : COLS;
-            const T* first = panel_.data + panel_.row_offset(R0 + row) + c0;
-            const T* from = aligned(first) + col;
-            T* to = raw + row * PITCH + col;
-            const int place = col - shift(first), stored = valid(R0 + row, c0);
-            if (place >= stored) continue;
-            if (from >= panel_.data && from + WORD <= end) {
-                ptx::cp_async_16(ptx::shared_address(to), from);
-                continue;
-            }
-            for (int e = max(0, -place); e < min(WORD, stored - place); ++e) to[e] = from[e];
-        }
+        if (from >= panel_.data && from + WORD <= end) ptx::cp_async_16(to, from);
+        else copy_elements(to, from, max(0, -first), min(WORD, stored - first));
+    }
+    __device__ static __noinline__ void copy_elements(uint32_t to, const T* from, int begin,
+                                                      int end) {
+        for (int e = begin; e < end; ++e)
+            ptx::store_shared(to + e * 2, *reinterpret_cast<const uint16_t*>(from + e));
     }
 
     // To the rows of the next tile; see AsyncLoader::advance.

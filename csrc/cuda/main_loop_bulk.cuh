@@ -58,6 +58,8 @@ class MainLoopBulk {
     static_assert(Mma::THREADS == 256, "registers are counted for two warpgroups that multiply");
 
   public:
+    // 64 bits, though 32 would do: these make the compiler spill registers.
+    using Index = int64_t;  // Of what a block has to do.
     static constexpr int THREADS = Mma::THREADS + PRODUCERS;
     static constexpr int SHARED_BYTES = TILE_BYTES + static_cast<int>(sizeof(Ring<STAGES>));
 

@@ -49,7 +49,10 @@ void direct(const Product& p, const Config& config, cudaStream_t stream) {
 }  // namespace
 
 void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
-    if (is_mv(p)) return mv(p, stream);
+    if (is_mv(p)) {
+        if (scratch && mv_symmetric_can(p)) return mv_symmetric(p, *scratch, stream);
+        return mv(p, stream);
+    }
     const Device& device = current_device();
     if (const int side = small_side(p, device)) return small(p, side, stream);
     const Config config = choose(p, device, scratch != nullptr);

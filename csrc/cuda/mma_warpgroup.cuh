@@ -59,10 +59,10 @@ struct MmaWarpgroup {
     template <class LayoutA, class LayoutB>
     __device__ void step(const T* a_tile, const T* b_tile) {
         const uint64_t a =
-            ptx::tile_descriptor(ptx::shared_address(a_tile + LayoutA::at(warp_row(), 0)));
-        const uint64_t b = ptx::tile_descriptor(ptx::shared_address(b_tile));
-        // 16 steps of k, in units of 16 bytes: along the rows of a block, or down.
-        constexpr int A_STEP = LayoutA::k_major ? 2 : 128, B_STEP = LayoutB::k_major ? 2 : 128;
+            tile_descriptor(ptx::shared_address(a_tile + LayoutA::at(warp_row(), 0)));
+        const uint64_t b = tile_descriptor(ptx::shared_address(b_tile));
+        constexpr int A_STEP = LayoutA::k_major ? STEP_ALONG : STEP_ACROSS,
+                      B_STEP = LayoutB::k_major ? STEP_ALONG : STEP_ACROSS;
         ptx::wgmma_fence();
 #pragma unroll
         for (int x = 0; x < BK / 16; ++x)

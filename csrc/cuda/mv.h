@@ -1,13 +1,16 @@
-// A packed triangle times one vector: bound by reading the triangle once, so it has kernels of its
-// own.
+// A packed matrix times one vector: bound by reading the matrix, so it has kernels of its own.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include "../problem.h"
+#include "kernels.h"
 
 namespace packedtri::cuda {
 
 void mv(const Product& p, cudaStream_t stream);
+
+// For symmetric matrices, which `mv` reads twice: these read them once, but need scratch memory.
+bool mv_symmetric_can(const Product& p);
+void mv_symmetric(const Product& p, Scratch& scratch, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

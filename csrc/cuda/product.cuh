@@ -52,12 +52,14 @@ __global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
     product_kernel(const __grid_constant__ ProductArgs<typename MainLoop::T> args) {
     extern __shared__ __align__(1024) char shared[];
     // A cluster of blocks works on one tile, each on a part of its sum, or each block on its own.
-    const int64_t cluster = blockIdx.x / args.split;
-    const int rank = blockIdx.x % args.split;
-    const bool shares = cluster < args.shared_items;
-    const int64_t item =
-        shares ? cluster : args.shared_items + (cluster - args.shared_items) * args.split + rank;
-    if (item >= args.schedule.size() * args.batch) return;
+    using Index = typename MainLoop::Index;
+    const Index cluster = static_cast<int>(blockIdx.x) / args.split,
+                shared_items = static_cast<Index>(args.shared_items);
+    const int rank = static_cast<int>(blockIdx.x) % args.split;
+    const bool shares = cluster < shared_items;
+    const Index item =
+        shares ? cluster : shared_items + (cluster - shared_items) * args.split + rank;
+    if (item >= static_cast<Index>(args.schedule.size()) * args.batch) return;
     const Schedule::Tile tile = args.schedule.at(item / args.batch);
     if (!tile.exists) return;
     compute_tile<MainLoop>(args, tile, item % args.batch, shares ? rank : 0,

@@ -18,6 +18,14 @@ __device__ __forceinline__ int hidden(int x) {
     return x;
 }
 
+// The nearest TF32 number, of two the one farther from zero: tensor cores would cut x off. Numbers
+// that are nearest to 2^128 become infinite.
+__device__ __forceinline__ uint32_t round_to_tf32(float x) {
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+}
+
 // Copies BYTES (4, 8 or 16, naturally aligned) to shared memory in the background; writes zeros
 // and reads nothing when not `valid`.
 template <int BYTES>
@@ -34,6 +42,9 @@ __device__ __forceinline__ void cp_async(uint32_t to, const void* from) {
 // 16 bytes past the L1 cache.
 __device__ __forceinline__ void cp_async_16(uint32_t to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t to, uint16_t x) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
 }
 __device__ __forceinline__ void cp_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -8,6 +8,11 @@
 
 namespace packedtri::cuda {
 
+// A float32 that enters products with 11 significant bits.
+struct Tf32 {
+    float value;
+};
+
 template <class R>
 struct alignas(2 * sizeof(R)) Complex {
     R re, im;

@@ -42,8 +42,7 @@ struct Schedule {
         return per_group * (lower ? row_start(m) : m * groups(tiles_n));
     }
 
-    // The engine, whose one thread waits for the tile, asks with 32 bits, which are much faster to
-    // divide. In the direct kernels these made the compiler spill registers.
+    // 32 bits are much faster to divide.
     template <class Index>
     PACKEDTRI_HD constexpr Tile at(Index index) const {
         const int within = static_cast<int>(index % (group * group));

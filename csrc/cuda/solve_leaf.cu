@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "line_solver.cuh"
+#include "solve_small.cuh"
 
 namespace packedtri::cuda {
 namespace {
@@ -37,6 +37,10 @@ void solve_leaf(const Solve& p, Span block, Span lines, bool conj, cudaStream_t 
         args.conj = conj;
         args.first_line = static_cast<int>(lines.begin);
         args.last_line = static_cast<int>(lines.end);
+        if constexpr (!is_complex<T>) {
+            if (args.order <= 16) return launch_small_solve<T, 16>(args, p.batch, stream);
+            if (args.order <= 32) return launch_small_solve<T, 32>(args, p.batch, stream);
+        }
         if (lines.length() > 32) launch<T, 64>(args, p.batch, stream);
         else if (lines.length() > 8) launch<T, 32>(args, p.batch, stream);
         else launch<T, 8>(args, p.batch, stream);

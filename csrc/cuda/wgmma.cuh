@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include "hopper.cuh"
+#include "scalar.cuh"
 
 namespace packedtri::cuda::ptx {
 
@@ -25,14 +26,6 @@ __device__ __forceinline__ void wgmma_wait() {
 #if PACKEDTRI_HOPPER
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 #endif
-}
-
-// Describes a tile made of blocks of 64 rows of 128 bytes in the swizzled order of image.h, one block
-// after another. Along the rows of a block 32 bytes are 16 elements; down the rows, 16 rows are 2048
-// bytes. Fields: address, stride to the next block across, stride to the next 8 rows, swizzle.
-__device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
-    return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{8192 >> 4} << 16 |
-           uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
 
 #if PACKEDTRI_HOPPER
@@ -75,38 +68,49 @@ __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
 // clang-format on
 
 // %0 ... are the accumulators; then come the descriptors, whether to add to what the accumulators
-// hold, and for each operand whether its rows of memory run across k.
-#define PACKEDTRI_WGMMA(N, ACCS, TYPE, A, B, ADD, TA, TB)                                       \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD                                        \
-                 ", 0;\n"                                                                       \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE                \
-                 " {" PACKEDTRI_REGISTERS_##ACCS "}, " A ", " B ", p, 1, 1, " TA ", " TB ";\n}" \
-                 : PACKEDTRI_ACCS_##ACCS(d)                                                     \
+// hold, and for each operand of 2-byte elements whether its rows of memory run across k.
+#define PACKEDTRI_WGMMA(N, ACCS, TYPE, A, B, ADD, MAJORS)                                    \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD                                     \
+                 ", 0;\n"                                                                    \
+                 "wgmma.mma_async.sync.aligned.m64n" #N TYPE " {" PACKEDTRI_REGISTERS_##ACCS \
+                 "}, " A ", " B ", p, 1, 1" MAJORS ";\n}"                                    \
+                 : PACKEDTRI_ACCS_##ACCS(d)                                                  \
                  : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(A_ACROSS), "n"(B_ACROSS))
 
-#define PACKEDTRI_WGMMA_OF(TYPE)                                                             \
-    if constexpr (N == 64) PACKEDTRI_WGMMA(64, 32, TYPE, "%32", "%33", "%34", "%35", "%36"); \
-    else if constexpr (N == 128)                                                             \
-        PACKEDTRI_WGMMA(128, 64, TYPE, "%64", "%65", "%66", "%67", "%68");                   \
-    else if constexpr (N == 192)                                                             \
-        PACKEDTRI_WGMMA(192, 96, TYPE, "%96", "%97", "%98", "%99", "%100");                  \
-    else PACKEDTRI_WGMMA(256, 128, TYPE, "%128", "%129", "%130", "%131", "%132")
+#define PACKEDTRI_MAJORS(A, B) ", " A ", " B
+#define PACKEDTRI_NO_MAJORS(A, B) ""
+
+#define PACKEDTRI_WGMMA_OF(TYPE, MAJORS)                                            \
+    if constexpr (N == 64)                                                          \
+        PACKEDTRI_WGMMA(64, 32, TYPE, "%32", "%33", "%34", MAJORS("%35", "%36"));   \
+    else if constexpr (N == 128)                                                    \
+        PACKEDTRI_WGMMA(128, 64, TYPE, "%64", "%65", "%66", MAJORS("%67", "%68"));  \
+    else if constexpr (N == 192)                                                    \
+        PACKEDTRI_WGMMA(192, 96, TYPE, "%96", "%97", "%98", MAJORS("%99", "%100")); \
+    else PACKEDTRI_WGMMA(256, 128, TYPE, "%128", "%129", "%130", MAJORS("%131", "%132"))
 
 #endif
 
-// d = a b, or d += a b, for 64 x 16 by 16 x N tiles. Lane l of warp w holds rows 16 w + l / 4 and 8
-// more, columns l % 4 * 2 and 1 more of each 8: element (row half h, column 8 c + l % 4 * 2 + e) is
-// d[4 c + 2 h + e]. The products run in the background until wgmma_wait.
+// d = a b, or d += a b, for 64 x K by K x N tiles, K elements being 32 bytes. Lane l of warp w holds
+// rows 16 w + l / 4 and 8 more, columns l % 4 * 2 and 1 more of each 8: element (row half h, column
+// 8 c + l % 4 * 2 + e) is d[4 c + 2 h + e]. The products run in the background until wgmma_wait.
 template <int N, bool A_ACROSS, bool B_ACROSS>
 __device__ __forceinline__ void wgmma(float* d, uint64_t a, uint64_t b, bool add, __nv_bfloat16) {
 #if PACKEDTRI_HOPPER
-    PACKEDTRI_WGMMA_OF("bf16");
+    PACKEDTRI_WGMMA_OF("k16.f32.bf16.bf16", PACKEDTRI_MAJORS);
 #endif
 }
 template <int N, bool A_ACROSS, bool B_ACROSS>
 __device__ __forceinline__ void wgmma(float* d, uint64_t a, uint64_t b, bool add, __half) {
 #if PACKEDTRI_HOPPER
-    PACKEDTRI_WGMMA_OF("f16");
+    PACKEDTRI_WGMMA_OF("k16.f32.f16.f16", PACKEDTRI_MAJORS);
+#endif
+}
+template <int N, bool A_ACROSS, bool B_ACROSS>
+__device__ __forceinline__ void wgmma(float* d, uint64_t a, uint64_t b, bool add, Tf32) {
+    static_assert(!A_ACROSS && !B_ACROSS, "the tensor cores read 4-byte elements along k alone");
+#if PACKEDTRI_HOPPER
+    PACKEDTRI_WGMMA_OF("k8.f32.tf32.tf32", PACKEDTRI_NO_MAJORS);
 #endif
 }
 

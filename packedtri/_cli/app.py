@@ -167,6 +167,10 @@ def bench(
     precision: Annotated[
         Precision, typer.Option(help="float32 matmul precision, for both sides.")
     ] = Precision.highest,
+    tf32: Annotated[
+        bool,
+        typer.Option("--tf32", help="Allow TF32 in float32 products on CUDA: --precision high."),
+    ] = False,
     device: Device = "auto",
     threads: Annotated[
         int | None, typer.Option(help="CPU threads; torch's choice by default.", min=1)
@@ -183,7 +187,7 @@ def bench(
     """Time packed operations against torch on dense matrices; write JSON and a plot."""
     where = _device(device)
     torch.manual_seed(seed)
-    torch.set_float32_matmul_precision(precision.value)
+    torch.set_float32_matmul_precision(Precision.high.value if tf32 else precision.value)
     if threads:
         torch.set_num_threads(threads)
     for op in ops or ():

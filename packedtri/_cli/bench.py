@@ -16,6 +16,7 @@ import torch
 from packedtri._cli import environment
 from packedtri._cli.cases import CASES, Problem
 from packedtri._cli.timing import measuring_stream, sets_needed, time_works
+from packedtri.ops.mm import tf32_is_set
 
 Row = dict[str, Any]
 
@@ -54,7 +55,7 @@ def measure(problem: Problem) -> Row:
     return {
         "op": problem.op,
         "dtype": str(problem.dtype).removeprefix("torch."),
-        "precision": precision(problem.dtype),
+        "precision": precision(problem.dtype, problem.device),
         "n": problem.n,
         "m": problem.m,
         "batch": problem.batch,
@@ -64,7 +65,13 @@ def measure(problem: Problem) -> Row:
         "error": error,
         "dense_error": dense_error,
         "kernel": environment.kernel(
-            problem.device, problem.dtype, problem.n, problem.m, problem.batch, case.kinds
+            problem.device,
+            problem.dtype,
+            problem.n,
+            problem.m,
+            problem.batch,
+            case.kinds,
+            tf32_is_set(),
         ),
         "baseline": case.baseline,
         "timing": timing.method,
@@ -77,9 +84,13 @@ def measure(problem: Problem) -> Row:
     }
 
 
-def precision(dtype: torch.dtype) -> str:
+def precision(dtype: torch.dtype, device: torch.device) -> str:
     """The precision mode both sides run in; only float32 products have a choice."""
-    return torch.get_float32_matmul_precision() if dtype == torch.float32 else "highest"
+    if dtype != torch.float32:
+        return "highest"
+    if device.type == "cuda":
+        return "tf32" if tf32_is_set() else "highest"
+    return torch.get_float32_matmul_precision()
 
 
 def save(path: Path, rows: Sequence[Row], device: torch.device, commit: str | None) -> None:

@@ -100,7 +100,7 @@ def _forward_substitution(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _solve(p: Problem) -> Work:
     operands = p.well_conditioned(LowerTriangular), p.columns()
-    return work.function(_forward_substitution, operands)
+    return work.function(_forward_substitution, operands, capturable=True)
 
 
 def _cholesky(p: Problem) -> Work:

@@ -70,13 +70,17 @@ def kernel(
     m: int = 4096,
     batch: int = 1,
     kinds: Kinds | None = None,
+    tf32: bool = False,
 ) -> str:
-    """The kernel that packedtri runs a product with on a device; ``kinds`` says which product."""
+    """The kernel that packedtri runs a product with on a device; ``kinds`` says which product.
+
+    With ``tf32`` products of float32 may run in TF32.
+    """
     if device.type != "cuda":
         return f"cpu {_library.cpu_isa()}"
     if kinds is None:
         return "cuda"
-    return "cuda " + _library.cuda_kernel(dtype, n, m, batch, kinds, device)
+    return "cuda " + _library.cuda_kernel(dtype, n, m, batch, kinds, device, tf32)
 
 
 def meta(device: torch.device, at_commit: str | None = None) -> dict[str, str | int | None]:

@@ -38,10 +38,15 @@ def _cuda_choices() -> list[tuple[str, str]]:
     device, kinds = torch.device("cuda", 0), (LOWER, LOWER, LOWER)
     return [
         (
-            f"L @ L, {str(dtype).removeprefix('torch.')}, n = {n}",
-            environment.kernel(device, dtype, n, n, kinds=kinds),
+            f"L @ L, {str(dtype).removeprefix('torch.')}{' in TF32' * tf32}, n = {n}",
+            environment.kernel(device, dtype, n, n, kinds=kinds, tf32=tf32),
         )
-        for dtype in (torch.float32, torch.float64, torch.bfloat16)
+        for dtype, tf32 in (
+            (torch.float32, False),
+            (torch.float32, True),
+            (torch.float64, False),
+            (torch.bfloat16, False),
+        )
         for n in (512, 1024, 2048, 4096, 8192)
     ]
 

@@ -133,8 +133,8 @@ def time_cuda(packed: Side, dense: Side, capturable: bool) -> Timing:
         run()
     guess = [_cuda_pass(p) for p in passes]
     short = min(guess) < _GRAPH_BELOW_MS
-    method = "cuda graph" if short and capturable else "cuda stream"
-    if method == "cuda graph":
+    graph = short and capturable
+    if graph:
         rounds = [_calls_filling(_GPU_SAMPLE_MS, ms * len(packed)) for ms in guess]
         passes = [_capture(side, r) for side, r in zip(sides, rounds, strict=True)]
         guess = [_cuda_pass(p) for p in passes]
@@ -142,7 +142,7 @@ def time_cuda(packed: Side, dense: Side, capturable: bool) -> Timing:
     count = max(_LEAST_SAMPLES, min(_GPU_SAMPLES, int(_GPU_BUDGET_MS / round_ms)))
     samples = [[_cuda_pass(p) for p in passes] for _ in range(count)]
     ms, dense_ms = (median(taken) for taken in zip(*samples, strict=True))
-    return Timing(ms, dense_ms, method, count, len(packed))
+    return Timing(ms, dense_ms, "cuda graph" if graph else "cuda stream", count, len(packed))
 
 
 def _run(side: Side, rounds: int = 1) -> None:

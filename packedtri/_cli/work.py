@@ -150,6 +150,7 @@ def function(
     packed: Callable[..., torch.Tensor],
     operands: Sequence[torch.Tensor],
     dense: Callable[..., torch.Tensor] | None = None,
+    capturable: bool = False,
 ) -> Work:
     """A function of linear algebra on some operands; ``dense`` is its dense form, if another."""
     on_dense = dense or packed
@@ -166,5 +167,5 @@ def function(
         error=lambda output: relative(as_dense(output).to(exact().dtype), exact()),
         packed_bytes=nbytes(*operands, result),
         dense_bytes=nbytes(*dense_operands) + as_dense(result).nbytes,
-        capturable=False,
+        capturable=capturable,
     )

@@ -14,6 +14,7 @@ from packedtri import _nodes
 from packedtri.dispatch import describe
 from packedtri.layout import DENSE, LOWER
 from packedtri.ops.dims import can_broadcast
+from packedtri.ops.mm import tf32_allowed
 from packedtri.tensor import PackedTensor, Symmetric, check_dtype
 
 _mm = torch.ops.packedtri.mm.default
@@ -127,14 +128,14 @@ def _half(A: Tensor, B: Tensor, trans: bool) -> tuple[Tensor, int]:
     """The lower triangle of A B^T, or of A^T B, packed, and its order."""
     left, right = (A.mT, B) if trans else (A, B.mT)
     n = left.shape[-2]
-    return _mm(left, right, n, DENSE, DENSE, LOWER), n
+    return _mm(left, right, n, DENSE, DENSE, LOWER, tf32_allowed(left)), n
 
 
 def _packed_square(A: PackedTensor, trans: bool) -> tuple[Tensor, int]:
     kinds = A.kind, A.transposed.kind
     left, right = reversed(kinds) if trans else kinds
     stored = _nodes.to_packed(A)
-    return _mm(stored, stored, A.n, left, right, LOWER), A.n
+    return _mm(stored, stored, A.n, left, right, LOWER, tf32_allowed(stored)), A.n
 
 
 def _check_operand(name: str, argument: str, x: Any) -> None:

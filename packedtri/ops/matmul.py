@@ -19,7 +19,7 @@ from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER
 from packedtri.ops.dense import no_out
 from packedtri.ops.dims import can_broadcast
-from packedtri.ops.mm import autocast_dtype
+from packedtri.ops.mm import autocast_dtype, tf32_allowed
 from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 _mm = torch.ops.packedtri.mm.default
@@ -42,9 +42,10 @@ def _upper_upper(name: str, a: UpperTriangular, b: UpperTriangular) -> UpperTria
 
 def _typed(cls: type[P], a: PackedTensor, a_kind: int, b: PackedTensor, b_kind: int, n: int) -> P:
     """The type over the lower triangle of the product of two stored triangles, read as told."""
+    how = n, a_kind, b_kind, LOWER, tf32_allowed(a._packed)
     if is_plain(a, b):
-        return cls._wrap(_mm_plain(a._packed, b._packed, n, a_kind, b_kind, LOWER), n)
-    packed = _mm(_to_packed(a), _to_packed(b), n, a_kind, b_kind, LOWER)
+        return cls._wrap(_mm_plain(a._packed, b._packed, *how), n)
+    packed = _mm(_to_packed(a), _to_packed(b), *how)
     return _from_packed(cls, packed, n)
 
 
@@ -52,9 +53,10 @@ def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
     n = _check_packed_pair(name, a, b)
     if a._packed is b._packed and _nodes.is_transpose(a, b):
         return _typed(Symmetric, a, a.kind, b, b.kind, n)
+    how = n, a.kind, b.kind, DENSE, tf32_allowed(a._packed)
     if is_plain(a, b):
-        return _mm_plain(a._packed, b._packed, n, a.kind, b.kind, DENSE)
-    return _mm(_to_packed(a), _to_packed(b), n, a.kind, b.kind, DENSE)
+        return _mm_plain(a._packed, b._packed, *how)
+    return _mm(_to_packed(a), _to_packed(b), *how)
 
 
 def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
@@ -64,9 +66,10 @@ def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
     _check_elements(name, a, x, p, x)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, a, x, p.shape[:-1], x.shape[:-2])
+    how = n, a.kind, DENSE, DENSE, tf32_allowed(p)
     if is_plain(a, x):
-        return _mm_plain(p, x, n, a.kind, DENSE, DENSE)
-    return _mm(_to_packed(a), x, n, a.kind, DENSE, DENSE)
+        return _mm_plain(p, x, *how)
+    return _mm(_to_packed(a), x, *how)
 
 
 def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
@@ -76,9 +79,10 @@ def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
     _check_elements(name, x, b, x, p)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, x, b, x.shape[:-2], p.shape[:-1])
+    how = n, DENSE, b.kind, DENSE, tf32_allowed(p)
     if is_plain(x, b):
-        return _mm_plain(x, p, n, DENSE, b.kind, DENSE)
-    return _mm(x, _to_packed(b), n, DENSE, b.kind, DENSE)
+        return _mm_plain(x, p, *how)
+    return _mm(x, _to_packed(b), *how)
 
 
 def _check_packed_pair(name: str, a: PackedTensor, b: PackedTensor) -> int:

@@ -7,6 +7,10 @@ Symmetric, whose elements stand in both halves, the sum of the two.
 
 A dense operand of one dimension is a vector, as in torch.matmul: a row on the left, a column on the
 right, and a dimension less in the result. The derivatives see it as a matrix.
+
+The last argument says whether float32 may be rounded to TF32. It is False unless given, so that
+solves and factors keep their precision; products of the user pass what torch is set to, and their
+derivatives follow them.
 """
 
 from __future__ import annotations
@@ -39,7 +43,9 @@ def _is_vector(shape: torch.Size, kind: int) -> bool:
 
 
 @torch.library.register_fake("packedtri::mm", lib=library)
-def _(a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, c_kind: int) -> Tensor:
+def _(
+    a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: bool = False
+) -> Tensor:
     batch = torch.broadcast_shapes(_batch(a, a_kind), _batch(b, b_kind))
     if c_kind == DENSE:
         rows = a.shape[-2:-1] if a_kind == DENSE else (n,)
@@ -57,15 +63,17 @@ def _transposed(x: Tensor, kind: int) -> tuple[Tensor, int]:
     return (x.mT if kind == DENSE else x), _FLIPPED[kind]
 
 
-def _stored_part(a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, kind: int) -> Tensor:
+def _stored_part(
+    a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, kind: int, *tf32: bool
+) -> Tensor:
     """The adjoint of reading an operand: from the product of a and b to what ``kind`` stores."""
     if kind in (LOWER, DENSE):
-        return _mm(a, b, n, a_kind, b_kind, kind)
+        return _mm(a, b, n, a_kind, b_kind, kind, *tf32)
     (at, at_kind), (bt, bt_kind) = _transposed(a, a_kind), _transposed(b, b_kind)
-    mirrored = _mm(bt, at, n, bt_kind, at_kind, LOWER)
+    mirrored = _mm(bt, at, n, bt_kind, at_kind, LOWER, *tf32)
     if kind == UPPER:
         return mirrored
-    return _halve_diagonal(_mm(a, b, n, a_kind, b_kind, LOWER) + mirrored, n)
+    return _halve_diagonal(_mm(a, b, n, a_kind, b_kind, LOWER, *tf32) + mirrored, n)
 
 
 def _halve_diagonal(packed: Tensor, n: int) -> Tensor:
@@ -101,19 +109,19 @@ def _with_matrices(adjoint: Adjoint, own: int) -> Adjoint:
 
 
 def _grad_a(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
-    _, b, n, a_kind, b_kind, c_kind = args
+    _, b, n, a_kind, b_kind, c_kind, *tf32 = args  # Left out where it has its default.
     bh, bh_kind = _transposed(b.conj(), b_kind)
-    return _stored_part(grad, bh, n, c_kind, bh_kind, a_kind)
+    return _stored_part(grad, bh, n, c_kind, bh_kind, a_kind, *tf32)
 
 
 def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
-    a, _, n, a_kind, b_kind, c_kind = args
+    a, _, n, a_kind, b_kind, c_kind, *tf32 = args
     if a_kind == c_kind == DENSE and a.dim() > 2 and len(shape) == (2 if b_kind == DENSE else 1):
         # One matrix for the whole batch, as in a linear layer: the sum over the batch joins the
         # sum over the rows, in one taller product.
         a, grad = (x.reshape(-1, x.shape[-1]) for x in (a, grad))
     ah, ah_kind = _transposed(a.conj(), a_kind)
-    return _stored_part(ah, grad, n, ah_kind, c_kind, b_kind)
+    return _stored_part(ah, grad, n, ah_kind, c_kind, b_kind, *tf32)
 
 
 register_multilinear(_mm, _with_matrices(_grad_a, 0), _with_matrices(_grad_b, 1))
@@ -121,13 +129,14 @@ register_multilinear(_mm, _with_matrices(_grad_a, 0), _with_matrices(_grad_b, 1)
 
 @torch.library.register_vmap("packedtri::mm", lib=library)
 def _(
-    info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, n: int, *kinds: int
+    info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, n: int, *rest: int
 ) -> tuple[Tensor, int]:
+    kinds = rest[:2]
     (a, a_dim, row), (b, b_dim, column) = (
         _mapped_matrix(x, dim, kind, missing)
         for x, dim, kind, missing in zip((a, b), in_dims, kinds, _MISSING, strict=False)
     )
-    c = _mm(*batch_first((a, b), (a_dim, b_dim), kinds), n, *kinds)
+    c = _mm(*batch_first((a, b), (a_dim, b_dim), kinds), n, *rest)
     c = c.squeeze(-2) if row else c
     return (c.squeeze(-1) if column else c), 0
 
@@ -163,6 +172,26 @@ def batch_first(
 def _moved_first(x: Tensor, dim: int, missing: int) -> Tensor:
     x = x.movedim(dim, 0)
     return x.reshape(x.shape[0], *(1,) * missing, *x.shape[1:])
+
+
+_precision = torch._C._get_fp32_precision_getter
+
+
+# What Dynamo guards already: a compiled function is compiled again when the setting changes.
+@torch.compiler.assume_constant_result
+def tf32_is_set() -> bool:
+    """Whether torch rounds float32 to TF32 in products on CUDA.
+
+    It is asked for where torch.mm itself asks. The functions and properties that set it
+    (``allow_tf32``, ``fp32_precision``, ``set_float32_matmul_precision``) raise when read, once two
+    of them have been used.
+    """
+    return _precision("cuda", "matmul") == "tf32"
+
+
+def tf32_allowed(x: Tensor) -> bool:
+    """Whether torch would round ``x`` to TF32 in a product."""
+    return x.is_cuda and x.dtype == torch.float32 and tf32_is_set()
 
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")

@@ -20,6 +20,7 @@ from packedtri.ops import elements
 from packedtri.ops.aten import Args, Kwargs
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import from_front
+from packedtri.ops.mm import tf32_allowed
 from packedtri.tensor import DTYPES, PackedTensor
 
 
@@ -57,7 +58,8 @@ def _sum(
     if not dims.matrix:
         packed = _nodes.to_packed(t).sum(dims.batch, keepdim)
         return _nodes.from_packed(type(t), packed, t.n)
-    if len(dims.matrix) == 1 and _reduces_precision(t):
+    # Products might round operands, which sums must not.
+    if len(dims.matrix) == 1 and tf32_allowed(t._packed):
         return densify(function, t, dim, keepdim)
     x = _sum_all(t) if len(dims.matrix) == 2 else _sum_lines(t, dims.matrix[0])
     x = x.sum(dims.batch) if dims.batch else x
@@ -79,12 +81,6 @@ def _sum_lines(t: PackedTensor, dim: int) -> Tensor:
     ones = t._packed.new_ones(t.n)
     with torch.autocast(t._packed.device.type, enabled=False):
         return t @ ones if dim == -1 else ones @ t
-
-
-def _reduces_precision(t: PackedTensor) -> bool:
-    """Whether products would round operands, which sums must not."""
-    exact = not t._packed.is_cuda or t._packed.dtype != torch.float32
-    return not exact and torch.get_float32_matmul_precision() != "highest"
 
 
 def _mean(

@@ -43,18 +43,67 @@ void every_choice_is_possible(const cuda::Device& device) {
 void large_products_go_through_images() {
     Product p = lower_product(DType::bf16, 4096);
     CHECK(cuda::choose(p, hopper).method == Method::Engine, "bfloat16");
-    CHECK(cuda::choose(p, hopper, false).method == Method::Direct, "no scratch memory");
+    CHECK(cuda::choose(p, hopper, false).method == Method::Hopper, "no scratch memory");
     CHECK(cuda::choose(p, ampere).method == Method::Direct, "ampere");
-    CHECK(cuda::choose(lower_product(DType::bf16, 66000), hopper).method == Method::Direct,
+    CHECK(cuda::choose(lower_product(DType::bf16, 66000), hopper).method == Method::Hopper,
           "memory");
-    CHECK(cuda::choose(lower_product(DType::bf16, 500), hopper).method == Method::Direct, "small");
+    CHECK(cuda::choose(lower_product(DType::bf16, 500), hopper).method == Method::Hopper, "small");
     p = lower_product(DType::f32, 4096);
     CHECK(cuda::choose(p, hopper).method == Method::Engine, "float32");
     p.beta = 1;
-    CHECK(cuda::choose(p, hopper).method == Method::Direct, "a sum into the result");
+    CHECK(cuda::choose(p, hopper).method == Method::Engine, "a sum into the result");
+    p = lower_product(DType::bf16, 4096);
+    p.beta = 1;
+    CHECK(cuda::choose(p, hopper).method == Method::Hopper, "16-bit sums are not scaled");
+    p = lower_product(DType::f32, 4096);
     const int mark = 0;
     p.marks = &mark;
     CHECK(cuda::choose(p, hopper).method == Method::Direct, "what the engine left");
+}
+
+// Products of float32 that may be rounded have tiles of both sizes, and explain says what they do.
+void tf32_is_a_choice() {
+    Product p = lower_product(DType::f32, 8192);
+    CHECK(cuda::explain(p, hopper).find("three bfloat16 parts") != std::string::npos, "parts");
+    p.tf32 = true;
+    const Config large = cuda::choose(p, hopper);
+    CHECK(large.method == Method::Engine && large.tile == TileSize::Large, "large");
+    CHECK(cuda::explain(p, hopper).find("in tf32") != std::string::npos, "tf32");
+    CHECK(cuda::explain(p, ampere).find("tf32") == std::string::npos, "direct");
+    CHECK(cuda::choose(p, ampere).method == Method::Direct, "ampere");
+}
+
+// How the engine reads operands: TF32 along the sum alone, so that blocks of some are transposed.
+void tf32_images() {
+    const int64_t n = 1000, blocks = row_start(16);
+    Product p = lower_product(DType::f32, n);
+    const Config config{Method::Engine, TileSize::Small, 1, 1, 1};
+    const auto layout = [&] { return cuda::engine_layout(p, config); };
+    const auto same = [&](Kind a, Kind b) {
+        p.a.kind = a;
+        p.b = p.a;
+        p.b.kind = b;
+        return layout();
+    };
+    CHECK(layout().a.bytes == 3 * blocks * cuda::Image::BLOCK_BYTES, "three parts");
+    CHECK(same(Kind::Lower, Kind::Lower).shared_image, "parts are read either way");
+    p.tf32 = true;
+    CHECK(layout().a.bytes == 2 * blocks * cuda::Image::BLOCK_BYTES, "two halves");
+    CHECK(!layout().a.across && layout().b.across && !layout().shared_image, "L L");
+    CHECK(same(Kind::Lower, Kind::Upper).shared_image, "L L^T");
+    CHECK(same(Kind::Upper, Kind::Lower).shared_image && layout().a.across, "L^T L");
+    CHECK(same(Kind::Symmetric, Kind::Symmetric).shared_image && !layout().b.across, "S S");
+
+    // A dense operand is mapped where its rows run along the sum and start at multiples of 16 bytes.
+    alignas(16) static const float dense[8] = {};
+    const auto mapped = [&](const float* data, int64_t row_stride, int64_t col_stride) {
+        p.b = {data, Kind::Dense, n, n, row_stride, col_stride, 0};
+        return layout().b.mapped;
+    };
+    CHECK(mapped(dense, 1, 1000) && !mapped(dense, 1000, 1), "rows along the sum");
+    CHECK(!mapped(dense, 1, 1001) && !mapped(dense + 1, 1, 1000), "alignment");
+    p.tf32 = false;
+    CHECK(!mapped(dense, 1, 1000), "parts are made while packing");
 }
 
 int main() {
@@ -71,6 +120,8 @@ int main() {
     CHECK(cuda::choose(lower_product(DType::f32, 1024, 64), hopper).split <= 2, "batch");
 
     large_products_go_through_images();
+    tf32_is_a_choice();
+    tf32_images();
 
     // Many small products are each had by one block; a few are better spread over the device.
     const auto side = [](DType dtype, int64_t n, int64_t batch, const cuda::Device& device) {

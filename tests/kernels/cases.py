@@ -38,10 +38,12 @@ SIZES = (0, 1, 2, 3, 5, 33, 64) if SMALL else (
 )  # fmt: skip
 
 
-def mm(a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, c_kind: int) -> Tensor:
+def mm(
+    a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: bool = False
+) -> Tensor:
     """The op, with a poisoned result: an element that the kernel does not write stays NaN."""
     with poisoned():
-        return torch.ops.packedtri.mm(a, b, n, a_kind, b_kind, c_kind)
+        return torch.ops.packedtri.mm(a, b, n, a_kind, b_kind, c_kind, tf32)
 
 
 def pack(dense: Tensor, kind: int) -> Tensor:

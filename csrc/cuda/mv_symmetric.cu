@@ -1,0 +1,203 @@
+// y = S x for a packed symmetric S, whose stored half is read once: each element enters two sums,
+// y_i += S_ij x_j and y_j += S_ij x_i. What a block adds up goes to scratch memory, and a second
+// kernel adds up that, in an order that does not depend on timing.
+#include "../index.h"
+#include "elements.cuh"
+#include "hopper.cuh"
+#include "launch.h"
+#include "mv.h"
+
+namespace packedtri::cuda {
+namespace {
+
+// A block has ROWS x COLS elements of the triangle, a warp 8 of the rows and all of the columns.
+constexpr int ROWS = 64, COLS = 256, WARPS = 8, STRIPS = COLS / ROWS;
+constexpr int WARP_ROWS = ROWS / WARPS, PER_LANE = COLS / 32;
+
+template <class T>
+struct SymmetricArgs {
+    using Acc = typename Accumulator<T>::type;
+    const T* triangle;
+    const T* x;
+    T* y;
+    int64_t triangle_batch_stride, x_batch_stride, y_batch_stride, x_stride;
+    int n, strips, chunks;
+    // Sums over a block's columns, n for each chunk of columns, and over its rows, n for each strip
+    // of rows.
+    Acc* by_rows;
+    Acc* by_columns;
+
+    int64_t parts() const { return int64_t{strips + chunks} * n; }
+};
+
+template <class T>
+class SymmetricBlock {
+    using Acc = typename Accumulator<T>::type;
+
+  public:
+    __device__ SymmetricBlock(const SymmetricArgs<T>& args, int strip, int chunk, int64_t batch)
+        : args_(args), triangle_(args.triangle + batch * args.triangle_batch_stride),
+          x_(args.x + batch * args.x_batch_stride),
+          by_rows_(args.by_rows + (batch * args.chunks + chunk) * args.n),
+          by_columns_(args.by_columns + (batch * args.strips + strip) * args.n),
+          i0_(strip * ROWS + static_cast<int>(threadIdx.x) / 32 * WARP_ROWS), j0_(chunk * COLS),
+          lane_(threadIdx.x % 32) {}
+
+    __device__ void run() {
+        __shared__ Acc shared[WARPS][COLS];
+#pragma unroll
+        for (int c = 0; c < PER_LANE; ++c) {
+            column_[c] = Acc{};
+            const int j = j0_ + lane_ + 32 * c;
+            xj_[c] = Accumulator<T>::widen(j < args_.n ? x_[j * args_.x_stride] : T{});
+        }
+        // Few enough rows at a time that what they hold stays in registers.
+        constexpr int AT_ONCE = sizeof(T) <= 4 ? 4 : 2;
+        const bool full = j0_ + COLS <= i0_ && i0_ + WARP_ROWS <= args_.n;
+#pragma unroll
+        for (int r = 0; r < WARP_ROWS; r += AT_ONCE) {
+            if (full) add_rows<AT_ONCE>(i0_ + r, [](int, int) { return true; });
+            else add_rows<AT_ONCE>(i0_ + r, [&](int i, int j) { return i < args_.n && j <= i; });
+        }
+#pragma unroll
+        for (int c = 0; c < PER_LANE; ++c) shared[threadIdx.x / 32][lane_ + 32 * c] = column_[c];
+        __syncthreads();
+        Acc sum{};
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) sum = add(sum, shared[w][threadIdx.x]);
+        if (j0_ + static_cast<int>(threadIdx.x) < args_.n) by_columns_[j0_ + threadIdx.x] = sum;
+    }
+
+  private:
+    template <int COUNT, class Stored>
+    __device__ __forceinline__ void add_rows(int i0, Stored stored) {
+        T t[COUNT][PER_LANE];
+        Acc xi[COUNT], row[COUNT];
+#pragma unroll
+        for (int r = 0; r < COUNT; ++r) {
+            const int i = i0 + r;
+            const T* from = triangle_ + row_start(i) + j0_ + lane_;
+            xi[r] = Accumulator<T>::widen(i < args_.n ? x_[i * args_.x_stride] : T{});
+#pragma unroll
+            for (int c = 0; c < PER_LANE; ++c)
+                t[r][c] = stored(i, j0_ + lane_ + 32 * c) ? from[32 * c] : T{};
+        }
+#pragma unroll
+        for (int r = 0; r < COUNT; ++r) {
+            row[r] = Acc{};
+#pragma unroll
+            for (int c = 0; c < PER_LANE; ++c) {
+                const int i = i0 + r, j = j0_ + lane_ + 32 * c;
+                if (!stored(i, j)) continue;
+                const Acc element = Accumulator<T>::widen(t[r][c]);
+                fma_into(row[r], element, xj_[c]);
+                if (i != j) fma_into(column_[c], element, xi[r]);  // The diagonal counts once.
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < COUNT; ++r) {
+            for (int distance = 16; distance > 0; distance /= 2)
+                row[r] = add(row[r], shuffle_down(row[r], distance));
+            if (lane_ == 0 && i0 + r < args_.n) by_rows_[i0 + r] = row[r];
+        }
+    }
+
+    const SymmetricArgs<T>& args_;
+    const T *triangle_, *x_;
+    Acc *by_rows_, *by_columns_;
+    const int i0_, j0_, lane_;
+    Acc xj_[PER_LANE], column_[PER_LANE];
+};
+
+template <class T>
+__global__ void __launch_bounds__(32 * WARPS)
+    symmetric_kernel(const __grid_constant__ SymmetricArgs<T> args) {
+    ptx::launch_dependents();
+    // STRIPS strips begin within the columns of one chunk, and have equally many chunks.
+    const int index = static_cast<int>(blockIdx.x) / STRIPS,
+              group = static_cast<int>(row_of(index)),
+              chunk = index - static_cast<int>(row_start(group)),
+              strip = group * STRIPS + static_cast<int>(blockIdx.x) % STRIPS;
+    if (strip < args.strips) SymmetricBlock<T>(args, strip, chunk, blockIdx.y).run();
+}
+
+// 32 elements of y a block, each warp a share of their parts.
+template <class T>
+__global__ void __launch_bounds__(32 * WARPS)
+    add_parts_kernel(const __grid_constant__ SymmetricArgs<T> args) {
+    using Acc = typename Accumulator<T>::type;
+    __shared__ Acc shared[WARPS][32];
+    ptx::wait_for_dependency();
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int j = static_cast<int>(blockIdx.x) * 32 + lane;
+    const int64_t batch = blockIdx.y;
+    Acc sum{};
+    if (j < args.n) {
+        const Acc *rows = args.by_rows + batch * args.chunks * args.n + j,
+                  *columns = args.by_columns + batch * args.strips * args.n + j;
+#pragma unroll 4
+        for (int c = warp; c <= j / COLS; c += WARPS) sum = add(sum, rows[int64_t{c} * args.n]);
+#pragma unroll 4
+        for (int s = j / ROWS + warp; s < args.strips; s += WARPS)
+            sum = add(sum, columns[int64_t{s} * args.n]);
+    }
+    shared[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0 || j >= args.n) return;
+#pragma unroll
+    for (int w = 1; w < WARPS; ++w) sum = add(sum, shared[w][lane]);
+    args.y[batch * args.y_batch_stride + j] = Accumulator<T>::round(sum);
+}
+
+template <class T>
+void launch(SymmetricArgs<T> args, int64_t batch, Scratch& scratch, cudaStream_t stream) {
+    using Acc = typename Accumulator<T>::type;
+    args.strips = static_cast<int>(ceil_div(args.n, ROWS));
+    args.chunks = static_cast<int>(ceil_div(args.n, COLS));
+    args.by_rows = static_cast<Acc*>(
+        scratch.reserve(args.parts() * batch * static_cast<int64_t>(sizeof(Acc))));
+    args.by_columns = args.by_rows + int64_t{args.chunks} * args.n * batch;
+    const auto grid = [&](int64_t blocks) {
+        return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(batch));
+    };
+    symmetric_kernel<T><<<grid(STRIPS * row_start(args.chunks)), 32 * WARPS, 0, stream>>>(args);
+    check(cudaGetLastError(), "cannot launch a matrix-vector product");
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid(ceil_div(args.n, 32));
+    config.blockDim = dim3(32 * WARPS);
+    config.stream = stream;
+    LaunchAttributes<1> attributes;
+    if (current_device().clusters) attributes.overlap();
+    attributes.give(config);
+    check(cudaLaunchKernelEx(&config, add_parts_kernel<T>, args),
+          "cannot launch a matrix-vector product");
+}
+
+}  // namespace
+
+// Below the first the parts take longer than what they save; batches are the second dimension of a
+// grid.
+bool mv_symmetric_can(const Product& p) {
+    const bool symmetric = p.a.kind == Kind::Symmetric || p.b.kind == Kind::Symmetric;
+    return symmetric && p.k >= 512 && p.batch <= 65535;
+}
+
+void mv_symmetric(const Product& p, Scratch& scratch, cudaStream_t stream) {
+    const bool left = p.a.kind != Kind::Dense;
+    const Operand &s = left ? p.a : p.b, &x = left ? p.b : p.a;
+    with_element_type(p.dtype, [&](auto element) {
+        using T = decltype(element);
+        SymmetricArgs<T> args{};
+        args.triangle = static_cast<const T*>(s.data);
+        args.x = static_cast<const T*>(x.data);
+        args.y = static_cast<T*>(p.c.data);
+        args.triangle_batch_stride = s.batch_stride;
+        args.x_batch_stride = x.batch_stride;
+        args.y_batch_stride = p.c.batch_stride;
+        args.x_stride = left ? x.row_stride : x.col_stride;
+        args.n = static_cast<int>(p.k);
+        launch<T>(args, p.batch, scratch, stream);
+    });
+}
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,161 @@
+"""float32 products in TF32 on Hopper's tensor cores: forced, since only large ones choose them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import (
+    DIRECT,
+    ENGINE,
+    PAIRS,
+    SMALL,
+    Failures,
+    Force,
+    assert_exact,
+    draw_operand,
+    each,
+    mm,
+    part_of,
+)
+from torch import Tensor
+
+from packedtri import LowerTriangular
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.testing import assert_product_close, densify, random, random_integers
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,
+        reason="Hopper's tensor cores",
+    ),
+]
+
+FLOAT = torch.float32
+DEVICE = torch.device("cuda")
+# About the edges of blocks, of their halves and of tiles, and none that all divide.
+SIZES = (1, 31, 65, 130) if SMALL else (1, 31, 33, 64, 65, 97, 128, 130, 260, 515)
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    return torch.Generator(DEVICE).manual_seed(torch.initial_seed() % 2**63)
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("split", [1, 2, 8])
+@pytest.mark.parametrize("tile", [0, 1])
+def test_exact(tile: int, split: int, rng: torch.Generator, force: Force) -> None:
+    """Small integers are TF32 numbers, so their products are those of float64, bit for bit."""
+    failures = Failures()
+    for n, (a_kind, b_kind), c_kind in each(SIZES, PAIRS, (LOWER, DENSE)):
+        a, b = (draw_operand(k, n, FLOAT, rng, draw=random_integers) for k in (a_kind, b_kind))
+        force(ENGINE, tile, split, 2, 1)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}"):
+            c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind, tf32=True)
+            assert_exact(c, a, b, c_kind)
+    failures.report()
+
+
+@pytest.mark.parametrize("columns", [1, 40, 300])
+@pytest.mark.parametrize("pad", [0, 1, 4])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_dense_operands(
+    columns: int, pad: int, transposed: bool, rng: torch.Generator, force: Force
+) -> None:
+    """Rows along the sum and across it, at distances that the copy engine takes or does not."""
+    n, failures = 196, Failures()
+
+    def dense(rows: int, cols: int) -> Tensor:
+        shape = (cols, rows + pad) if transposed else (rows, cols + pad)
+        x = random_integers(shape, FLOAT, DEVICE, rng)
+        return x[:, : x.shape[1] - pad].mT if transposed else x[:, : x.shape[1] - pad]
+
+    for tile, kind in each((0, 1), (LOWER, UPPER, SYMMETRIC)):
+        packed = draw_operand(kind, n, FLOAT, rng, draw=random_integers)
+        x, y = dense(n, columns), dense(columns, n)
+        force(ENGINE, tile, 1, 1, 1)
+        with failures.case(f"tile {tile}, kind {kind}"):
+            right = mm(packed.stored, x, n, kind, DENSE, DENSE, tf32=True)
+            left = mm(y, packed.stored, n, DENSE, kind, DENSE, tf32=True)
+            assert torch.equal(right.double(), packed.dense.double() @ x.double())
+            assert torch.equal(left.double(), y.double() @ packed.dense.double())
+    failures.report()
+
+
+@pytest.mark.parametrize("n", [130, 1000] if SMALL else [130, 1000, 2311])
+@pytest.mark.parametrize("tile", [0, 1])
+def test_accuracy(n: int, tile: int, rng: torch.Generator, force: Force) -> None:
+    """Twice the error of torch in TF32 at most."""
+    torch.set_float32_matmul_precision("high")
+    failures = Failures()
+    draws = {"normal": random, "positive": lambda *args: random(*args).abs()}
+    for (name, draw), (a_kind, b_kind), c_kind in each(tuple(draws.items()), PAIRS, (LOWER, DENSE)):
+        a, b = (draw_operand(k, n, FLOAT, rng, draw=draw) for k in (a_kind, b_kind))
+        force(ENGINE, tile, -1, -1, -1)
+        c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind, tf32=True)
+        with failures.case(f"{name}, kinds {a_kind}, {b_kind}, {c_kind}"):
+            part = part_of(c_kind)
+            assert_product_close(densify(c, n, c_kind), a.dense, b.dense, part=part)
+    failures.report()
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1e-40, 3.4028e38])
+def test_nonfinite(value: float, rng: torch.Generator, force: Force) -> None:
+    """What is not finite, or becomes so when it is rounded, leaks through no structural zero."""
+    n = 300
+    for a_kind, b_kind in each((LOWER, UPPER), (LOWER, UPPER)):
+        a, b = (random((numel(n),), FLOAT, DEVICE, rng) for _ in range(2))
+        a[numel(150) + 149] = value
+        b[numel(40) + 3] = value
+        results = []
+        for method in (ENGINE, DIRECT):
+            force(method, -1, 1, 1, 1)
+            results.append(mm(a, b, n, a_kind, b_kind, LOWER, tf32=True))
+        c, expected = results
+        assert torch.equal(c.isnan(), expected.isnan())
+        assert torch.equal(c.isinf(), expected.isinf())
+        ok = expected.isfinite()
+        torch.testing.assert_close(c[ok], expected[ok], rtol=5e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("tile", [0, 1])
+def test_repeats(tile: int, rng: torch.Generator, force: Force) -> None:
+    """Runs with sums in parts, which meet in any order, agree in every bit."""
+    n, runs = 700, 100 if SMALL else 3000
+    a, b = (random((numel(n),), FLOAT, DEVICE, rng) for _ in range(2))
+    force(ENGINE, tile, 4, 1, 1)
+    first = torch.ops.packedtri.mm(a, b, n, LOWER, LOWER, LOWER, True)
+    different = torch.zeros((), dtype=torch.int64, device=DEVICE)
+    for _ in range(runs):
+        different += (torch.ops.packedtri.mm(a, b, n, LOWER, LOWER, LOWER, True) != first).sum()
+    assert different.item() == 0
+
+
+def test_setting_reaches_products_but_no_solves(rng: torch.Generator, force: Force) -> None:
+    """Products and their gradients follow torch's setting; solves and factors keep float32."""
+    n = 600
+    L = LowerTriangular(random((numel(n),), FLOAT, DEVICE, rng))
+    L.set_diagonal_(torch.full((n,), 60.0, device=DEVICE))
+    x = random((n, n), FLOAT, DEVICE, rng)
+
+    def run() -> dict[str, Tensor]:
+        leaf = LowerTriangular(L.packed.clone().requires_grad_())
+        (grad,) = torch.autograd.grad(leaf @ x, leaf, x)
+        return {
+            "product": (L @ L).packed,
+            "gradient": grad.packed,
+            "solve": torch.linalg.solve_triangular(L, x, upper=False),
+            "factor": torch.linalg.cholesky(gram).packed,
+        }
+
+    gram = L @ L.mT
+    force(ENGINE, -1, -1, -1, -1)
+    exact = run()
+    torch.set_float32_matmul_precision("high")
+    rounded = run()
+    for name in ("product", "gradient"):
+        assert not torch.equal(exact[name], rounded[name]), name
+        torch.testing.assert_close(exact[name], rounded[name], rtol=1e-2, atol=1.0)
+    for name in ("solve", "factor"):
+        assert torch.equal(exact[name], rounded[name]), name
