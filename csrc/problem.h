@@ -36,7 +36,9 @@ enum class Stagger : int32_t { None, Rows, Columns };
 // One matrix operand of a product, rows x cols as the product sees it. Strides are in elements. For
 // Dense one of row_stride and col_stride is 1 (or its dimension is at most 1 long); packed kinds
 // ignore both. Matrix b of a batch starts at data + b * batch_stride; a broadcast operand has 0.
-// A strict Lower or Upper has zeros on its diagonal; the CUDA kernels alone know it.
+// A strict Lower or Upper has zeros on its diagonal; the CUDA kernels alone know it. A hermitian
+// Symmetric is complex: its mirrored half is conjugated, and the imaginary part of its diagonal is
+// taken for zero.
 struct Operand {
     const void* data;
     Kind kind;
@@ -45,6 +47,7 @@ struct Operand {
     int64_t batch_stride;
     Stagger stagger = Stagger::None;
     bool strict = false;
+    bool hermitian = false;
 };
 
 // Elements that one matrix of an operand keeps in memory, where it is no block of a triangle.
@@ -64,9 +67,9 @@ struct Result {
 };
 
 // C = alpha A B + beta C for every matrix of the batch: C is m x n and the sum runs over
-// 0 <= p < k. With beta = 0 nothing is read from C. conj_b takes the conjugate of B. The CPU kernels
-// know alpha = 1, beta = 0, and the update of factorizations, alpha = -1, beta = 1, in which alone
-// conj_b may be set, for a dense B.
+// 0 <= p < k. With beta = 0 nothing is read from C. conj_a and conj_b take the conjugate of an
+// operand. The CPU kernels know alpha = 1, beta = 0, and the update of factorizations, alpha = -1,
+// beta = 1, in which alone conj_b may be set, for a dense B; conj_a they do not know.
 struct Product {
     DType dtype;
     int64_t m, n, k;
@@ -74,7 +77,7 @@ struct Product {
     Operand a, b;
     Result c;
     double alpha = 1, beta = 0;
-    bool conj_b = false;
+    bool conj_b = false, conj_a = false;
     // On CUDA: where not null, only the marked blocks of C are computed. There is a word for each 64
     // rows and 128 columns, by rows, and before the first one that says whether any is set; what
     // comes before on the stream sets them.
@@ -85,7 +88,8 @@ struct Product {
 // blocks of triangles and sums into C as well.
 inline bool is_plain(const Product& p) {
     const auto whole = [](const Operand& x) { return x.stagger == Stagger::None && !x.strict; };
-    return whole(p.a) && whole(p.b) && !p.c.staggered && p.alpha == 1 && p.beta == 0 && !p.conj_b;
+    return whole(p.a) && whole(p.b) && !p.c.staggered && p.alpha == 1 && p.beta == 0 &&
+           !p.conj_a && !p.conj_b;
 }
 
 inline bool has_symmetric(const Product& p) {
@@ -97,7 +101,8 @@ inline bool has_symmetric(const Product& p) {
 //   pack:   Lower takes the lower triangle of the dense matrix, Upper the upper one (transposed into
 //           the packed order), Symmetric adds the two halves and counts the diagonal once.
 //   unpack: Lower and Upper fill the other half with zeros, Symmetric mirrors.
-// For each kind, pack is the transpose of unpack as a linear map.
+// For each kind, pack is the transpose of unpack as a linear map. A hermitian Symmetric conjugates
+// the half that it adds or mirrors, and makes the diagonal real.
 struct Conversion {
     DType dtype;
     Kind kind;
@@ -106,6 +111,7 @@ struct Conversion {
     int64_t packed_batch_stride;
     void* dense;
     int64_t row_stride, col_stride, dense_batch_stride;
+    bool hermitian = false;
 };
 
 }  // namespace packedtri

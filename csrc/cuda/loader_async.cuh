@@ -70,6 +70,16 @@ class AsyncLoader {
         return found;
     }
 
+    // Drops imaginary parts on the diagonal from steps [k0, k0 + BK); to be called after this
+    // thread's copies have landed.
+    __device__ void make_diagonal_real(T* tile, int k0) const {
+#pragma unroll
+        for (int kp = 0; kp < K_PASSES; ++kp)
+#pragma unroll
+            for (int rp = 0; rp < R_PASSES; ++rp)
+                if (r0_ + r(rp) == k0 + k(kp)) tile[Layout::at(r(rp), k(kp))].im = 0;
+    }
+
   private:
     __device__ int r(int pass) const { return r_ + pass * (K_MAJOR ? WARPS * LANES_R : 32); }
     __device__ int k(int pass) const { return k_ + pass * (K_MAJOR ? LANES_K : WARPS); }

@@ -27,7 +27,7 @@ struct MmaSimt {
 
     T acc[ACCS] = {};
     int row0, col0;  // This lane's first element in the tile.
-    bool conj_b = false;
+    bool conj_b = false, conj_a = false;
 
     __device__ MmaSimt() {
         const int lane = threadIdx.x % 32;
@@ -48,7 +48,8 @@ struct MmaSimt {
 #pragma unroll
         for (int k = 0; k < BK; ++k) {
 #pragma unroll
-            for (int g = 0; g < TM / V; ++g) a[g] = read(a_tile + LayoutA::at(row0 + g * 4 * V, k));
+            for (int g = 0; g < TM / V; ++g)
+                a[g] = read(a_tile + LayoutA::at(row0 + g * 4 * V, k), conj_a);
 #pragma unroll
             for (int g = 0; g < TN / V; ++g)
                 b[g] = read(b_tile + LayoutB::at(col0 + g * 8 * V, k), conj_b);
@@ -69,7 +70,7 @@ struct MmaSimt {
     struct alignas(16) Group {
         T x[V];
     };
-    __device__ static Group read(const T* from, bool conj = false) {
+    __device__ static Group read(const T* from, bool conj) {
         Group group = *reinterpret_cast<const Group*>(from);
 #pragma unroll
         for (T& x : group.x) x = conjugate_if(x, conj);

@@ -8,7 +8,8 @@
 namespace packedtri::cuda {
 namespace {
 
-// y = T x, Tᵀ x or S x for a packed triangle T and the symmetric matrix S that it stands for.
+// y = T x, Tᵀ x or S x for a packed triangle T and the symmetric matrix S that it stands for. Where
+// that is Hermitian one of its halves is read conjugated, and the diagonal real.
 template <class T>
 struct MvArgs {
     const T* triangle;
@@ -17,7 +18,16 @@ struct MvArgs {
     int64_t triangle_batch_stride, x_batch_stride, y_batch_stride, x_stride;
     int n, batch;
     int split;  // Blocks of a cluster, which share the sums of the same elements of y.
+    bool hermitian, conj_rows;
 };
+
+// Element (i, j) of the triangle as an element of row i.
+template <class T>
+__device__ auto row_element(const MvArgs<T>& args, T x, int i, int j) {
+    if constexpr (is_complex<T>)
+        if (args.hermitian && i == j) x.im = 0;
+    return conjugate_if(Accumulator<T>::widen(x), args.conj_rows);
+}
 
 // What a warp loads before it adds: pairs of neighbours in 8 rows, or 16 rows of columns. Kilobytes
 // on their way keep the memory busy.
@@ -60,7 +70,9 @@ __device__ void add_rows(const MvArgs<T>& args, const T* triangle, const T* x, i
 #pragma unroll
                 for (int e = 0; e < 2; ++e)
                     if (stored(i0 + r, j0 + u * 64 * shares - before(r) + e))
-                        fma_into(sum[r], Accumulator<T>::widen(t[u][r].x[e]),
+                        fma_into(sum[r],
+                                 row_element(args, t[u][r].x[e], i0 + r,
+                                             j0 + u * 64 * shares - before(r) + e),
                                  Accumulator<T>::widen(v[u][1 - before(r) + e]));
     };
     const auto stored = [&](int i, int j) { return 0 <= j && j <= i && i < args.n; };
@@ -117,7 +129,10 @@ __device__ void add_columns(const MvArgs<T>& args, const T* triangle, const T* x
 #pragma unroll
             for (int c = 0; c < COLS; ++c)
                 if (stored(i0 + u * shares, j0 + 32 * c + lane))
-                    fma_into(sum[c], Accumulator<T>::widen(t[u][c]), Accumulator<T>::widen(v[u]));
+                    fma_into(sum[c],
+                             conjugate_if(Accumulator<T>::widen(t[u][c]),
+                                          args.hermitian && !args.conj_rows),
+                             Accumulator<T>::widen(v[u]));
     };
     for (int i = j0 + share; i < args.n; i += COL_UNROLL * shares) {
         if (i >= j0 + 32 * COLS && i + (COL_UNROLL - 1) * shares < args.n)
@@ -216,7 +231,7 @@ void mv(const Product& p, cudaStream_t stream) {
     const bool left = p.a.kind != Kind::Dense;
     const Operand& triangle = left ? p.a : p.b;
     const Operand& x = left ? p.b : p.a;
-    // A row times T is Tᵀ times a column.
+    // A row times T is Tᵀ times a column; the transpose of a Hermitian matrix is its conjugate.
     Kind kind = triangle.kind;
     if (!left && kind != Kind::Symmetric) kind = kind == Kind::Lower ? Kind::Upper : Kind::Lower;
     with_element_type(p.dtype, [&](auto element) {
@@ -224,7 +239,7 @@ void mv(const Product& p, cudaStream_t stream) {
         launch<T>({static_cast<const T*>(triangle.data), static_cast<const T*>(x.data),
                    static_cast<T*>(p.c.data), triangle.batch_stride, x.batch_stride,
                    p.c.batch_stride, left ? x.row_stride : x.col_stride, static_cast<int>(p.k),
-                   static_cast<int>(p.batch), 1},
+                   static_cast<int>(p.batch), 1, triangle.hermitian, triangle.hermitian && !left},
                   kind, stream);
     });
 }
