@@ -118,7 +118,7 @@ def _build(
         )
     *batch, n = size
     packed = make((*batch, layout.numel(n)), **options)
-    if cls.kind == layout.HERMITIAN and packed.is_complex():
+    if getattr(cls, "kind", None) == layout.HERMITIAN and packed.is_complex():
         clear_imaginary_diagonal_(packed, n)
     t = cls(packed)
     return t.requires_grad_() if requires_grad else t

@@ -115,7 +115,8 @@ class Formats:
             row_major: as for ``from_lapack``.
 
         Returns:
-            shape (*batch, n(n+1)/2). It shares memory where ``from_lapack`` would.
+            shape (*batch, n(n+1)/2). It shares memory where ``from_lapack`` would, unless elements
+            must be conjugated.
 
         Raises:
             ValueError: when ``uplo`` is neither letter or contradicts the type.
@@ -125,7 +126,9 @@ class Formats:
             >>> Symmetric(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])).to_lapack("L")
             tensor([1., 2., 4., 3., 5., 6.])
         """
-        packed: Any = _as_lower(type(self), _nodes.exposed(self), uplo)  # type: ignore[arg-type]
+        packed: Any = _nodes.exposed(self)  # type: ignore[arg-type]
+        # Other libraries know no lazy conjugates.
+        packed = _as_lower(type(self), packed, uplo).resolve_conj()
         if _is_own(type(self), "to_lapack", uplo, row_major):
             return packed
         return packed.index_select(-1, _inverse(_lapack(self._n, packed.device)))

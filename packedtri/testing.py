@@ -100,7 +100,7 @@ def densify(packed: Tensor, n: int, kind: int) -> Tensor:
     if kind in (UPPER, SYMMETRIC):
         dense[..., j, i] = packed
     if kind == HERMITIAN:
-        dense[..., j, i] = torch.where(i == j, packed.real, packed.conj())
+        dense[..., j, i] = torch.where(i == j, packed.real.to(packed.dtype), packed.conj())
     return dense
 
 

@@ -69,7 +69,8 @@ def from_dense(cls: type[P], x: Tensor, check: bool) -> P:
         _check_other_half(cls, name, x.detach())
     # Mirrored types read one half as well: packing with their own kind would add the two.
     kind = layout.UPPER if cls.kind == layout.UPPER else layout.LOWER
-    return _nodes.from_packed(cls, _pack(x, kind), x.shape[-1])
+    n = x.shape[-1]
+    return _nodes.from_packed(cls, _nodes.real_diagonal(_pack(x, kind), cls.kind, n), n)
 
 
 def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor) -> None:

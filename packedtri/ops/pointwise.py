@@ -55,15 +55,16 @@ _DIVISION = " div divide true_divide __truediv__ __div__"
 _POWER = "pow __pow__"
 _REMAINDERS = "floor_divide fmod remainder __floordiv__ __mod__"
 # Functions of two elements that map two zeros to zero, and others.
-_PAIRS_OF_ZEROS = "maximum minimum fmax fmin hypot atan2 arctan2 copysign nextafter complex"
+_PAIRS_OF_ZEROS = "maximum minimum fmax fmin hypot atan2 arctan2 copysign nextafter"
 _PAIRS = f"logaddexp logaddexp2 xlogy heaviside float_power {_REMAINDERS} {_DIVISION} {_POWER}"
 _CLAMPS = "clamp clip clamp_min clamp_max"
+_IMAGINARY = (Tensor.imag.__get__, torch.imag)
 # Of complex numbers: f(conj z) = conj f(z) for all z, on the real axis too. Roots and logarithms of
 # negative numbers are not real.
 _KEEP_CONJUGATES = set(
     f"""
     abs absolute arcsinh arctan asinh atan conj_physical cos cosh deg2rad exp exp2 expit expm1
-    neg negative positive rad2deg real reciprocal sgn sigmoid sin sinc sinh square tan
+    neg negative positive rad2deg reciprocal sgn sigmoid sin sinc sinh square tan
     tanh __abs__ __neg__ __pos__ __rtruediv__ __rdiv__ addcmul addcdiv lerp equal allclose
     {_ADDITION} {_MULTIPLICATION} {_DIVISION}
     """.split()
@@ -78,11 +79,18 @@ def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) ->
     return _nodes.from_packed(type(input), packed, input.n)
 
 
+def _part(function: Function, input: PackedTensor) -> Tensor:
+    """The real or imaginary part, of the stored elements as they lie in memory."""
+    if input.kind == layout.HERMITIAN and function in _IMAGINARY:
+        return densify(function, input)
+    return _nodes.from_packed(type(input), function(_nodes.to_packed(input)), input.n)
+
+
 def _hermitian(compute: Function, function: Function, *args: Any, **kwargs: Any) -> Any:
     """``compute``, the handler that serves Symmetric, where its result is Hermitian; else dense."""
     values = (*args, *kwargs.values())
     packed = [x for x in values if isinstance(x, PackedTensor)]
-    name = _name(function)
+    name = _name(function).rpartition(".")[2]
     keeps = name in _KEEP_CONJUGATES or (name in _POWER.split() and isinstance(values[1], int))
     if any(x._packed.is_complex() for x in packed) and not keeps:
         return densify(function, *args, **kwargs)
@@ -221,13 +229,14 @@ for _names, _kept in ((_ACTIVATIONS_OF_ZERO, _ALL), (_ACTIVATIONS, _MIRRORED)):
             row(_function, _cls, result=_cls)(_handler(_activation, _function, _cls))
 
 for _function in (Tensor.real.__get__, Tensor.imag.__get__, torch.real, torch.imag):
-    row(_function, PackedTensor)(partial(_keep, _function))
-    row(_function, Hermitian)(_handler(_keep, _function, Hermitian))
+    row(_function, PackedTensor)(partial(_part, _function))
 
 for _cls in _ALL:
     _add(_ADDITION, _pair, _cls, _cls, result=_cls)
     _add(_MULTIPLICATION, _pair, _cls, _cls, result=_cls)
     _add(_PAIRS_OF_ZEROS, _pair, _cls, _cls, result=_cls)
+    if _cls is not Hermitian:
+        _add("complex", _pair, _cls, _cls, result=_cls)
     _add(_REMAINDERS, _remainder, _cls, Number, result=None)
     _add(_CLAMPS, _clamp, _cls, result=None)
     _add(_MULTIPLICATION + _DIVISION, _number, _cls, Number, result=_cls)
