@@ -88,8 +88,8 @@ struct Product {
 // blocks of triangles and sums into C as well.
 inline bool is_plain(const Product& p) {
     const auto whole = [](const Operand& x) { return x.stagger == Stagger::None && !x.strict; };
-    return whole(p.a) && whole(p.b) && !p.c.staggered && p.alpha == 1 && p.beta == 0 &&
-           !p.conj_a && !p.conj_b;
+    return whole(p.a) && whole(p.b) && !p.c.staggered && p.alpha == 1 && p.beta == 0 && !p.conj_a &&
+           !p.conj_b;
 }
 
 inline bool has_symmetric(const Product& p) {

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad as fwad
 from torch.autograd import gradcheck, gradgradcheck
 from twins import MIRRORED, TRIANGULAR, TYPES, each_type, packed_vector, project, weighted_sum
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri import LowerTriangular, PackedTensor, UpperTriangular
 from packedtri.testing import densify
 
 WIDE = (torch.float64, torch.complex128)

@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 from twins import MIRRORED, dense, each_type, packed_vector, project, weighted_sum
 
-from packedtri import Symmetric
-
 
 @each_type
 def test_in_place_changes_are_differentiated(cls, device):

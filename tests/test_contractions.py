@@ -13,7 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 from twins import MIRRORED, TYPES, each_type, square_type
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric
+from packedtri import LowerTriangular, PackedTensor
 from packedtri.testing import densify
 
 N = 4

@@ -36,9 +36,9 @@ void direct_symmetric(Product p, Operand Product::* symmetric, bool Product::* c
 }
 
 void direct(const Product& p, const Config& config, cudaStream_t stream) {
-    if (p.a.kind == Kind::Symmetric) 
+    if (p.a.kind == Kind::Symmetric)
         return direct_symmetric(p, &Product::a, &Product::conj_a, config, stream);
-    if (p.b.kind == Kind::Symmetric) 
+    if (p.b.kind == Kind::Symmetric)
         return direct_symmetric(p, &Product::b, &Product::conj_b, config, stream);
     switch (p.dtype) {
         case DType::f16: return product_f16(p, config, stream);

@@ -55,7 +55,7 @@ def _diagonal_scatter(
     at = _matrix_offset(input, offset, dim1, dim2) if packed else None
     # A mirrored type would get the mirrored diagonal as well, and that of a Hermitian is real.
     real = input.kind != layout.HERMITIAN or not src.is_complex() if packed else False
-    if at is None or not (at == 0 and real or _triangular_stores(input, at)):
+    if at is None or not ((at == 0 and real) or _triangular_stores(input, at)):
         return densify(function, input, src, offset, dim1, dim2)
     expected = (*input._packed.shape[:-1], max(input.n - abs(at), 0))
     if src.shape != expected:

@@ -38,7 +38,8 @@ def quadratic_form(A: PackedTensor, x: Tensor) -> Tensor:
 def bilinear_form(x: Tensor, A: PackedTensor, y: Tensor) -> Tensor:
     """``x^T A y`` for each pair of vectors, and ``x^H A y`` for a Hermitian A.
 
-    With other types complex vectors are not conjugated. The one temporary is ``A y``, of the size of ``y``.
+    With other types complex vectors are not conjugated. The one temporary is ``A y``, of the size
+    of ``y``.
 
     Args:
         x: shape (*batch, n), dense.

@@ -238,14 +238,13 @@ def _products(
 
 def _square(A: Tensor, trans: bool, flip: Flip) -> tuple[Tensor, int]:
     """The packed lower triangle of A A', or of A' A, and its order."""
-    packed = isinstance(A, PackedTensor)
-    operand = (_nodes.to_packed(A), A.kind) if packed else (A, DENSE)
+    operand = (A, DENSE)
+    if isinstance(A, PackedTensor):
+        operand = (_nodes.to_packed(A), A.kind)
     return _half(operand, operand, A.shape, trans, flip)
 
 
-def _half(
-    a: Operand, b: Operand, shape: torch.Size, trans: bool, flip: Flip
-) -> tuple[Tensor, int]:
+def _half(a: Operand, b: Operand, shape: torch.Size, trans: bool, flip: Flip) -> tuple[Tensor, int]:
     (x, x_kind), (y, y_kind) = (flip(*a), b) if trans else (a, flip(*b))
     n = shape[-1 if trans else -2]
     return _mm(x, y, n, x_kind, y_kind, LOWER), n

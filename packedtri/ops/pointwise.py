@@ -90,13 +90,23 @@ def _hermitian(compute: Function, function: Function, *args: Any, **kwargs: Any)
     """``compute``, the handler that serves Symmetric, where its result is Hermitian; else dense."""
     values = (*args, *kwargs.values())
     packed = [x for x in values if isinstance(x, PackedTensor)]
-    name = _name(function).rpartition(".")[2]
-    keeps = name in _KEEP_CONJUGATES or (name in _POWER.split() and isinstance(values[1], int))
+    power = _bare_name(function) in _POWER.split() and isinstance(values[1], int)
+    keeps = _result(function, Hermitian) is Hermitian or power
     if any(x._packed.is_complex() for x in packed) and not keeps:
         return densify(function, *args, **kwargs)
     if any(map(is_complex_number, values)):
         return densify(function, *args, **kwargs)
     return compute(function, *args, **kwargs)
+
+
+def _bare_name(function: Function) -> str:
+    return function.__name__.removeprefix("special_")
+
+
+def _result(function: Function, cls: type) -> type | None:
+    """The type of what an elementwise function gives that keeps ``cls``, if the type alone says."""
+    lost = cls is Hermitian and _bare_name(function) not in _KEEP_CONJUGATES
+    return None if lost else cls
 
 
 def _handler(compute: Function, function: Function, *types: type) -> Function:
@@ -210,13 +220,14 @@ def _swapped(compute: Function) -> Function:
 def _add(names: str, compute: Function, *types: type, result: type | None) -> None:
     """A row for each function of these names; ``compute`` gets the function and its arguments."""
     for function in functions(names):
-        row(function, *types, result=result)(_handler(compute, function, *types))
+        kept = None if result is None else _result(function, result)
+        row(function, *types, result=kept)(_handler(compute, function, *types))
 
 
 def _add_unary(names: str, types: tuple[type, ...]) -> None:
     for function in functions(names, torch, Tensor, torch.special):
         for cls in types:
-            row(function, cls, result=cls)(_handler(_keep, function, cls))
+            row(function, cls, result=_result(function, cls))(_handler(_keep, function, cls))
 
 
 _add_unary(_ZERO_TO_ZERO, _ALL)
@@ -226,7 +237,8 @@ _add_unary(_OTHERS, _MIRRORED)
 for _names, _kept in ((_ACTIVATIONS_OF_ZERO, _ALL), (_ACTIVATIONS, _MIRRORED)):
     for _function in functions(_names, torch.nn.functional, torch):
         for _cls in _kept:
-            row(_function, _cls, result=_cls)(_handler(_activation, _function, _cls))
+            _kept_type = _result(_function, _cls)
+            row(_function, _cls, result=_kept_type)(_handler(_activation, _function, _cls))
 
 for _function in (Tensor.real.__get__, Tensor.imag.__get__, torch.real, torch.imag):
     row(_function, PackedTensor)(partial(_part, _function))
