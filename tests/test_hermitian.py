@@ -139,11 +139,13 @@ def test_in_place_products_ignore_what_is_stored_on_the_diagonal(rng):
 def test_elementwise_types(rng):
     h, s = make(4, torch.complex128, rng=rng), Hermitian.randn(4)
     for kept in (h + h, h - 2, 2 * h, h / 3, h * h, h.exp(), h.abs(), h.real, h**2, -h, h.sin(),
-                 torch.tensor(2.0) * h, s.sqrt(), s * s, s.exp(), 1 / h, torch.full_like(h, 2)):  # fmt: skip
+                 torch.tensor(2.0) * h, s.sqrt(), s * s, s.exp(), 1 / h,
+                 torch.full_like(h, 2)):  # fmt: skip
         assert type(kept) is Hermitian
     for lost in (1j * h, h * (1 + 1j), h + 1j, torch.tensor(1j) * h, h.sqrt(), h.log(), h.imag,
                  h.angle(), h * torch.ones(4, 4), h + Symmetric.eye(4), h**0.5, h**-1.5,
-                 torch.add(h, h, alpha=2j), torch.complex(s, s), torch.full_like(h, 2j)):  # fmt: skip
+                 torch.add(h, h, alpha=2j), torch.complex(s, s),
+                 torch.full_like(h, 2j)):  # fmt: skip
         assert type(lost) is Tensor
 
 
@@ -391,8 +393,14 @@ def test_indefinite_matrices(dtype, rng):
 
 def test_matrix_functions_keep_the_type():
     h = Hermitian.randn(2, 4, dtype=torch.complex128) / 3
-    for f in (torch.matrix_exp, lambda t: torch.linalg.matrix_power(t, 3), lambda t: torch.kron(t, t),
-              lambda t: torch.linalg.matrix_power(t, -2), lambda t: torch.linalg.matrix_power(t, 0)):  # fmt: skip
+    power = torch.linalg.matrix_power
+    for f in (
+        torch.matrix_exp,
+        lambda t: power(t, 3),
+        lambda t: power(t, -2),
+        lambda t: power(t, 0),
+        lambda t: torch.kron(t, t),
+    ):
         t = h[0] if f(torch.eye(2)).shape[-1] == 4 else h
         assert type(f(t)) is Hermitian
         torch.testing.assert_close(dense(f(t)), f(dense(t)))

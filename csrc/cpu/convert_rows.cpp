@@ -102,8 +102,8 @@ struct Block {
     }
 
     void conjugate() {
-        for (auto& line : x)
-            for (E& element : line) element = conjugate_if(element, true);
+        if constexpr (Element<E>::reals == 2)
+            for (int r = 0; r < order; ++r) set_row(r, row(r) ^ imaginary_signs(E{}));
     }
 
     // Makes a symmetric block on the diagonal Hermitian.

@@ -91,8 +91,18 @@ inline void transpose_stored(const Lines<E>& x, const Rectangle& r, Compute<E>* 
     transpose_block(block, order, dst, ld);
 }
 
+// The sign bits of the imaginary parts in a vector of complex numbers.
+template <class R>
+inline typename Vector<uint64_t>::type imaginary_signs(Complex<R>) {
+    typename Vector<uint64_t>::type signs = {};
+    for (int l = sizeof(R) / 8; l < Vector<uint64_t>::lanes; l += sizeof(R) / 4)
+        signs[l] = uint64_t{1} << 63;
+    return signs;
+}
+
 // One block of a symmetric matrix that the diagonal may cross. Where it does, each half has zeros
-// in place of the other, and their bits are joined; the diagonal is the same in both.
+// in place of the other, and their bits are joined; the diagonal is the same in both. A block past
+// the diagonal of a hermitian one is conjugated.
 template <class E>
 inline void copy_mirrored_block(const Lines<E>& x, const Rectangle& r, Compute<E>* dst,
                                 int64_t ld) {
@@ -107,12 +117,15 @@ inline void copy_mirrored_block(const Lines<E>& x, const Rectangle& r, Compute<E
     if (crosses) copy_stored<order>(x, r, dst, ld);
     for (int64_t l = 0; l < r.l1 - r.l0; ++l) {
         auto line = bits(mirrored + l * order);
+        if constexpr (Element<E>::reals == 2)
+            if (x.hermitian && !crosses) line ^= imaginary_signs(Compute<E>{});
         if (crosses) line |= bits(dst + l * ld);
         std::memcpy(dst + l * ld, &line, sizeof line);
     }
 }
 
-// Makes a block of a symmetric matrix one of the Hermitian matrix with the same lower triangle.
+// Makes a block on the diagonal of a symmetric matrix one of the Hermitian matrix with the same lower
+// triangle.
 template <class R>
 inline void make_hermitian(const Rectangle& r, Complex<R>* dst, int64_t ld) {
     for (int64_t l = r.l0; l < r.l1; ++l, dst += ld) {
@@ -136,7 +149,8 @@ inline void copy_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, i
             const int64_t p0 = r.p0 + p, p1 = std::clamp(r.p1, p0, p0 + order);
             const Rectangle block{l, std::min(l + order, r.l1), p0, p1};
             copy_mirrored_block(x, block, dst + p, ld);
-            if (x.hermitian) make_hermitian(block, dst + p, ld);
+            const bool diagonal = block.p0 < block.l1 && block.l0 < block.p1;
+            if (x.hermitian && diagonal) make_hermitian(block, dst + p, ld);
         }
 }
 
