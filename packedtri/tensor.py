@@ -157,7 +157,8 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
 
         Raises:
             TypeError: when ``values`` is no tensor.
-            ValueError: when the shapes do not broadcast.
+            ValueError: when the shapes do not broadcast, or the matrices are Hermitian and a value
+                has an imaginary part.
 
         Example:
             >>> LowerTriangular.zeros(2).set_diagonal_(torch.tensor([1.0, 2.0]))
@@ -314,8 +315,8 @@ class Hermitian(PackedTensor):
     """Hermitian matrices, shape (*batch, n, n), which equal their conjugate transpose.
 
     Imaginary parts that are stored on the diagonal are taken for zero wherever elements are read,
-    as LAPACK does; results have zeros there. A real Hermitian matrix is a symmetric one: with a
-    real dtype the type computes as ``Symmetric`` does and keeps its own name.
+    as LAPACK does; what is computed has zeros there. A real Hermitian matrix is a symmetric one:
+    with a real dtype the type computes as ``Symmetric`` does and keeps its own name.
 
     Args:
         packed: shape (*batch, n(n+1)/2), the rows of the lower triangle one after another.

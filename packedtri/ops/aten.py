@@ -139,6 +139,8 @@ def _transpose(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t, rank = args[0], args[0]._packed.dim() + 1
     if len(args) == 3 and {args[1] % rank, args[2] % rank} != {rank - 2, rank - 1}:
         raise NotImplementedError(f"[{op}] transposes packed matrices, not their batch dimensions")
+    if t.kind != HERMITIAN:
+        return _view(t, t.transposed, t._packed)
     with _shared_version():
         return _view(t, t.transposed, transposed_elements(t))
 

@@ -210,9 +210,9 @@ def her2k(
     if is_complex_number(alpha) and not first.is_complex():
         raise ValueError(f"[her2k] expected a real alpha for operands of {first.dtype}")
     if alpha != 1:
-        first, second = first * alpha, second * complex(alpha).conjugate()
-    packed = (first + second).to(A.dtype)
-    return _finish("her2k", Hermitian, packed, n, 1, beta, C, out)
+        conjugate = alpha.conj() if isinstance(alpha, Tensor) else alpha.conjugate()
+        first, second = first * alpha, second * conjugate
+    return _finish("her2k", Hermitian, first + second, n, 1, beta, C, out)
 
 
 def _products(
