@@ -38,7 +38,7 @@ enum class Stagger : int32_t { None, Rows, Columns };
 // ignore both. Matrix b of a batch starts at data + b * batch_stride; a broadcast operand has 0.
 // A strict Lower or Upper has zeros on its diagonal; the CUDA kernels alone know it. A hermitian
 // Symmetric is complex: its mirrored half is conjugated, and the imaginary part of its diagonal is
-// taken for zero.
+// taken for zero. The CUDA kernels know halves of it: a hermitian Lower, and an Upper to conjugate.
 struct Operand {
     const void* data;
     Kind kind;
@@ -67,9 +67,9 @@ struct Result {
 };
 
 // C = alpha A B + beta C for every matrix of the batch: C is m x n and the sum runs over
-// 0 <= p < k. With beta = 0 nothing is read from C. conj_a and conj_b take the conjugate of an
-// operand. The CPU kernels know alpha = 1, beta = 0, and the update of factorizations, alpha = -1,
-// beta = 1, in which alone conj_b may be set, for a dense B; conj_a they do not know.
+// 0 <= p < k. With beta = 0 nothing is read from C. conj_b takes the conjugate of B. The CPU kernels
+// know alpha = 1, beta = 0, and the update of factorizations, alpha = -1, beta = 1, in which alone
+// conj_b may be set, for a dense B.
 struct Product {
     DType dtype;
     int64_t m, n, k;
@@ -77,7 +77,7 @@ struct Product {
     Operand a, b;
     Result c;
     double alpha = 1, beta = 0;
-    bool conj_b = false, conj_a = false;
+    bool conj_b = false;
     // On CUDA: where not null, only the marked blocks of C are computed. There is a word for each 64
     // rows and 128 columns, by rows, and before the first one that says whether any is set; what
     // comes before on the stream sets them.
@@ -88,8 +88,7 @@ struct Product {
 // blocks of triangles and sums into C as well.
 inline bool is_plain(const Product& p) {
     const auto whole = [](const Operand& x) { return x.stagger == Stagger::None && !x.strict; };
-    return whole(p.a) && whole(p.b) && !p.c.staggered && p.alpha == 1 && p.beta == 0 && !p.conj_a &&
-           !p.conj_b;
+    return whole(p.a) && whole(p.b) && !p.c.staggered && p.alpha == 1 && p.beta == 0 && !p.conj_b;
 }
 
 inline bool has_symmetric(const Product& p) {

@@ -43,8 +43,7 @@ __device__ void multiply_stored(const ProductArgs<T>& args, Mma& mma, const Tile
             const KRange range = k_range(args.a_kind, args.b_kind, i, i + 1, j, j + 1, args.k);
             if ((args.a_strict && k0 + k == i) || (args.b_strict && k0 + k == j)) continue;
             if (k0 + k >= range.begin && k0 + k < range.end)
-                fma_into(mma.acc[e],
-                         conjugate_if(Accumulator<T>::widen(a[LayoutA::at(r, k)]), args.conj_a),
+                fma_into(mma.acc[e], Accumulator<T>::widen(a[LayoutA::at(r, k)]),
                          conjugate_if(Accumulator<T>::widen(b[LayoutB::at(c, k)]), args.conj_b));
         }
     }

@@ -22,24 +22,21 @@ void small(const Product& p, int side, cudaStream_t stream) {
 void direct(const Product& p, const Config& config, cudaStream_t stream);
 
 // C = alpha (L + U) B + beta C: the stored half of a symmetric A as it is, and its strict half
-// transposed, of a Hermitian A its conjugate. Likewise for B; two symmetric operands make four
-// products.
-void direct_symmetric(Product p, Operand Product::* symmetric, bool Product::* conj,
-                      const Config& config, cudaStream_t stream) {
+// transposed, which the kernels conjugate where A is Hermitian. Likewise for B; two symmetric
+// operands make four products.
+void direct_symmetric(Product p, Operand Product::* symmetric, const Config& config,
+                      cudaStream_t stream) {
     (p.*symmetric).kind = Kind::Lower;
     direct(p, config, stream);
     (p.*symmetric).kind = Kind::Upper;
     (p.*symmetric).strict = true;
-    p.*conj = (p.*symmetric).hermitian;
     p.beta = 1;
     direct(p, config, stream);
 }
 
 void direct(const Product& p, const Config& config, cudaStream_t stream) {
-    if (p.a.kind == Kind::Symmetric)
-        return direct_symmetric(p, &Product::a, &Product::conj_a, config, stream);
-    if (p.b.kind == Kind::Symmetric)
-        return direct_symmetric(p, &Product::b, &Product::conj_b, config, stream);
+    if (p.a.kind == Kind::Symmetric) return direct_symmetric(p, &Product::a, config, stream);
+    if (p.b.kind == Kind::Symmetric) return direct_symmetric(p, &Product::b, config, stream);
     switch (p.dtype) {
         case DType::f16: return product_f16(p, config, stream);
         case DType::bf16: return product_bf16(p, config, stream);

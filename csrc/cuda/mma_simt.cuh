@@ -27,7 +27,7 @@ struct MmaSimt {
 
     T acc[ACCS] = {};
     int row0, col0;  // This lane's first element in the tile.
-    bool conj_b = false, conj_a = false;
+    bool conj_b = false;
 
     __device__ MmaSimt() {
         const int lane = threadIdx.x % 32;
@@ -48,8 +48,7 @@ struct MmaSimt {
 #pragma unroll
         for (int k = 0; k < BK; ++k) {
 #pragma unroll
-            for (int g = 0; g < TM / V; ++g)
-                a[g] = read(a_tile + LayoutA::at(row0 + g * 4 * V, k), conj_a);
+            for (int g = 0; g < TM / V; ++g) a[g] = read(a_tile + LayoutA::at(row0 + g * 4 * V, k));
 #pragma unroll
             for (int g = 0; g < TN / V; ++g)
                 b[g] = read(b_tile + LayoutB::at(col0 + g * 8 * V, k), conj_b);
@@ -70,7 +69,7 @@ struct MmaSimt {
     struct alignas(16) Group {
         T x[V];
     };
-    __device__ static Group read(const T* from, bool conj) {
+    __device__ static Group read(const T* from, bool conj = false) {
         Group group = *reinterpret_cast<const Group*>(from);
 #pragma unroll
         for (T& x : group.x) x = conjugate_if(x, conj);

@@ -50,7 +50,7 @@ struct ProductArgs {
     bool c_packed, c_lower;  // How c is stored, and whether only up to its diagonal.
     typename Accumulator<T>::real alpha, beta;
     Kind a_kind, b_kind;
-    bool conj_a, conj_b, a_strict, b_strict;
+    bool conj_b, a_strict, b_strict;
     bool a_hermitian, b_hermitian;  // Whether an operand is a half of a Hermitian matrix.
     int m, n, k;
     int batch;

@@ -96,7 +96,6 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
             static_cast<Real>(p.beta),
             p.a.kind,
             p.b.kind,
-            p.conj_a,
             p.conj_b,
             p.a.strict,
             p.b.strict,
