@@ -67,6 +67,19 @@ def test_lazy_conjugates_accumulate_and_train(cls, use, device):
 
 
 @each_type
+@pytest.mark.parametrize("foreach", [False, True])
+def test_optimizers_that_need_a_view_of_real_numbers_raise(cls, foreach):
+    """Their steps would go to a dense copy and be lost."""
+    t = cls.randn(3, dtype=torch.complex64).requires_grad_()
+    before = t.detach().clone()
+    optimizer = torch.optim.Adam([t], lr=0.1, foreach=foreach)
+    weighted_sum(t.to_dense()).backward()
+    with pytest.raises(NotImplementedError, match=r"view_as_real.*SGD"):
+        optimizer.step()
+    assert torch.equal(t.detach(), before)
+
+
+@each_type
 def test_derivatives_through_lazy_stored_elements(cls, device):
     b = packed_vector(3, torch.complex128, device=device)
     c = torch.randn(6, dtype=torch.complex128, device=device)
