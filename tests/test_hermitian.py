@@ -312,8 +312,8 @@ def test_errors_of_herk_and_her2k():
 @wide
 def test_derivatives_of_herk_her2k_and_forms(wide, device):
     a, b = (torch.randn(2, 3, 2, dtype=wide, device=device, requires_grad=True) for _ in range(2))
-    p, x = packed_vector(3, wide, (2,), device), torch.randn(2, 3, dtype=wide, requires_grad=True)
-    x = x.to(device)
+    p = packed_vector(3, wide, (2,), device)
+    x = torch.randn(2, 3, dtype=wide, device=device, requires_grad=True)
     alpha = 2 - 1j if wide.is_complex else 2
     for f, inputs in (
         (lambda a, p: packedtri.herk(a, alpha=2, C=Hermitian(p), beta=-1).to_dense(), (a, p)),
