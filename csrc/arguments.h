@@ -12,7 +12,10 @@ using Sizes = std::vector<int64_t>;
 
 // `op` names the op in the messages of errors.
 DType dtype_of(const Tensor& t, const char* op);
+// The number that says hermitian is read as Symmetric with a flag, which real elements do not need.
+constexpr int64_t hermitian_kind = 4;
 Kind kind_of(int64_t value, const char* op, const char* name);
+bool is_hermitian(int64_t kind, DType dtype);
 void check_packed(const Tensor& t, int64_t n, const char* op);
 
 std::string to_string(const Sizes& sizes);

@@ -28,9 +28,14 @@ DType dtype_of(const Tensor& t, const char* op) {
 }
 
 Kind kind_of(int64_t value, const char* op, const char* name) {
-    STD_TORCH_CHECK(value >= 0 && value <= 3, "[packedtri::", op, "] expected ", name,
-                    " to be 0 (lower), 1 (upper), 2 (symmetric) or 3 (dense); got ", value);
-    return static_cast<Kind>(value);
+    STD_TORCH_CHECK(value >= 0 && value <= hermitian_kind, "[packedtri::", op, "] expected ", name,
+                    " to be 0 (lower), 1 (upper), 2 (symmetric), 3 (dense) or 4 (hermitian); got ",
+                    value);
+    return value == hermitian_kind ? Kind::Symmetric : static_cast<Kind>(value);
+}
+
+bool is_hermitian(int64_t kind, DType dtype) {
+    return kind == hermitian_kind && (dtype == DType::c64 || dtype == DType::c128);
 }
 
 std::string to_string(const Sizes& sizes) {
@@ -211,13 +216,10 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     if (size_a[1] == 0) return torch::stable::zero_(c);
     const Walkable wa = walkable(a, batch, inner_a, row), wb = walkable(b, batch, inner_b, column);
     const int64_t c_size = kc == Kind::Lower ? row_start(n) : rows * cols;
-    Product p{dtype,
-              rows,
-              cols,
-              size_a[1],
-              product_of(batch),
-              operand(wa, ka, size_a, true, row),
-              operand(wb, kb, size_b, false, column),
+    Operand x = operand(wa, ka, size_a, true, row), y = operand(wb, kb, size_b, false, column);
+    x.hermitian = is_hermitian(a_kind, dtype);
+    y.hermitian = is_hermitian(b_kind, dtype);
+    Product p{dtype, rows, cols, size_a[1], product_of(batch), x, y,
               Result{c.mutable_data_ptr(), kc, cols, c_size}};
     p.tf32 = tf32 && dtype == DType::f32;
     run(p);
@@ -226,7 +228,7 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
 
 Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&)) {
     const Kind k = kind_of(kind, "pack", "kind");
-    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::pack] expected kind 0, 1 or 2; got ", kind);
+    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::pack] expected kind 0, 1, 2 or 4; got ", kind);
     const DType dtype = dtype_of(dense, "pack");
     const int64_t rank = dense.dim();
     STD_TORCH_CHECK(rank >= 2 && dense.size(rank - 2) == dense.size(rank - 1),
@@ -240,13 +242,14 @@ Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&)) {
     if (packed.numel() == 0) return packed;
     const Walkable w = walkable(dense, batch, 2, true);
     run({dtype, k, n, product_of(batch), packed.mutable_data_ptr(), row_start(n),
-         const_cast<void*>(w.tensor.const_data_ptr()), w.row_stride, w.col_stride, w.batch_stride});
+         const_cast<void*>(w.tensor.const_data_ptr()), w.row_stride, w.col_stride, w.batch_stride,
+         is_hermitian(kind, dtype)});
     return packed;
 }
 
 Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const Conversion&)) {
     const Kind k = kind_of(kind, "unpack", "kind");
-    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::unpack] expected kind 0, 1 or 2; got ", kind);
+    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::unpack] expected kind 0, 1, 2 or 4; got ", kind);
     const DType dtype = dtype_of(packed, "unpack");
     check_packed(packed, n, "unpack");
     const Sizes batch = batch_of(packed, 1);
@@ -256,7 +259,7 @@ Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const C
     if (dense.numel() == 0) return dense;
     const Walkable w = walkable(packed, batch, 1, false);
     run({dtype, k, n, product_of(batch), const_cast<void*>(w.tensor.const_data_ptr()),
-         w.batch_stride, dense.mutable_data_ptr(), n, 1, n * n});
+         w.batch_stride, dense.mutable_data_ptr(), n, 1, n * n, is_hermitian(kind, dtype)});
     return dense;
 }
 

@@ -36,7 +36,9 @@ enum class Stagger : int32_t { None, Rows, Columns };
 // One matrix operand of a product, rows x cols as the product sees it. Strides are in elements. For
 // Dense one of row_stride and col_stride is 1 (or its dimension is at most 1 long); packed kinds
 // ignore both. Matrix b of a batch starts at data + b * batch_stride; a broadcast operand has 0.
-// A strict Lower or Upper has zeros on its diagonal; the CUDA kernels alone know it.
+// A strict Lower or Upper has zeros on its diagonal; the CUDA kernels alone know it. A hermitian
+// Symmetric is complex: its mirrored half is conjugated, and the imaginary part of its diagonal is
+// taken for zero. The CUDA kernels know halves of it: a hermitian Lower, and an Upper to conjugate.
 struct Operand {
     const void* data;
     Kind kind;
@@ -45,6 +47,7 @@ struct Operand {
     int64_t batch_stride;
     Stagger stagger = Stagger::None;
     bool strict = false;
+    bool hermitian = false;
 };
 
 // Elements that one matrix of an operand keeps in memory, where it is no block of a triangle.
@@ -99,7 +102,8 @@ inline bool has_symmetric(const Product& p) {
 //   pack:   Lower takes the lower triangle of the dense matrix, Upper the upper one (transposed into
 //           the packed order), Symmetric adds the two halves and counts the diagonal once.
 //   unpack: Lower and Upper fill the other half with zeros, Symmetric mirrors.
-// For each kind, pack is the transpose of unpack as a linear map.
+// For each kind, pack is the transpose of unpack as a linear map. A hermitian Symmetric conjugates
+// the half that it adds or mirrors, and makes the diagonal real.
 struct Conversion {
     DType dtype;
     Kind kind;
@@ -108,6 +112,7 @@ struct Conversion {
     int64_t packed_batch_stride;
     void* dense;
     int64_t row_stride, col_stride, dense_batch_stride;
+    bool hermitian = false;
 };
 
 }  // namespace packedtri

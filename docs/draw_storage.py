@@ -31,6 +31,11 @@ def symmetric(i: int, j: int) -> Element:
     return (max(i, j), min(i, j))
 
 
+def hermitian(i: int, j: int) -> Element:
+    """... that a Hermitian matrix reads, conjugated above the diagonal."""
+    return symmetric(i, j)
+
+
 def text(x: float, y: float, content: str, size: int = 13, anchor: str = "middle") -> str:
     """A line of text."""
     return (
@@ -39,13 +44,18 @@ def text(x: float, y: float, content: str, size: int = 13, anchor: str = "middle
     )
 
 
-def cell(x: float, y: float, element: Element) -> str:
-    """A matrix element with its place in memory, coloured by stored row; a zero is left blank."""
+def cell(x: float, y: float, element: Element, conjugated: bool = False) -> str:
+    """A matrix element with its place in memory, coloured by stored row; a zero is left blank.
+
+    A bar is the sign of the conjugate.
+    """
     if element is None:
         fill, label = "#f2f2f2", ""
     else:
         i, j = element
         fill, label = ROW_COLOURS[i], str(i * (i + 1) // 2 + j)
+    if conjugated:
+        label = f'<tspan text-decoration="overline">{label}</tspan>'
     box = f'<rect x="{x:g}" y="{y:g}" width="{CELL}" height="{CELL}" fill="{fill}" stroke="#555"/>'
     return box + text(x + CELL / 2, y + CELL / 2 + 5, label)
 
@@ -53,7 +63,9 @@ def cell(x: float, y: float, element: Element) -> str:
 def matrix(x: float, title: str, read: Callable[[int, int], Element]) -> list[str]:
     """A matrix whose elements show the place in memory that they are read from."""
     cells = [
-        cell(x + j * CELL, TOP + i * CELL, read(i, j)) for i in range(ORDER) for j in range(ORDER)
+        cell(x + j * CELL, TOP + i * CELL, read(i, j), read is hermitian and j > i)
+        for i in range(ORDER)
+        for j in range(ORDER)
     ]
     return [text(x + ORDER * CELL / 2, TOP - 12, title, 14), *cells]
 
@@ -73,12 +85,13 @@ def memory(x: float, y: float) -> list[str]:
 
 def draw() -> str:
     """The whole picture."""
-    width = 3 * ORDER * CELL + 4 * GAP
+    width = 4 * ORDER * CELL + 5 * GAP
     height = TOP + ORDER * CELL + 110
     parts = [
         *matrix(GAP, "LowerTriangular", lower),
         *matrix(2 * GAP + ORDER * CELL, "UpperTriangular", upper),
         *matrix(3 * GAP + 2 * ORDER * CELL, "Symmetric", symmetric),
+        *matrix(4 * GAP + 3 * ORDER * CELL, "Hermitian", hermitian),
         *memory(GAP, TOP + ORDER * CELL + 46),
     ]
     head = (

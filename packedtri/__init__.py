@@ -1,4 +1,4 @@
-"""Triangular and symmetric matrices for PyTorch, stored and multiplied in n(n+1)/2 elements.
+"""Triangular, symmetric and Hermitian matrices for PyTorch in n(n+1)/2 elements.
 
 Example:
     >>> import torch
@@ -17,13 +17,20 @@ from packedtri import ops as ops
 from packedtri.ops.condition import rcond
 from packedtri.ops.determinant import inv_quad_logdet
 from packedtri.ops.forms import bilinear_form, quadratic_form
-from packedtri.ops.gram import syr2k, syrk
+from packedtri.ops.gram import her2k, herk, syr2k, syrk
 from packedtri.ops.matrix_functions import logm, sqrtm
 from packedtri.ops.update import cholesky_update
-from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri.tensor import (
+    Hermitian,
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+)
 
 __version__ = "0.1.0"
 __all__ = [
+    "Hermitian",
     "LowerTriangular",
     "PackedTensor",
     "Symmetric",
@@ -31,6 +38,8 @@ __all__ = [
     "__version__",
     "bilinear_form",
     "cholesky_update",
+    "her2k",
+    "herk",
     "inv_quad_logdet",
     "logm",
     "quadratic_form",
@@ -41,4 +50,4 @@ __all__ = [
 ]
 
 # torch.load(weights_only=True) rebuilds only classes that it knows.
-torch.serialization.add_safe_globals([LowerTriangular, UpperTriangular, Symmetric])
+torch.serialization.add_safe_globals([LowerTriangular, UpperTriangular, Symmetric, Hermitian])

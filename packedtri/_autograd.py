@@ -58,6 +58,15 @@ def forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def values_visible(x: torch.Tensor) -> bool:
+    """Whether a decision may depend on values: not while they are traced or transformed."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._functorch.maybe_current_level() is not None
+        or x.is_meta
+    )
+
+
 def _make_is_plain() -> Callable[..., bool]:
     # Names bound once: this question is asked before every product, however small.
     any_requires_grad = torch._C._any_requires_grad

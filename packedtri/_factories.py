@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from packedtri import layout
-from packedtri._nodes import diagonal_index
+from packedtri._nodes import clear_imaginary_diagonal_, diagonal_index
 
 F = TypeVar("F", bound="Factories")
 
@@ -49,6 +49,8 @@ class Factories:
     @classmethod
     def randn(cls: type[F], *size: Any, requires_grad: bool = False, **options: Any) -> F:
         """Matrices whose stored elements are independent and standard normal.
+
+        On the diagonal of complex Hermitian ones the imaginary parts are dropped.
 
         Args:
             size: (*batch, n).
@@ -115,5 +117,8 @@ def _build(
             f"[{cls.__name__}] expected a size (*batch, n) of numbers >= 0; got {size}"
         )
     *batch, n = size
-    t = cls(make((*batch, layout.numel(n)), **options))
+    packed = make((*batch, layout.numel(n)), **options)
+    if getattr(cls, "kind", None) == layout.HERMITIAN and packed.is_complex():
+        clear_imaginary_diagonal_(packed, n)
+    t = cls(packed)
     return t.requires_grad_() if requires_grad else t

@@ -89,7 +89,8 @@ class Formats:
 
         Returns:
             shape (*batch, n, n). It shares the memory of ``ap`` for "U", and for "L" in row-major
-            order; otherwise the elements are copied.
+            order; otherwise the elements are copied. A complex Hermitian stores the conjugate of
+            its upper triangle, which for "U" is a lazy one.
 
         Raises:
             ValueError: when ``uplo`` is neither letter or contradicts the type.
@@ -102,9 +103,9 @@ class Formats:
                              [3., 5., 6.]])
         """
         if _is_own(cls, "from_lapack", uplo, row_major):
-            return _build(cls, ap)
+            return _build(cls, _as_lower(cls, ap, uplo))
         n = _order(cls, ap)
-        return _build(cls, ap.index_select(-1, _lapack(n, ap.device)))
+        return _build(cls, _as_lower(cls, ap.index_select(-1, _lapack(n, ap.device)), uplo))
 
     def to_lapack(self, uplo: str, row_major: bool = False) -> Tensor:
         """The elements as a packed vector for LAPACK or BLAS, differentiably.
@@ -114,7 +115,8 @@ class Formats:
             row_major: as for ``from_lapack``.
 
         Returns:
-            shape (*batch, n(n+1)/2). It shares memory where ``from_lapack`` would.
+            shape (*batch, n(n+1)/2). It shares memory where ``from_lapack`` would, unless elements
+            must be conjugated.
 
         Raises:
             ValueError: when ``uplo`` is neither letter or contradicts the type.
@@ -125,6 +127,8 @@ class Formats:
             tensor([1., 2., 4., 3., 5., 6.])
         """
         packed: Any = _nodes.exposed(self)  # type: ignore[arg-type]
+        # Other libraries know no lazy conjugates.
+        packed = _as_lower(type(self), packed, uplo).resolve_conj()
         if _is_own(type(self), "to_lapack", uplo, row_major):
             return packed
         return packed.index_select(-1, _inverse(_lapack(self._n, packed.device)))
@@ -154,7 +158,7 @@ class Formats:
         n = _order(cls, arf)
         at, moved = _rfp_of(cls, "from_rfp", arf, n, uplo, transr)
         packed = arf.index_select(-1, at)
-        return _build(cls, _conjugate(packed, moved, transr))
+        return _build(cls, _as_lower(cls, _conjugate(packed, moved, transr), uplo))
 
     def to_rfp(self, uplo: str, transr: str = "N") -> Tensor:
         """The elements in LAPACK's rectangular full packed format, differentiably.
@@ -177,6 +181,7 @@ class Formats:
         """
         packed = _nodes.to_packed(self)  # type: ignore[arg-type]
         at, moved = _rfp_of(type(self), "to_rfp", packed, self._n, uplo, transr)
+        packed = _as_lower(type(self), packed, uplo)
         return _conjugate(packed, moved, transr).index_select(-1, _inverse(at))
 
     @classmethod
@@ -254,6 +259,14 @@ def _rfp_of(
             "transpose. Use to_lapack and from_lapack"
         )
     return _rfp(n, x.device, transr.upper() != "N", upper)
+
+
+def _as_lower(cls: Any, packed: Tensor, uplo: str) -> Tensor:
+    """Elements of the transpose of an upper triangle as those of the lower one, or the other way.
+
+    They are the same, but conjugated where the matrix is Hermitian.
+    """
+    return packed.conj() if cls.kind == layout.HERMITIAN and uplo.upper() == "U" else packed
 
 
 def _conjugate(packed: Tensor, moved: Tensor, transr: str) -> Tensor:

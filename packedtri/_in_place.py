@@ -67,7 +67,7 @@ class InPlaceProducts:
 
 
 def _multiply(name: str, t: Any, other: Any, left: bool) -> Any:
-    if t.kind == layout.SYMMETRIC or type(other) is not type(t):
+    if t.kind in layout.MIRRORED or type(other) is not type(t):
         raise TypeError(
             f"[{name}] only products of one triangular type keep it; got {describe(t)} and "
             f"{describe(other)}. Use @, which returns a new tensor"

@@ -5,9 +5,9 @@ lead from one to the other and back, so that everything between them is ordinary
 tensors.
 
 The gradient of a type is the Frobenius projection on its structure, so that it compares with the
-gradient of a dense twin. In packed coordinates an off-diagonal element of a Symmetric stands for
-two elements and its derivative is twice as large; these nodes carry that factor, and nothing else
-does.
+gradient of a dense twin. In packed coordinates an off-diagonal element of a Symmetric or Hermitian
+stands for two elements and its derivative is twice as large; these nodes carry that factor, and
+nothing else does. The derivative of a Hermitian with respect to its diagonal is real.
 
 Autograd does not know that the two share their elements. To change one in place, recorded, would
 leave the other with the gradient of before. So autograd takes ``.packed`` for a view made inside a
@@ -21,6 +21,7 @@ Then both functions leave it as it is.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from packedtri.tensor import PackedTensor
 
 P = TypeVar("P", bound="PackedTensor")
+Pair = Callable[["PackedTensor", "PackedTensor"], bool]
 
 _any_requires_grad = torch._C._any_requires_grad
 _is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
@@ -58,6 +60,11 @@ def to_packed(t: PackedTensor) -> Tensor:
     if forward_mode():
         return _to_packed_dual(t)
     return _to_packed_plain(t)
+
+
+def to_elements(t: PackedTensor) -> Tensor:
+    """``to_packed``, for what reads elements one by one: see ``real_diagonal``."""
+    return real_diagonal(to_packed(t), t.kind, t.n)
 
 
 def exposed(t: PackedTensor) -> Tensor:
@@ -121,11 +128,34 @@ def is_transpose(a: PackedTensor, b: PackedTensor) -> bool:
     """Whether ``b`` is the transpose of ``a`` in value and to autograd: one tensor, read twice.
 
     A detached transpose has the same elements, but a product with it has other derivatives than one
-    with the transpose, which a Symmetric result could not hold.
+    with the transpose, which a Symmetric result could not hold. Of a Hermitian the same elements
+    are the conjugate transpose.
     """
-    if type(b) is not type(a).transposed or a._packed is not b._packed:
+    return a._packed is b._packed and _is_view_of(a, b, lambda x, y: x._packed is y._packed)
+
+
+def is_adjoint(a: PackedTensor, b: PackedTensor) -> bool:
+    """The same for the conjugate transpose of complex triangles and Symmetric matrices."""
+    if a.kind == layout.HERMITIAN or not _are_conjugates(a, b):
         return False
-    if forward_mode() and not _same_tangents(a, b):
+    return _is_view_of(a, b, _are_conjugates)
+
+
+def _are_conjugates(a: PackedTensor, b: PackedTensor) -> bool:
+    """Whether the elements of one type are the lazy conjugate of those of the other."""
+    marks = a.__dict__.get("_conjugate_of"), b.__dict__.get("_conjugate_of")
+    return marks[0] is b._packed or marks[1] is a._packed
+
+
+def transposed_elements(t: PackedTensor) -> Tensor:
+    """The tensor inside the transpose of ``t``: the same, or of a Hermitian its conjugate."""
+    return t._packed.conj() if t.kind == layout.HERMITIAN else t._packed
+
+
+def _is_view_of(a: PackedTensor, b: PackedTensor, same: Pair) -> bool:
+    if type(b) is not type(a).transposed:
+        return False
+    if forward_mode() and not _same_tangents(a, b, same):
         return False
     if not torch.is_grad_enabled() or not (_requires_grad(a) or _requires_grad(b)):
         return True
@@ -139,10 +169,10 @@ def _view_base(t: PackedTensor) -> PackedTensor:
         return t if t._base is None or t.grad_fn is None else t._base  # type: ignore[return-value]
 
 
-def _same_tangents(a: PackedTensor, b: PackedTensor) -> bool:
+def _same_tangents(a: PackedTensor, b: PackedTensor, same: Pair) -> bool:
     with torch._C.DisableTorchFunctionSubclass():
         x, y = (forward_ad.unpack_dual(t).tangent for t in (a, b))
-    return x is y or (x is not None and y is not None and x._packed is y._packed)
+    return x is y or (x is not None and y is not None and same(x, y))
 
 
 def alias(packed: Tensor) -> Tensor:
@@ -171,7 +201,9 @@ def project(cls: type[P], grad: Tensor, n: int) -> Tensor:
     """Gradient with respect to the packed vector, from one with respect to the n x n matrix."""
     if isinstance(grad, cls):
         packed = to_packed(grad)
-        return scale_off_diagonal(packed, 2.0, n) if cls.kind == layout.SYMMETRIC else packed
+        if cls.kind in layout.MIRRORED:
+            packed = scale_off_diagonal(packed, 2.0, n)
+        return real_diagonal(packed, cls.kind, n)
     if hasattr(grad, "_packed"):
         grad = grad.to_dense()
     return torch.ops.packedtri.pack(grad, cls.kind)
@@ -187,6 +219,23 @@ def scale_off_diagonal(packed: Tensor, factor: float, n: int) -> Tensor:
     """Multiply all elements but those on the diagonal, shape (*batch, n(n+1)/2)."""
     index = diagonal_index(n, packed.device)
     return (packed * factor).index_copy(-1, index, packed.index_select(-1, index))
+
+
+def real_diagonal(packed: Tensor, kind: int, n: int) -> Tensor:
+    """Stored elements as the matrix has them, whose diagonal is real where it is Hermitian.
+
+    The kernels of products, conversions and factorizations see to that themselves.
+    """
+    if kind != layout.HERMITIAN or not packed.is_complex():
+        return packed
+    index = diagonal_index(n, packed.device)
+    real = packed.index_select(-1, index).real.to(packed.dtype)
+    return packed.index_copy(-1, index, real)
+
+
+def clear_imaginary_diagonal_(packed: Tensor, n: int) -> None:
+    """``real_diagonal`` in place, for complex elements that autograd does not watch."""
+    packed.imag.index_fill_(-1, diagonal_index(n, packed.device), 0)
 
 
 class _ToPacked(torch.autograd.Function):
@@ -207,8 +256,8 @@ class _ToPacked(torch.autograd.Function):
             _check_taken_from(*ctx.taken_from)
         # The engine adds in place to a gradient that nobody else holds, and sees only who holds the
         # type. So its elements must be its own: the gradient of a sum, say, reaches each operand.
-        if ctx.cls.kind == layout.SYMMETRIC:
-            grad = scale_off_diagonal(grad, 0.5, ctx.n)
+        if ctx.cls.kind in layout.MIRRORED:
+            grad = real_diagonal(scale_off_diagonal(grad, 0.5, ctx.n), ctx.cls.kind, ctx.n)
         else:
             grad = grad.clone(memory_format=torch.contiguous_format)
         return from_packed(ctx.cls, grad, ctx.n), None

@@ -19,6 +19,9 @@ LOWER: Final = 0
 UPPER: Final = 1
 SYMMETRIC: Final = 2
 DENSE: Final = 3
+HERMITIAN: Final = 4
+#: The kinds of which the stored half of a matrix gives the other one.
+MIRRORED: Final = (SYMMETRIC, HERMITIAN)
 
 #: The element types that have kernels, in the order of csrc/problem.h.
 DTYPES: Final = (

@@ -1,8 +1,9 @@
 """The packed types: torch tensors that store one triangle of a square matrix.
 
-All three keep the same n(n+1)/2 elements in row-major packed lower order and differ in how they
+All four keep the same n(n+1)/2 elements in row-major packed lower order and differ in how they
 read them: LowerTriangular as the lower triangle, UpperTriangular as its transpose, Symmetric with
-the triangle mirrored. To its user a packed type is a ``torch.Tensor`` of shape (*batch, n, n).
+the triangle mirrored, Hermitian with the conjugate mirrored. To its user a packed type is a
+``torch.Tensor`` of shape (*batch, n, n).
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
     _n: int
     # The packed tensor that the type was made from and its grad_fn then, where it may change.
     _source: tuple[Tensor, Any]
+    # The tensor that the elements are the lazy conjugate of, where one type is a view of another.
+    _conjugate_of: Tensor
 
     def __new__(cls: type[P], packed: Tensor) -> P:
         if cls is PackedTensor:
@@ -81,7 +84,7 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
                 lower one.
             check: also look at the other half. It must be zero for triangular types. For Symmetric
                 it must mirror the lower half up to n * eps * max|x|, rounding that sums of n terms
-                may leave.
+                may leave; for Hermitian it must mirror the conjugate.
 
         Returns:
             shape (*batch, n, n).
@@ -154,7 +157,8 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
 
         Raises:
             TypeError: when ``values`` is no tensor.
-            ValueError: when the shapes do not broadcast.
+            ValueError: when the shapes do not broadcast, or the matrices are Hermitian and a value
+                has an imaginary part.
 
         Example:
             >>> LowerTriangular.zeros(2).set_diagonal_(torch.tensor([1.0, 2.0]))
@@ -211,8 +215,8 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
         return cls._wrap(inner["_packed"], outer_size[-1])
 
     def __getstate__(self) -> dict[str, Any]:
-        # The graph that a type comes from stays behind when the type is stored or copied.
-        return {k: v for k, v in self.__dict__.items() if k != "_source"}
+        # What a type comes from stays behind when the type is stored or copied.
+        return {k: v for k, v in self.__dict__.items() if k not in ("_source", "_conjugate_of")}
 
     def _stable_hash_for_caching(self) -> str:
         # The packed shape belongs to it: without, torch.compile finds graphs of other shapes.
@@ -307,12 +311,43 @@ class Symmetric(PackedTensor):
     kind = layout.SYMMETRIC
 
 
+class Hermitian(PackedTensor):
+    """Hermitian matrices, shape (*batch, n, n), which equal their conjugate transpose.
+
+    Imaginary parts that are stored on the diagonal are taken for zero wherever elements are read,
+    as LAPACK does; what is computed has zeros there. A real Hermitian matrix is a symmetric one:
+    with a real dtype the type computes as ``Symmetric`` does and keeps its own name.
+
+    Args:
+        packed: shape (*batch, n(n+1)/2), the rows of the lower triangle one after another.
+
+    Raises:
+        TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.
+        ValueError: when the last dimension of ``packed`` is no triangular number.
+
+    Example:
+        >>> H = Hermitian(torch.tensor([2.0, 1.0 + 1.0j, 3.0]))
+        >>> H
+        Hermitian([[2.+0.j, 1.-1.j],
+                   [1.+1.j, 3.+0.j]])
+        >>> H @ torch.tensor([1.0, 1.0j])
+        tensor([3.+1.j, 1.+4.j])
+
+    Source:
+        The ``hp`` storage of BLAS and LAPACK: what is stored is their row-major lower triangle,
+        and the conjugate of their column-major upper one (see ``to_lapack``).
+    """
+
+    kind = layout.HERMITIAN
+
+
 for _method in (PackedTensor.__torch_function__, PackedTensor.__torch_dispatch__):
     dispatch.hide_from_dynamo(_method.__func__)  # type: ignore[attr-defined]
 
 LowerTriangular.transposed = UpperTriangular
 UpperTriangular.transposed = LowerTriangular
 Symmetric.transposed = Symmetric
+Hermitian.transposed = Hermitian
 
 
 def _check_packed(cls: type, packed: Any) -> int:
@@ -354,7 +389,7 @@ def _diagonal_values(t: PackedTensor, values: Tensor) -> Tensor:
 
 def _check_shift(operator: str, t: PackedTensor, other: Any) -> None:
     """Raise where a number would change the zeros of a triangular matrix."""
-    if t.kind == layout.SYMMETRIC or isinstance(other, PackedTensor):
+    if t.kind in layout.MIRRORED or isinstance(other, PackedTensor):
         return
     number = other.dim() == 0 if isinstance(other, Tensor) else other != 0
     if number:

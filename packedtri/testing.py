@@ -1,9 +1,9 @@
 """Helpers to test products of packed triangles: references, a tolerance rule, probes and poison.
 
 Nothing here calls the kernels of this package. References come from dense torch operations in
-float64 or better, so a test that uses them compares two independent computations. The four kinds of
+float64 or better, so a test that uses them compares two independent computations. The five kinds of
 an operand are those of the ops: 0 lower, 1 upper (the packed triangle read as its transpose),
-2 symmetric, 3 dense.
+2 symmetric, 3 dense, 4 Hermitian.
 
 Example:
     >>> import packedtri
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, SYMMETRIC, UPPER, numel
 from packedtri.layout import DTYPES as DTYPES  # Public here too.
 
 # What an error may add to twice the error of torch, in units of the dtype's epsilon. One rounding
@@ -86,7 +86,7 @@ def densify(packed: Tensor, n: int, kind: int) -> Tensor:
     Args:
         packed: shape (*batch, n(n+1)/2).
         n: the order of the triangle.
-        kind: LOWER, UPPER or SYMMETRIC; DENSE returns the argument.
+        kind: LOWER, UPPER, SYMMETRIC or HERMITIAN; DENSE returns the argument.
 
     Returns:
         shape (*batch, n, n).
@@ -95,10 +95,12 @@ def densify(packed: Tensor, n: int, kind: int) -> Tensor:
         return packed
     i, j = torch.tril_indices(n, n, device=packed.device)
     dense = packed.new_zeros((*packed.shape[:-1], n, n))
-    if kind in (LOWER, SYMMETRIC):
+    if kind == LOWER or kind in MIRRORED:
         dense[..., i, j] = packed
     if kind in (UPPER, SYMMETRIC):
         dense[..., j, i] = packed
+    if kind == HERMITIAN:
+        dense[..., j, i] = torch.where(i == j, packed.real.to(packed.dtype), packed.conj())
     return dense
 
 
@@ -294,12 +296,14 @@ def packed_times(packed: Tensor, n: int, kind: int, x: Tensor) -> Tensor:
         return packed.to(x.dtype) @ x
     y = torch.zeros_like(x)
     for first, last, block in _row_blocks(packed, n):
-        if kind in (LOWER, SYMMETRIC):
+        if kind == HERMITIAN:
+            block[:, first:last].diagonal().copy_(block[:, first:last].diagonal().real.clone())
+        if kind == LOWER or kind in MIRRORED:
             y[first:last] += block @ x[:last]
-        if kind == SYMMETRIC:
+        if kind in MIRRORED:
             block[:, first:last].diagonal().zero_()
-        if kind in (UPPER, SYMMETRIC):
-            y[:last] += block.mT @ x[first:last]
+        if kind != LOWER:
+            y[:last] += (block.mH if kind == HERMITIAN else block.mT) @ x[first:last]
     return y
 
 
@@ -307,6 +311,8 @@ def packed_rows(packed: Tensor, n: int, kind: int, rows: list[int]) -> Tensor:
     """Some rows of a packed matrix, dense: shape (len(rows), n), wide dtype."""
     selected = torch.zeros(n, len(rows), dtype=wide_dtype(packed.dtype), device=packed.device)
     selected[rows, range(len(rows))] = 1
+    if kind == HERMITIAN:
+        return packed_times(packed, n, kind, selected).mH
     transposed = {LOWER: UPPER, UPPER: LOWER, SYMMETRIC: SYMMETRIC}[kind]
     return packed_times(packed, n, transposed, selected).mT
 

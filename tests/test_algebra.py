@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from torch import Tensor
 from twins import TRIANGULAR, TYPES, dense
 
-from packedtri import PackedTensor, Symmetric, layout
+from packedtri import Hermitian, PackedTensor, Symmetric, layout
 from packedtri.testing import DTYPES, random_integers
 
 settings.register_profile("packedtri", deadline=None, max_examples=60)
@@ -117,14 +117,16 @@ def test_products_act_on_vectors_one_after_the_other(ts):
 @given(operands(1, TYPES), st.integers(-3, 3))
 def test_numbers_may_come_first_and_be_tensors(ts, k):
     (t,) = ts
-    number = torch.tensor(k, dtype=t.dtype)
+    real = isinstance(t, Hermitian) and t.is_complex()
+    number = torch.tensor(k, dtype=t.dtype.to_real() if real else t.dtype)
+    kept = isinstance(t, (Symmetric, Hermitian))
     for multiple in (torch.mul(k, t), torch.multiply(k, t), number * t, t * number):
         assert equal(multiple, k * t)
     for left, right in ((k, t), (number, t), (t, k), (t, number)):
         for f in (torch.add, torch.sub):
             ours = f(left, right, alpha=2)
-            assert type(ours) is (Symmetric if type(t) is Symmetric else Tensor)
+            assert type(ours) is (type(t) if kept else Tensor)
             assert torch.equal(dense(ours), f(*(dense(x) for x in (left, right)), alpha=2))
-    if type(t) is Symmetric:
+    if kept:
         assert equal(number + t, t + k) and equal(number - t, k - t) and equal(t - number, t - k)
         assert equal(torch.rsub(t, number), k - t)

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from twins import dense, each_type, packed_vector, project, weighted_sum
 
-from packedtri import LowerTriangular
+from packedtri import Hermitian, LowerTriangular
+from packedtri._nodes import real_diagonal
 
 
 def test_conj_in_place_is_differentiated(device):
@@ -29,6 +30,7 @@ LAZY_USES = {
     "conj of the stored elements": lambda w: type(w)(w.packed.conj()) @ w * 2,
     "conj in place": lambda w: conj_in_place(w) @ w.mH,
     "neg of the conj": lambda w: w.conj() * w - (-w.conj()),
+    "real multiple of the conj in place": lambda w: w.clone().conj().mul_(2).add_(w),
 }
 
 
@@ -43,6 +45,10 @@ def conj_in_place(w: Tensor) -> Tensor:
 def test_lazy_conjugates_accumulate_and_train(cls, use, device):
     """A conjugate is lazy, and the sums that the engine and the optimizers form must read it."""
     f = LAZY_USES[use]
+    if cls is Hermitian and use == "conj in place":
+        with pytest.raises(NotImplementedError, match="not Hermitian"):
+            f(cls.randn(3, dtype=torch.complex128, device=device))
+        return
     for options in ({"foreach": False}, {"foreach": True}):
         t = cls.randn(3, dtype=torch.complex128, device=device, requires_grad=True)
         x = t.detach().to_dense().requires_grad_()
@@ -61,11 +67,26 @@ def test_lazy_conjugates_accumulate_and_train(cls, use, device):
 
 
 @each_type
+@pytest.mark.parametrize("foreach", [False, True])
+def test_optimizers_that_need_a_view_of_real_numbers_raise(cls, foreach):
+    """Their steps would go to a dense copy and be lost."""
+    t = cls.randn(3, dtype=torch.complex64).requires_grad_()
+    before = t.detach().clone()
+    optimizer = torch.optim.Adam([t], lr=0.1, foreach=foreach)
+    weighted_sum(t.to_dense()).backward()
+    with pytest.raises(NotImplementedError, match=r"view_as_real.*SGD"):
+        optimizer.step()
+    assert torch.equal(t.detach(), before)
+
+
+@each_type
 def test_derivatives_through_lazy_stored_elements(cls, device):
     b = packed_vector(3, torch.complex128, device=device)
     c = torch.randn(6, dtype=torch.complex128, device=device)
 
     def f(b: Tensor) -> Tensor:
+        # What is stored beside a real diagonal has no derivative.
+        b = real_diagonal(b, cls.kind, 3)
         t = cls(b)
         return (t.packed.conj() * c + t.packed * c * c + cls(b.conj()).packed).abs()
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
-from twins import TYPES, each_type
+from twins import MIRRORED, TYPES, each_type, square_type
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric
+from packedtri import LowerTriangular, PackedTensor
 from packedtri.testing import densify
 
 N = 4
@@ -88,10 +88,10 @@ def test_einsum(cls, device):
 @each_type
 def test_types_of_einsum(cls, device):
     a, b, *_ = operands(cls, device)
-    kept = cls if cls is not Symmetric else Tensor
+    kept = cls if cls not in MIRRORED else Tensor
     assert type(torch.einsum("ij,jk->ik", a, b)) is kept
     assert type(torch.einsum("ij,jk->ki", a, b)) is (kept if kept is Tensor else cls.transposed)
-    assert type(torch.einsum("ij,kj->ik", a, a)) is Symmetric
+    assert type(torch.einsum("ij,kj->ik", a, a)) is square_type(cls)
     check(lambda a: torch.einsum(a, [0, 1], a, [1, 2]), a)
 
 
@@ -143,7 +143,7 @@ def test_tensordot_and_inner(cls, device):
                 check(lambda *t, d=dims: torch.tensordot(*t, d), *pair, packed=packed)
     for pair in ((a, b), (a, x), (x, a), (a, v), (v, a), (batched, x), (x, batched)):
         check(torch.inner, *pair)
-    assert type(torch.inner(a, a)) is Symmetric
+    assert type(torch.inner(a, a)) is square_type(cls)
     check(torch.inner, batched, batched, packed=False)
 
 
@@ -156,7 +156,7 @@ def test_chains(cls, device):
         check(lambda *t: torch.linalg.multi_dot(t), *chain)
         if all(t.dim() == 2 for t in chain):
             check(torch.chain_matmul, *chain)
-    assert type(torch.linalg.multi_dot([a, b, a])) is (Tensor if cls is Symmetric else cls)
+    assert type(torch.linalg.multi_dot([a, b, a])) is (Tensor if cls in MIRRORED else cls)
     with pytest.raises(NotImplementedError, match="out="):
         torch.linalg.multi_dot([a, b], out=x)
     with pytest.raises(RuntimeError):
@@ -205,10 +205,11 @@ def test_addmm_and_its_kin(cls, device):
             torch.testing.assert_close(dense(ours), twin)
             method = getattr(input, function.__name__)(*factors, **factor)
             torch.testing.assert_close(dense(method), twin)
-    kept = Tensor if cls is Symmetric else cls
+    kept = Tensor if cls in MIRRORED else cls
     assert type(torch.addmm(a, a, b, beta=0.5)) is kept
     assert type(torch.addmm(input=x, mat1=a, mat2=b)) is Tensor
-    assert type(torch.addmm(Symmetric.eye(N, dtype=x.dtype, device=device), a, a.mT)) is Symmetric
+    eye = square_type(cls).eye(N, dtype=x.dtype, device=device)
+    assert type(torch.addmm(eye, a, a.mT)) is square_type(cls)
     nan = torch.full_like(x, float("nan"))
     assert not torch.addmm(nan, a, x, beta=0).isnan().any()
 
@@ -252,7 +253,7 @@ def test_linear(cls, device):
     rows = torch.randn(2, 5, N, dtype=torch.float64, device=device)
     for arguments in ((rows, a), (rows, a, v), (v, a), (a, x), (a, x, v), (a, b), (a, v)):
         check(linear, *arguments)
-    assert type(linear(a, a)) is Symmetric
+    assert type(linear(a, a)) is square_type(cls)
     layer = torch.nn.Linear(N, N, dtype=torch.float64, device=device)
     layer.weight = torch.nn.Parameter(a)
     torch.testing.assert_close(layer(rows), linear(rows, dense(a), layer.bias))

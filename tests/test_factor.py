@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import packedtri
-from packedtri import LowerTriangular, Symmetric, UpperTriangular
+from packedtri import Hermitian, LowerTriangular, Symmetric, UpperTriangular
 from packedtri.layout import UPPER
 from packedtri.testing import densify, epsilon, random, wide_dtype
 
@@ -80,9 +80,9 @@ def test_cholesky_inverse(cls, dtype, device, rng):
         s = positive(n, dtype, batch, device, rng)
         factor = torch.linalg.cholesky(s, upper=upper)
         for inverse in (torch.cholesky_inverse(factor, upper), factor.cholesky_inverse(upper)):
-            assert type(inverse) is (Tensor if dtype.is_complex else Symmetric)
+            assert type(inverse) is (Hermitian if dtype.is_complex else Symmetric)
             a = hermitian(s).conj() if upper else hermitian(s)
-            d = inverse.to_dense() if isinstance(inverse, Symmetric) else inverse
+            d = inverse.to_dense()
             error = (d.to(a.dtype) - torch.linalg.inv(a)).norm() / torch.linalg.inv(a).norm()
             assert error < 100 * epsilon(dtype), f"n={n}: {error / epsilon(dtype)} epsilon"
 

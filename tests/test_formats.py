@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from scipy.linalg import lapack
-from twins import each_type
+from twins import MIRRORED, each_type
 
-from packedtri import LowerTriangular, Symmetric, UpperTriangular
+from packedtri import Hermitian, LowerTriangular, Symmetric, UpperTriangular
 
 SIZES = (1, 2, 3, 4, 5, 8, 31, 64)
-LETTERS = {LowerTriangular: "L", UpperTriangular: "U", Symmetric: "LU"}
+LETTERS = {LowerTriangular: "L", UpperTriangular: "U", Symmetric: "LU", Hermitian: "LU"}
 REAL_AND_COMPLEX = (torch.float64, torch.complex128)
 
 
@@ -62,7 +62,7 @@ def test_fill_triangular(cls):
         else:
             square = torch.cat([x[..., n:], x.flip(-1)], -1).reshape(2, n, n).tril()
         t = cls.from_fill_triangular(x)
-        expected = square + square.tril(-1).mT if cls is Symmetric else square
+        expected = square + square.tril(-1).mT if cls in MIRRORED else square
         assert torch.equal(t.to_dense(), expected) and torch.equal(t.to_fill_triangular(), x)
 
 
@@ -90,7 +90,7 @@ def test_batches_gradients_and_shared_memory(cls):
 @each_type
 def test_bad_letters(cls):
     t = cls.randn(3)
-    wrong = "X" if cls is Symmetric else {"L": "U", "U": "L"}[LETTERS[cls]]
+    wrong = "X" if cls in MIRRORED else {"L": "U", "U": "L"}[LETTERS[cls]]
     for use in (t.to_lapack, t.to_rfp, lambda u: cls.from_lapack(t.packed, u)):
         with pytest.raises(ValueError, match=rf'lapack|rfp.*{cls.__name__}.*got "{wrong}"'):
             use(wrong)

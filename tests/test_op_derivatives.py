@@ -10,13 +10,19 @@ from torch import Tensor
 from torch.autograd import forward_ad as fwad
 from torch.autograd import gradcheck, gradgradcheck
 
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import densify
 
 OPS = torch.ops.packedtri
-OPERANDS = (LOWER, UPPER, SYMMETRIC, DENSE)
+OPERANDS = (LOWER, UPPER, SYMMETRIC, HERMITIAN, DENSE)
 PRODUCTS = list(itertools.product(OPERANDS, OPERANDS, (LOWER, DENSE)))
-NAMES = {LOWER: "lower", UPPER: "upper", SYMMETRIC: "symmetric", DENSE: "dense"}
+NAMES = {
+    LOWER: "lower",
+    UPPER: "upper",
+    SYMMETRIC: "symmetric",
+    HERMITIAN: "hermitian",
+    DENSE: "dense",
+}
 IDS = ["-".join(NAMES[k] for k in kinds) for kinds in PRODUCTS]
 WIDE = (torch.float64, torch.complex128)
 
@@ -64,7 +70,7 @@ def test_mm_derivatives_broadcast_over_batches(kinds, batches, device):
 def test_mm_derivatives_of_rectangular_operands(rows, wide, device):
     t = operand(LOWER, 3, wide, device=device)
     x = torch.randn(3, rows, dtype=wide, device=device, requires_grad=True)
-    for kind in (LOWER, UPPER, SYMMETRIC):
+    for kind in (LOWER, UPPER, SYMMETRIC, HERMITIAN):
         check_derivatives(lambda t, x, kind=kind: OPS.mm(t, x, 3, kind, DENSE, DENSE), t, x)
         check_derivatives(lambda t, x, kind=kind: OPS.mm(x.mT, t, 3, DENSE, kind, DENSE), t, x)
 
@@ -118,7 +124,7 @@ def test_mm_of_vectors_under_vmap(case, in_dims, device):
 
 def test_mm_of_strided_vectors(device):
     every_third = torch.randn(9, dtype=torch.float64, device=device)[::3]
-    for kind in (LOWER, UPPER, SYMMETRIC):
+    for kind in (LOWER, UPPER, SYMMETRIC, HERMITIAN):
         t = operand(kind, 3, torch.float64, (2,), device=device).detach()
         dense = OPS.unpack(t, 3, kind)
         right = OPS.mm(t, every_third, 3, kind, DENSE, DENSE)
@@ -128,7 +134,7 @@ def test_mm_of_strided_vectors(device):
 
 
 @pytest.mark.parametrize("wide", WIDE)
-@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN])
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_conversion_derivatives(kind, batch, wide, device):
     x = operand(DENSE, 3, wide, batch, device=device)
@@ -144,7 +150,7 @@ def test_opcheck_mm(kinds, device):
     torch.library.opcheck(OPS.mm.default, (a, b, 4, a_kind, b_kind, c_kind))
 
 
-@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN])
 def test_opcheck_conversions(kind, device):
     torch.library.opcheck(OPS.pack.default, (operand(DENSE, 4, torch.float32, device=device), kind))
     p = operand(kind, 4, torch.float32, (2,), device=device)

@@ -19,7 +19,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 from twins import TYPES
 
-from packedtri import LowerTriangular, PackedTensor, dispatch
+from packedtri import Hermitian, LowerTriangular, PackedTensor, dispatch
 
 DTYPES = (torch.float64, torch.complex128)
 OVERRIDES = torch.overrides.get_testing_overrides()
@@ -40,9 +40,9 @@ NOT_COMPARED = {
 }  # fmt: skip
 # They are about the memory of a dense tensor, fill it at random, or write to several arguments.
 REFUSED = {
-    "view", "view_as", "as_strided", "unfold", "as_strided_scatter", "as_strided_copy", "resize_",
-    "resize_as_", "cauchy", "exponential", "geometric", "log_normal", "_native_batch_norm_legit",
-    "_batch_norm_with_update",
+    "view", "view_as", "view_as_real", "as_strided", "unfold", "as_strided_scatter",
+    "as_strided_copy", "resize_", "resize_as_", "cauchy", "exponential", "geometric", "log_normal",
+    "_native_batch_norm_legit", "_batch_norm_with_update",
 }  # fmt: skip
 # In place, a number or tensor changes the stored elements only: documented, and not compared.
 STORED_ONLY = {"add", "sub", "clamp", "clamp_max", "clamp_min", "fill", "addcdiv", "div", "lerp"}
@@ -58,9 +58,9 @@ def twin(x: Any) -> Any:
     return x.detach().clone() if isinstance(x, Tensor) else x
 
 
-def samples(op: Any) -> Iterator[Any]:
+def samples(op: Any, dtypes: tuple[torch.dtype, ...] = DTYPES) -> Iterator[Any]:
     """Sample inputs with a square first argument, or whose first of a list is square."""
-    dtype = next((d for d in DTYPES if d in op.dtypes), None)
+    dtype = next((d for d in dtypes if d in op.dtypes), None)
     if dtype is None:
         return
     try:
@@ -101,9 +101,21 @@ def agree(ours: Any, expected: Any) -> None:
 def test_operators_agree_with_dense_or_say_why_not(op, request):
     variants = {op.op, op.method_variant, op.inplace_variant, op.operator_variant} - {None}
     for i, sample in enumerate(itertools.islice(samples(op), SAMPLES)):
-        cls = TYPES[(i + random.Random(op.name).randrange(3)) % 3]
+        cls = TYPES[(i + random.Random(op.name).randrange(len(TYPES))) % len(TYPES)]
         for function in variants:
             check(op, function, sample, cls)
+
+
+COMPLEX = [op for op in op_db if torch.complex128 in op.dtypes]
+
+
+@pytest.mark.parametrize("op", COMPLEX, ids=lambda op: op.formatted_name)
+@pytest.mark.filterwarnings("ignore")
+def test_operators_agree_on_complex_hermitian_matrices(op):
+    variants = {op.op, op.method_variant, op.inplace_variant, op.operator_variant} - {None}
+    for sample in itertools.islice(samples(op, (torch.complex128,)), SAMPLES):
+        for function in variants:
+            check(op, function, sample, Hermitian)
 
 
 def check(op: Any, function: Callable[..., Any], sample: Any, cls: type[PackedTensor]) -> None:

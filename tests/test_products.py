@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
+from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
 from packedtri.testing import assert_product_close, densify, random, random_integers
 
 TRIANGULAR = (LowerTriangular, UpperTriangular)
-TYPES = (*TRIANGULAR, Symmetric)
+TYPES = (*TRIANGULAR, Symmetric, Hermitian)
 SIZES = (0, 1, 2, 3, 7, 31, 33, 64, 65)
 BATCHES = [
     ((), ()),

@@ -13,22 +13,30 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import packedtri
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
+from packedtri import (
+    Hermitian,
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+    layout,
+)
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.testing import densify, epsilon, random, wide_dtype
 
 TRIANGULAR = (LowerTriangular, UpperTriangular)
-TYPES = (*TRIANGULAR, Symmetric)
+MIRRORED = (Symmetric, Hermitian)
+TYPES = (*TRIANGULAR, *MIRRORED)
 WIDE = (torch.float64, torch.complex128)
 OPS = torch.ops.packedtri
 LinAlgError = torch.linalg.LinAlgError
 
 
 def make(cls, n, dtype, batch=(), device="cpu", rng=None) -> Any:
-    """A well-conditioned matrix; a real Symmetric is positive definite."""
+    """A well-conditioned matrix; a real Symmetric and a Hermitian are positive definite."""
     x = random((*batch, n, n), dtype, device, rng) / (max(1, 2 * n) * 4)
     x = x.clamp(-0.4, 0.4) if not dtype.is_complex else x
-    x = x + x.mT if cls is Symmetric else x
+    x = x + (x.mH if cls is Hermitian else x.mT) if cls in MIRRORED else x
     return cls.from_dense(x + 2 * torch.eye(n, dtype=dtype, device=device))
 
 
@@ -102,7 +110,7 @@ def test_batches(cls, batches, device, rng):
     a = make(cls, n, dtype, batches[0], device, rng)
     b = random((*batches[1], n, 2), dtype, device, rng)
     assert_near(torch.linalg.solve(a, b), torch.linalg.solve(dense(a), b), dtype)
-    if cls is not Symmetric:
+    if cls not in MIRRORED:
         other = make(cls, n, dtype, batches[1], device, rng)
         x = torch.linalg.solve_triangular(a, other, upper=cls.kind == UPPER)
         assert type(x) is cls
@@ -174,7 +182,7 @@ def test_triangular_solve(cls, transpose, rng):
 @pytest.mark.parametrize("cls", TYPES)
 def test_inverses_keep_the_type(cls, dtype, device, rng):
     for n in (0, 1, 2, 33, 65):
-        if dtype.itemsize == 2 and cls is Symmetric and n == 0:
+        if dtype.itemsize == 2 and cls in MIRRORED and n == 0:
             continue
         a = make(cls, n, dtype, (), device, rng)
         expected = torch.linalg.inv(wide(a))
@@ -338,7 +346,7 @@ def test_gradients_are_those_of_the_dense_twin(name, device, rng):
     (theirs * weight).sum().backward()
     assert type(a.grad) is cls
     g = d.grad
-    projected = (g + g.mT) / 2 if cls is Symmetric else g.triu() if cls.kind else g.tril()
+    projected = (g + g.mT) / 2 if cls in MIRRORED else g.triu() if cls.kind else g.tril()
     torch.testing.assert_close(a.grad.to_dense(), projected)
     torch.testing.assert_close(b.grad, e.grad)
 
@@ -459,7 +467,7 @@ def test_errors_name_operands_and_the_way_out():
             torch.linalg.solve(c, torch.ones(3, 3, 1))
     with pytest.raises(NotImplementedError, match="out="):
         solve(a, b, out=torch.empty(3, 1))
-    with pytest.raises(TypeError, match="real Symmetric; got LowerTriangular"):
+    with pytest.raises(TypeError, match="real Symmetric or a Hermitian; got LowerTriangular"):
         packedtri.inv_quad_logdet(a, b)
     with pytest.raises(ValueError, match="right-hand side"):
         packedtri.inv_quad_logdet(s, torch.ones(4))

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from twins import TYPES, dense, each_type, project
+from twins import MIRRORED, TYPES, dense, each_type, project
 
 from packedtri import LowerTriangular, PackedTensor
 from packedtri.testing import DTYPES
 
-L, U, S = TYPES
+L, U, S, H = TYPES
 SIZES = (0, 1, 2, 3, 33)
 BATCHES = ((), (0,), (1,), (3, 4))
 
@@ -171,7 +171,7 @@ def test_any_index_writes_what_it_writes_to_the_dense_matrices(cls):
         value = cls.randn(*t.shape[:-1]).to_dense()[index]
         expected, touched = t.to_dense(), torch.zeros(t.shape, dtype=torch.bool)
         expected[index], touched[index] = value, True
-        if cls is S:
+        if cls in MIRRORED:
             expected = torch.where(touched.mT & ~touched, expected.mT, expected)
         before = t.clone()
         try:
@@ -200,8 +200,8 @@ def test_triangles_of_matrices(cls):
     for n in SIZES:
         for k in (-3, -1, 0, 1, 40):
             t = cls.randn(2, n, dtype=torch.float64)
-            low = (L if k <= 0 else Tensor) if cls is S else cls
-            high = (U if k >= 0 else Tensor) if cls is S else cls
+            low = (L if k <= 0 else Tensor) if cls in MIRRORED else cls
+            high = (U if k >= 0 else Tensor) if cls in MIRRORED else cls
             compare(f"tril {k}", lambda t, k=k: torch.tril(t, k), t, low)
             compare(f"triu {k}", lambda t, k=k: t.triu(k), t, high)
 
@@ -255,7 +255,7 @@ def test_assignments(cls, recorded):
         t, value = leaf * 1, writable(cls, n, i, j).requires_grad_(recorded)
         expected = t.detach().to_dense()
         expected[..., i, j] = value.detach()
-        if cls is S:
+        if cls in MIRRORED:
             expected.mT[..., i, j] = value.detach()
         t[..., i, j] = value
         assert type(t) is cls
@@ -274,7 +274,7 @@ def test_assignments(cls, recorded):
 def test_assignments_that_do_not_fit(cls):
     t = cls.randn(4)
     i, j = (0, 3) if cls is L else (3, 0)
-    if cls is S:
+    if cls in MIRRORED:
         with pytest.raises(ValueError, match="another value.*to_dense"):
             t[:2, :2] = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
         with pytest.raises(ValueError, match="element"):
@@ -332,7 +332,7 @@ def test_changes_in_place(cls):
         expected.sum().backward()
         torch.testing.assert_close(leaf.grad.to_dense(), project(cls, twin.grad))
     t = cls.randn(3)
-    if cls is S:
+    if cls in MIRRORED:
         assert torch.equal(t.clone().exp_().to_dense(), t.to_dense().exp())
         return
     with pytest.raises(NotImplementedError, match=rf"exp_.*{cls.__name__}.*torch.Tensor.exp"):
@@ -414,8 +414,8 @@ def test_what_is_native_makes_no_dense_matrix(cls):
         "sum": lambda t: t.sum(),
         "norm": lambda t: torch.linalg.norm(t),
         "max": lambda t: t.max(),
-        "sum lines": lambda t: t.sum(-1) if cls is not S else t.sum(),
-        "norm 1": lambda t: torch.linalg.norm(t, 1) if cls is not S else t.sum(),
+        "sum lines": lambda t: t.sum(-1) if cls not in MIRRORED else t.sum(),
+        "norm 1": lambda t: torch.linalg.norm(t, 1) if cls not in MIRRORED else t.sum(),
         "element": lambda t: t[3, 4],
         "row": lambda t: t[7],
         "column": lambda t: t[:, 9],
@@ -423,11 +423,11 @@ def test_what_is_native_makes_no_dense_matrix(cls):
         "diagonal": lambda t: t.diagonal(2),
         "set_diagonal_": lambda t: t.clone().set_diagonal_(row),
         "tril": lambda t: t.tril(-1),
-        "rows": lambda t: t * row if cls is not S else t * 2,
-        "columns": lambda t: row[:, None] * t if cls is not S else t * 2,
+        "rows": lambda t: t * row if cls not in MIRRORED else t * 2,
+        "columns": lambda t: row[:, None] * t if cls not in MIRRORED else t * 2,
         "sin_": lambda t: t.clone().sin_(),
         "assign": lambda t: t.clone().__setitem__((5, 5), 1.0),
-        "power": lambda t: torch.linalg.matrix_power(t, 3) if cls is not S else t,
+        "power": lambda t: torch.linalg.matrix_power(t, 3) if cls not in MIRRORED else t,
     }.items():
         t = cls.randn(n)
         with Largest() as largest:

@@ -8,10 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, layout
+from packedtri import (
+    Hermitian,
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+    layout,
+)
 
-TYPES = (LowerTriangular, UpperTriangular, Symmetric)
-TRIANGULAR = TYPES[:2]
+TYPES = (LowerTriangular, UpperTriangular, Symmetric, Hermitian)
+TRIANGULAR, MIRRORED = TYPES[:2], TYPES[2:]
 each_type = pytest.mark.parametrize("cls", TYPES)
 
 
@@ -22,9 +29,14 @@ def dense(t: Any) -> Any:
 
 def project(cls: type, x: Tensor) -> Tensor:
     """The projection on the structure of ``cls`` that the gradient of a dense twin needs."""
-    if cls is Symmetric:
-        return (x + x.mT) / 2
+    if cls in MIRRORED:
+        return (x + (x.mH if cls is Hermitian else x.mT)) / 2
     return x.tril() if cls is LowerTriangular else x.triu()
+
+
+def square_type(cls: type) -> type:
+    """The type of the product of a real matrix and its own transpose."""
+    return Hermitian if cls is Hermitian else Symmetric
 
 
 def packed_vector(n: int, dtype=torch.float64, batch=(), device="cpu") -> Tensor:

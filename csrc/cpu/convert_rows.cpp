@@ -101,6 +101,20 @@ struct Block {
             from_compute(to_compute(to[c]) + to_compute(from[c]), to[c]);
     }
 
+    void conjugate() {
+        if constexpr (Element<E>::reals == 2)
+            for (int r = 0; r < order; ++r) set_row(r, row(r) ^ imaginary_signs(E{}));
+    }
+
+    // Makes a symmetric block on the diagonal Hermitian.
+    void make_hermitian() {
+        if constexpr (Element<E>::reals == 2)
+            for (int r = 0; r < order; ++r) {
+                x[r][r].im = 0;
+                for (int c = r + 1; c < order; ++c) x[r][c].im *= -1;
+            }
+    }
+
     // Fills the half right of the diagonal, which holds zeros, by the half left of it.
     void mirror() {
         Block y;
@@ -125,14 +139,16 @@ void for_each_block(int64_t begin, int64_t end, const F& f) {
 }
 
 template <class E>
-void pack_blocks(const View<E>& d, bool symmetric, E* packed, int64_t begin, int64_t end) {
+void pack_blocks(const View<E>& d, const Conversion& p, E* packed, int64_t begin, int64_t end) {
     constexpr int order = Block<E>::order;
     for_each_block<order>(begin, end, [&](int64_t i, int64_t j, int64_t rows, int64_t cols) {
         Block<E> block, mirrored;
         block.read(d, i, j, rows, cols);
-        if (symmetric) {
+        if (p.kind == Kind::Symmetric) {
             mirrored.read(d.transposed(), i, j, rows, cols);
+            if (p.hermitian) mirrored.conjugate();
             block.add(mirrored, i, j);
+            if (p.hermitian && i == j) block.make_hermitian();
         }
         E* row = packed + offset(i, j);
         for (int r = 0; r < rows; ++r, row += i + r)
@@ -141,8 +157,10 @@ void pack_blocks(const View<E>& d, bool symmetric, E* packed, int64_t begin, int
 }
 
 template <class E>
-void unpack_blocks(const View<E>& d, bool symmetric, const E* packed, int64_t begin, int64_t end) {
+void unpack_blocks(const View<E>& d, const Conversion& p, const E* packed, int64_t begin,
+                   int64_t end) {
     constexpr int order = Block<E>::order;
+    const bool symmetric = p.kind == Kind::Symmetric;
     for_each_block<order>(begin, end, [&](int64_t i, int64_t j, int64_t rows, int64_t cols) {
         Block<E> block;
         block.clear_unless_full(rows, cols);
@@ -150,7 +168,9 @@ void unpack_blocks(const View<E>& d, bool symmetric, const E* packed, int64_t be
         for (int r = 0; r < rows; ++r, row += i + r)
             block.set_row(r, load_elements(row, i + r + 1 - j));
         if (symmetric && i == j) block.mirror();
+        if (p.hermitian && i == j) block.make_hermitian();
         block.write(d, i, j, rows, cols);
+        if (p.hermitian && i != j) block.conjugate();
         if (symmetric && i != j) block.write(d.transposed(), i, j, rows, cols);
     });
 }
@@ -185,7 +205,8 @@ View<E> view(const Conversion& c, int64_t batch) {
     const View<E> d{static_cast<E*>(c.dense) + batch * c.dense_batch_stride, c.row_stride,
                     c.col_stride};
     // A symmetric matrix is its own transpose, so its view may take contiguous rows.
-    const bool flip = c.kind == Kind::Upper || (c.kind == Kind::Symmetric && c.col_stride != 1);
+    const bool symmetric = c.kind == Kind::Symmetric && !c.hermitian;
+    const bool flip = c.kind == Kind::Upper || (symmetric && c.col_stride != 1);
     return flip ? d.transposed() : d;
 }
 
@@ -194,7 +215,7 @@ void pack_as(const Conversion& c, int64_t batch, int64_t begin, int64_t end) {
     E* packed = static_cast<E*>(c.packed) + batch * c.packed_batch_stride;
     const View<E> d = view<E>(c, batch);
     const bool symmetric = c.kind == Kind::Symmetric;
-    if (symmetric || d.col_stride != 1) return pack_blocks(d, symmetric, packed, begin, end);
+    if (symmetric || d.col_stride != 1) return pack_blocks(d, c, packed, begin, end);
     // Not under masks: masked stores to rows that share a cache line are slower than a call.
     for (int64_t i = begin; i < end; ++i) std::copy_n(&d.at(i, 0), i + 1, packed + row_start(i));
 }
@@ -209,7 +230,7 @@ void unpack_as(const Conversion& c, int64_t batch, int64_t begin, int64_t end) {
             copy_row(packed + row_start(i), i + 1, &d.at(i, 0), c.n);
         return;
     }
-    unpack_blocks(d, symmetric, packed, begin, end);
+    unpack_blocks(d, c, packed, begin, end);
     if (!symmetric) clear_other_half(d, c.n, begin, end);
 }
 

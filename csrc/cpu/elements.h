@@ -34,6 +34,16 @@ inline Complex<R>& operator+=(Complex<R>& x, Complex<R> y) {
     return x = x + y;
 }
 
+// Real numbers are their own conjugates.
+template <class T>
+inline T conjugate_if(T x, bool) {
+    return x;
+}
+template <class R>
+inline Complex<R> conjugate_if(Complex<R> x, bool conj) {
+    return {x.re, conj ? -x.im : x.im};
+}
+
 // Compute is the type of panels and accumulators; Real is what its vectors are made of, and a
 // Compute consists of `reals` of them.
 template <class E>

@@ -14,7 +14,8 @@ struct Tile {
 };
 
 // A packed matrix times a vector, y = M x: with T the triangle of order n, M is T for Lower, T' for
-// Upper, and T with its strict half mirrored for Symmetric.
+// Upper, and T with its strict half mirrored for Symmetric, conjugated where hermitian. `conj` takes
+// the conjugate of M.
 struct MatrixVector {
     DType dtype;
     Kind kind;
@@ -24,6 +25,7 @@ struct MatrixVector {
     int64_t x_stride;
     void* y;
     int64_t y_stride;
+    bool hermitian = false, conj = false;
 };
 
 // A solve, as solve_problem.h has it, of an order of at most small_triangle, for one strip of X. The

@@ -2,8 +2,8 @@
 //
 // The lines of a packed triangle are its rows: line l holds positions 0 ... l, and every later
 // position is a structural zero. Lower reads lines as rows of the operand, Upper as columns. In a
-// Symmetric operand a later position p is position l of line p instead. A dense operand has lines
-// of full length along its unit stride. So one description, and a choice of orientation, covers
+// Symmetric operand a later position p is position l of line p instead, in a hermitian one its
+// conjugate. A dense operand has lines of full length along its unit stride. So one description, and a choice of orientation, covers
 // every operand.
 #pragma once
 
@@ -24,6 +24,7 @@ struct Lines {
     bool are_rows;
     bool staggered;
     bool mirrored = false;
+    bool hermitian = false;
 
     const E* line(int64_t l) const { return data + l * stride + (staggered ? row_start(l) : 0); }
 
@@ -39,7 +40,7 @@ inline Lines<E> lines_of(const Operand& x, int64_t batch) {
     const bool block = x.stagger != Stagger::None;
     if (x.kind == Kind::Lower) return {data, block ? x.row_stride : 0, true, true, true};
     if (x.kind == Kind::Upper) return {data, block ? x.col_stride : 0, true, false, true};
-    if (x.kind == Kind::Symmetric) return {data, 0, true, true, true, true};
+    if (x.kind == Kind::Symmetric) return {data, 0, true, true, true, true, x.hermitian};
     if (x.stagger == Stagger::Columns) return {data, x.col_stride, false, false, true};
     if (block || x.col_stride == 1 || x.cols <= 1) return {data, x.row_stride, false, true, block};
     return {data, x.col_stride, false, false, false};
@@ -90,8 +91,18 @@ inline void transpose_stored(const Lines<E>& x, const Rectangle& r, Compute<E>* 
     transpose_block(block, order, dst, ld);
 }
 
+// The sign bits of the imaginary parts in a vector of complex numbers.
+template <class R>
+inline typename Vector<uint64_t>::type imaginary_signs(Complex<R>) {
+    typename Vector<uint64_t>::type signs = {};
+    for (int l = sizeof(R) / 8; l < Vector<uint64_t>::lanes; l += sizeof(R) / 4)
+        signs[l] = uint64_t{1} << 63;
+    return signs;
+}
+
 // One block of a symmetric matrix that the diagonal may cross. Where it does, each half has zeros
-// in place of the other, and their bits are joined; the diagonal is the same in both.
+// in place of the other, and their bits are joined; the diagonal is the same in both. A block past
+// the diagonal of a hermitian one is conjugated.
 template <class E>
 inline void copy_mirrored_block(const Lines<E>& x, const Rectangle& r, Compute<E>* dst,
                                 int64_t ld) {
@@ -106,10 +117,24 @@ inline void copy_mirrored_block(const Lines<E>& x, const Rectangle& r, Compute<E
     if (crosses) copy_stored<order>(x, r, dst, ld);
     for (int64_t l = 0; l < r.l1 - r.l0; ++l) {
         auto line = bits(mirrored + l * order);
+        if constexpr (Element<E>::reals == 2)
+            if (x.hermitian && !crosses) line ^= imaginary_signs(Compute<E>{});
         if (crosses) line |= bits(dst + l * ld);
         std::memcpy(dst + l * ld, &line, sizeof line);
     }
 }
+
+// Makes a block on the diagonal of a symmetric matrix one of the Hermitian matrix with the same lower
+// triangle.
+template <class R>
+inline void make_hermitian(const Rectangle& r, Complex<R>* dst, int64_t ld) {
+    for (int64_t l = r.l0; l < r.l1; ++l, dst += ld) {
+        for (int64_t p = std::max(r.p0, l + 1); p < r.p1; ++p) dst[p - r.p0].im *= -1;
+        if (r.p0 <= l && l < r.p1) dst[l - r.p0].im = 0;
+    }
+}
+template <class T>
+inline void make_hermitian(const Rectangle&, T*, int64_t) {}
 
 // dst[(l - l0) * ld + (p - p0)] = element p of line l, zero where there is none. Lines of dst are
 // written in whole vectors, with zeros past p1; `width`, where it is not zero, promises that
@@ -122,13 +147,16 @@ inline void copy_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, i
     for (int64_t l = r.l0; l < r.l1; l += order, dst += order * ld)
         for (int64_t p = 0; p < count; p += order) {
             const int64_t p0 = r.p0 + p, p1 = std::clamp(r.p1, p0, p0 + order);
-            copy_mirrored_block(x, {l, std::min(l + order, r.l1), p0, p1}, dst + p, ld);
+            const Rectangle block{l, std::min(l + order, r.l1), p0, p1};
+            copy_mirrored_block(x, block, dst + p, ld);
+            const bool diagonal = block.p0 < block.l1 && block.l0 < block.p1;
+            if (x.hermitian && diagonal) make_hermitian(block, dst + p, ld);
         }
 }
 
 // dst[(p - p0) * ld + (l - l0)] = element p of line l; zeros as above. Goes through blocks of
 // `order` lines and positions; ld is a multiple of the order. Not for mirrored lines, which are
-// rows and columns alike.
+// rows and columns alike, or conjugates of these.
 template <class E>
 inline void transpose_lines(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
     constexpr int order = block_order<Compute<E>>;

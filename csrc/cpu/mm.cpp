@@ -89,7 +89,7 @@ Kind transposed(Kind kind) {
 }
 
 // The product of a packed matrix and one column, or of one row and a packed matrix: the row case is
-// the transpose of the column case.
+// the transpose of the column case. The transpose of a Hermitian matrix is its conjugate.
 MatrixVector matrix_vector(const Product& p, int64_t batch) {
     const bool column = packed(p.a);
     const Operand& triangle = column ? p.a : p.b;
@@ -101,7 +101,9 @@ MatrixVector matrix_vector(const Product& p, int64_t batch) {
             at(x, p.dtype, batch),
             column ? x.row_stride : x.col_stride,
             at(p.c, p.dtype, batch),
-            column ? p.c.row_stride : 1};
+            column ? p.c.row_stride : 1,
+            triangle.hermitian,
+            triangle.hermitian && !column};
 }
 
 // Boundaries of strips with equal shares of the triangle, strips of rows or, for T', of columns: row

@@ -65,9 +65,14 @@ Complex<R> dot(const Complex<R>* row, const Complex<R>* x, int64_t count) {
     return sums[0];
 }
 
+template <bool conj, class E>
+Compute<E> element(E x) {
+    return conjugate_if(to_compute(x), conj);
+}
+
 template <class E>
 void store(const MatrixVector& p, int64_t i, Compute<E> value) {
-    from_compute(value, static_cast<E*>(p.y)[i * p.y_stride]);
+    from_compute(conjugate_if(value, p.conj), static_cast<E*>(p.y)[i * p.y_stride]);
 }
 
 // y = T x: one dot product a row. Rows follow each other in memory, so one at a time they are a
@@ -78,8 +83,8 @@ void rows(const MatrixVector& p, const Lines<E>& lines, const Compute<E>* x, int
     for (int64_t i = begin; i < end; ++i) store<E>(p, i, dot(lines.line(i), x, i + 1));
 }
 
-// y[j] += the sum over lines l ... l + 3 of x[line] * line[begin + j].
-template <class E>
+// y[j] += the sum over lines l ... l + 3 of x[line] * line[begin + j], or its conjugate.
+template <bool conj = false, class E>
 void add_lines(const Lines<E>& lines, const Compute<E>* x, int64_t l, int64_t begin, int64_t count,
                Compute<E>* y) {
     const E* r0 = lines.line(l) + begin;
@@ -88,8 +93,8 @@ void add_lines(const Lines<E>& lines, const Compute<E>* x, int64_t l, int64_t be
     const E* r3 = lines.line(l + 3) + begin;
     const Compute<E> x0 = x[l], x1 = x[l + 1], x2 = x[l + 2], x3 = x[l + 3];
     for (int64_t j = 0; j < count; ++j)
-        y[j] += (to_compute(r0[j]) * x0 + to_compute(r1[j]) * x1) +
-                (to_compute(r2[j]) * x2 + to_compute(r3[j]) * x3);
+        y[j] += (element<conj>(r0[j]) * x0 + element<conj>(r1[j]) * x1) +
+                (element<conj>(r2[j]) * x2 + element<conj>(r3[j]) * x3);
 }
 
 // y = T' x for a strip of columns that stays in the first cache, while the rows pass by.
@@ -121,21 +126,28 @@ inline typename Vector<R>::type first_of(typename Vector<R>::type v, int64_t cou
     return load_first(lanes, count);
 }
 
+template <bool hermitian, class T>
+T diagonal_element(T x) {
+    if constexpr (hermitian) x.im = 0;
+    return x;
+}
+
 // What row i from column `begin` to its diagonal adds to y = S x: to its own element the dot
-// product with x and, for the half that mirrors it, itself times x[i] to the elements before.
-template <class E>
+// product with x and, for the half that mirrors it, itself times x[i] to the elements before. In a
+// hermitian matrix that half is conjugated, and the diagonal real.
+template <bool hermitian, class E>
 void add_row(const Lines<E>& lines, const Compute<E>* x, int64_t i, int64_t begin, Compute<E>* y) {
     const E* row = lines.line(i);
-    Compute<E> sum = y[i] + to_compute(row[i]) * x[i];
+    Compute<E> sum = y[i] + diagonal_element<hermitian>(to_compute(row[i])) * x[i];
     for (int64_t j = begin; j < i; ++j) {
         sum += to_compute(row[j]) * x[j];
-        y[j] += to_compute(row[j]) * x[i];
+        y[j] += element<hermitian>(row[j]) * x[i];
     }
     y[i] = sum;
 }
 
 // What rows i ... i + 3 add. Hardware does not foresee so many streams well, hence the prefetches.
-template <class E>
+template <bool hermitian, class E>
 void add_rows(const Lines<E>& lines, const Compute<E>* x, int64_t i, Compute<E>* y) {
     using V = RealVector<E>;
     constexpr int lanes = Vector<Real<E>>::lanes;
@@ -175,33 +187,42 @@ void add_rows(const Lines<E>& lines, const Compute<E>* x, int64_t i, Compute<E>*
     for (int r = 0; r < rows_together; ++r) y[i + r] += add_lanes<lanes / 2>(sums[r], sequence)[0];
 }
 
-template <class R>
+template <bool hermitian, class R>
 void add_rows(const Lines<Complex<R>>& lines, const Complex<R>* x, int64_t i, Complex<R>* y) {
     for (int r = 0; r < rows_together; ++r) y[i + r] += dot(lines.line(i + r), x, i);
-    add_lines(lines, x, i, 0, i, y);
-    for (int r = 0; r < rows_together; ++r) add_row(lines, x, i + r, i, y);
+    add_lines<hermitian>(lines, x, i, 0, i, y);
+    for (int r = 0; r < rows_together; ++r) add_row<hermitian>(lines, x, i + r, i, y);
 }
 
 // y = what the rows [begin, end) of a triangle add to S x.
-template <class E>
-void symmetric_rows(const MatrixVector& p, const Compute<E>* x, int64_t begin, int64_t end,
-                    Compute<E>* y) {
+template <bool hermitian, class E>
+void mirrored_rows(const MatrixVector& p, const Compute<E>* x, int64_t begin, int64_t end,
+                   Compute<E>* y) {
     const Lines<E> lines{static_cast<const E*>(p.triangle), 0, true, true, true};
     std::fill_n(y, p.n, Compute<E>{});
     int64_t i = begin;
-    for (; i + rows_together <= end; i += rows_together) add_rows(lines, x, i, y);
-    for (; i < end; ++i) add_row(lines, x, i, 0, y);
+    for (; i + rows_together <= end; i += rows_together) add_rows<hermitian>(lines, x, i, y);
+    for (; i < end; ++i) add_row<hermitian>(lines, x, i, 0, y);
 }
 
-// x from element `begin` to `end`, which is x itself where it can be read as it lies and else a copy
-// in the same places of the buffer.
+template <class E>
+void symmetric_rows(const MatrixVector& p, const Compute<E>* x, int64_t begin, int64_t end,
+                    Compute<E>* y) {
+    if constexpr (Element<E>::reals == 2)
+        if (p.hermitian) return mirrored_rows<true, E>(p, x, begin, end, y);
+    mirrored_rows<false, E>(p, x, begin, end, y);
+}
+
+// x from element `begin` to `end`, conjugated where the product is: x itself where it can be read as
+// it lies, else a copy in the same places of the buffer.
 template <class E>
 const Compute<E>* elements_of_x(const MatrixVector& p, int64_t begin, int64_t end,
                                 Compute<E>* buffer) {
     const E* x = static_cast<const E*>(p.x);
     if constexpr (std::is_same_v<E, Compute<E>>)
-        if (p.x_stride == 1) return x;
-    for (int64_t k = begin; k < end; ++k) buffer[k] = to_compute(x[k * p.x_stride]);
+        if (p.x_stride == 1 && !p.conj) return x;
+    for (int64_t k = begin; k < end; ++k)
+        buffer[k] = conjugate_if(to_compute(x[k * p.x_stride]), p.conj);
     return buffer;
 }
 

@@ -19,7 +19,16 @@ struct ConvertArgs {
     int64_t packed_batch_stride, dense_batch_stride, row_stride, col_stride;
     Kind kind;
     int n, batch;
+    bool hermitian;
 };
+
+// An element on the diagonal of a matrix.
+template <class T>
+__device__ T on_diagonal(const ConvertArgs<T>& args, T x) {
+    if constexpr (is_complex<T>)
+        if (args.hermitian) x.im = 0;
+    return x;
+}
 
 template <class T>
 constexpr int tile_of = sizeof(T) <= 8 ? 64 : 32;
@@ -70,7 +79,9 @@ __global__ void __launch_bounds__(THREADS) pack_kernel(const ConvertArgs<T> args
         const int i = at.i0 + r, j = at.j0 + c;
         if (i >= args.n || j > i) return;
         T value = args.kind == Kind::Upper ? mirror[c][r] : dense(i, j);
-        if (args.kind == Kind::Symmetric && i != j) value = add(value, mirror[c][r]);
+        if (i == j) value = on_diagonal(args, value);
+        else if (args.kind == Kind::Symmetric)
+            value = add(value, conjugate_if(mirror[c][r], args.hermitian));
         at.packed[offset(i, j)] = value;
     });
 }
@@ -91,11 +102,15 @@ __global__ void __launch_bounds__(THREADS) unpack_kernel(const ConvertArgs<T> ar
     const bool lower = args.kind != Kind::Upper, upper = args.kind != Kind::Lower;
     const bool diagonal = at.i0 == at.j0;
     for_tile<TILE>([&](int r, int c) {
-        if (diagonal && c > r) put(at.i0 + r, at.j0 + c, upper ? tile[c][r] : T{});
-        else put(at.i0 + r, at.j0 + c, lower || (diagonal && c == r) ? tile[r][c] : T{});
+        if (diagonal && c > r)
+            put(at.i0 + r, at.j0 + c, upper ? conjugate_if(tile[c][r], args.hermitian) : T{});
+        else if (diagonal && c == r) put(at.i0 + r, at.j0 + c, on_diagonal(args, tile[r][c]));
+        else put(at.i0 + r, at.j0 + c, lower ? tile[r][c] : T{});
     });
     if (diagonal) return;
-    for_tile<TILE>([&](int r, int c) { put(at.j0 + r, at.i0 + c, upper ? tile[c][r] : T{}); });
+    for_tile<TILE>([&](int r, int c) {
+        put(at.j0 + r, at.i0 + c, upper ? conjugate_if(tile[c][r], args.hermitian) : T{});
+    });
 }
 
 template <class T>
@@ -108,10 +123,11 @@ ConvertArgs<T> arguments(const Conversion& c) {
                         c.col_stride,
                         c.kind,
                         static_cast<int>(c.n),
-                        static_cast<int>(c.batch)};
+                        static_cast<int>(c.batch),
+                        c.hermitian};
     // The kernels read along the columns of a row; a matrix that lies by columns is the transpose
-    // of one that lies by rows.
-    if (args.col_stride != 1 && args.row_stride == 1) {
+    // of one that lies by rows. That of a Hermitian one is its conjugate, which they do not store.
+    if (args.col_stride != 1 && args.row_stride == 1 && !c.hermitian) {
         std::swap(args.row_stride, args.col_stride);
         if (c.kind == Kind::Lower) args.kind = Kind::Upper;
         if (c.kind == Kind::Upper) args.kind = Kind::Lower;

@@ -70,9 +70,26 @@ class AsyncLoader {
         return found;
     }
 
+    // Makes steps [k0, k0 + BK) of a triangle those of a Hermitian matrix: a conjugate half, where told
+    // so, and a real diagonal. To be called after this thread's copies have landed.
+    __device__ void make_hermitian(T* tile, int k0, bool conj) const {
+        change(tile, r_, k_, k0 - r0_, conj);
+    }
+
   private:
     __device__ int r(int pass) const { return r_ + pass * (K_MAJOR ? WARPS * LANES_R : 32); }
     __device__ int k(int pass) const { return k_ + pass * (K_MAJOR ? LANES_K : WARPS); }
+
+    // A call, so that the registers that this takes are not the main loop's.
+    __device__ __noinline__ static void change(T* tile, int r, int k, int diagonal, bool conj) {
+        for (int kp = 0; kp < K_PASSES; ++kp)
+            for (int rp = 0; rp < R_PASSES; ++rp) {
+                const int row = r + rp * (K_MAJOR ? WARPS * LANES_R : 32),
+                          step = k + kp * (K_MAJOR ? LANES_K : WARPS);
+                T& x = tile[Layout::at(row, step)];
+                x = {x.re, row == step + diagonal ? 0 : conj ? -x.im : x.im};
+            }
+    }
 
     // To the rows of the next step. In a packed triangle each row is one longer than the last, so
     // the distance grows by the same amount every time.

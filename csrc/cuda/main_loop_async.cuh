@@ -46,6 +46,7 @@ class MainLoopAsync {
         if constexpr (is_complex<T>) mma_.conj_b = args.conj_b;
         const KRange a = load_a_.full_range(), b = load_b_.full_range();
         plain_ = {max(a.begin, b.begin), min(a.end, b.end)};
+        if (is_complex<T> && (args.a_hermitian || args.b_hermitian)) plain_ = {0, 0};
     }
 
     __device__ T* a_tile(int step) { return shared_ + step % STAGES * STAGE; }
@@ -78,7 +79,7 @@ class MainLoopAsync {
         ptx::cp_async_wait<0>();
     }
 
-    // Whether a step holds stored elements of both operands only.
+    // Whether a step holds stored elements of both operands only, which need no change.
     __device__ bool plain(int step) const {
         const int k = k_of(step);
         return step < part_.steps && k >= plain_.begin && k < plain_.end;
@@ -92,6 +93,12 @@ class MainLoopAsync {
 
     // Waits for every thread's share of a step. Returns whether it needs multiply_stored.
     __device__ bool ready(int step) {
+        if constexpr (is_complex<T>) {
+            if (args_.a_hermitian)
+                load_a_.make_hermitian(a_tile(step), k_of(step), args_.a_kind == Kind::Upper);
+            if (args_.b_hermitian)
+                load_b_.make_hermitian(b_tile(step), k_of(step), args_.b_kind == Kind::Upper);
+        }
         if (load_a_.crosses_diagonal(k_of(step)) || load_b_.crosses_diagonal(k_of(step)))
             return __syncthreads_or(load_a_.any_nonfinite(a_tile(step)) ||
                                     load_b_.any_nonfinite(b_tile(step)));

@@ -22,7 +22,8 @@ void small(const Product& p, int side, cudaStream_t stream) {
 void direct(const Product& p, const Config& config, cudaStream_t stream);
 
 // C = alpha (L + U) B + beta C: the stored half of a symmetric A as it is, and its strict half
-// transposed. Likewise for B; two symmetric operands make four products.
+// transposed, which the kernels conjugate where A is Hermitian. Likewise for B; two symmetric
+// operands make four products.
 void direct_symmetric(Product p, Operand Product::* symmetric, const Config& config,
                       cudaStream_t stream) {
     (p.*symmetric).kind = Kind::Lower;

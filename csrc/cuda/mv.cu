@@ -8,7 +8,8 @@
 namespace packedtri::cuda {
 namespace {
 
-// y = T x, Tᵀ x or S x for a packed triangle T and the symmetric matrix S that it stands for.
+// y = T x, Tᵀ x or S x for a packed triangle T and the symmetric matrix S that it stands for. Where
+// S is Hermitian, one of its halves is read conjugated, and the diagonal real.
 template <class T>
 struct MvArgs {
     const T* triangle;
@@ -16,8 +17,24 @@ struct MvArgs {
     T* y;
     int64_t triangle_batch_stride, x_batch_stride, y_batch_stride, x_stride;
     int n, batch;
-    int split;  // Blocks of a cluster, which share the sums of the same elements of y.
+    int split;       // Blocks of a cluster, which share the sums of the same elements of y.
+    bool conj_rows;  // Of a Hermitian S: whether the half that is stored is conjugated.
 };
+
+// Element (i, j) of T as one of row i of S, or of row j.
+template <bool HERMITIAN, class T>
+__device__ auto row_element(const MvArgs<T>& args, T t, int i, int j) {
+    auto x = Accumulator<T>::widen(t);
+    if constexpr (HERMITIAN) {
+        if (i == j) x.im = 0;
+        x = conjugate_if(x, args.conj_rows);
+    }
+    return x;
+}
+template <bool HERMITIAN, class T>
+__device__ auto column_element(const MvArgs<T>& args, T t) {
+    return conjugate_if(Accumulator<T>::widen(t), HERMITIAN && !args.conj_rows);
+}
 
 // What a warp loads before it adds: pairs of neighbours in 8 rows, or 16 rows of columns. Kilobytes
 // on their way keep the memory busy.
@@ -35,7 +52,7 @@ struct alignas(sizeof(T) < 16 ? 2 * sizeof(T) : 16) Pair {
 // One warp's share of the sums over memory rows, y_i += T_ij x_j, for 8 rows from i0 on, a multiple
 // of 8: every shares-th piece of 64 columns. Pairs must be aligned, so those of a row that starts at
 // an odd element start one column before the piece; ODD tells whether row i0 does.
-template <int ODD, class T, class Acc>
+template <int ODD, bool HERMITIAN, class T, class Acc>
 __device__ void add_rows(const MvArgs<T>& args, const T* triangle, const T* x, int i0, int share,
                          int shares, Acc* y) {
     const int lane = threadIdx.x % 32;
@@ -60,7 +77,9 @@ __device__ void add_rows(const MvArgs<T>& args, const T* triangle, const T* x, i
 #pragma unroll
                 for (int e = 0; e < 2; ++e)
                     if (stored(i0 + r, j0 + u * 64 * shares - before(r) + e))
-                        fma_into(sum[r], Accumulator<T>::widen(t[u][r].x[e]),
+                        fma_into(sum[r],
+                                 row_element<HERMITIAN>(args, t[u][r].x[e], i0 + r,
+                                                        j0 + u * 64 * shares - before(r) + e),
                                  Accumulator<T>::widen(v[u][1 - before(r) + e]));
     };
     const auto stored = [&](int i, int j) { return 0 <= j && j <= i && i < args.n; };
@@ -95,7 +114,7 @@ __device__ void add_rows(const MvArgs<T>& args, const T* triangle, const T* x, i
 
 // One warp's share of the sums over memory columns, y_j += T_ij x_i, for 32 COLS columns from j0 on:
 // every shares-th row. STRICT leaves the diagonal out.
-template <bool STRICT, int COLS, class T, class Acc>
+template <bool STRICT, bool HERMITIAN, int COLS, class T, class Acc>
 __device__ void add_columns(const MvArgs<T>& args, const T* triangle, const T* x, int j0, int share,
                             int shares, Acc* y) {
     const int lane = threadIdx.x % 32;
@@ -117,7 +136,8 @@ __device__ void add_columns(const MvArgs<T>& args, const T* triangle, const T* x
 #pragma unroll
             for (int c = 0; c < COLS; ++c)
                 if (stored(i0 + u * shares, j0 + 32 * c + lane))
-                    fma_into(sum[c], Accumulator<T>::widen(t[u][c]), Accumulator<T>::widen(v[u]));
+                    fma_into(sum[c], column_element<HERMITIAN>(args, t[u][c]),
+                             Accumulator<T>::widen(v[u]));
     };
     for (int i = j0 + share; i < args.n; i += COL_UNROLL * shares) {
         if (i >= j0 + 32 * COLS && i + (COL_UNROLL - 1) * shares < args.n)
@@ -131,7 +151,7 @@ __device__ void add_columns(const MvArgs<T>& args, const T* triangle, const T* x
 // A block, or the `split` blocks of a cluster, computes GROUP elements of y: its warps share the
 // sums, which are then added up in a fixed order. BY_ROWS and BY_COLUMNS say which of T x and Tᵀ x
 // go into y; with both, it is S x, and the diagonal counts once.
-template <class T, bool BY_ROWS, bool BY_COLUMNS, int GROUP, int WARPS>
+template <class T, bool BY_ROWS, bool BY_COLUMNS, int GROUP, int WARPS, bool HERMITIAN = false>
 __global__ void __launch_bounds__(32 * WARPS, BY_ROWS         ? (sizeof(T) < 16 ? 2 : 1)
                                               : sizeof(T) < 8 ? 5
                                                               : 4) mv_kernel(const MvArgs<T> args) {
@@ -150,12 +170,12 @@ __global__ void __launch_bounds__(32 * WARPS, BY_ROWS         ? (sizeof(T) < 16 
         const bool odd = reinterpret_cast<uintptr_t>(triangle) / sizeof(T) % 2;
         const int i = i0 + warp % PARTS * ROWS, share = rank * SHARES + warp / PARTS;
         Acc* y = by_rows[warp / PARTS] + warp % PARTS * ROWS;
-        if (odd) add_rows<1>(args, triangle, x, i, share, args.split * SHARES, y);
-        else add_rows<0>(args, triangle, x, i, share, args.split * SHARES, y);
+        if (odd) add_rows<1, HERMITIAN>(args, triangle, x, i, share, args.split * SHARES, y);
+        else add_rows<0, HERMITIAN>(args, triangle, x, i, share, args.split * SHARES, y);
     }
     if constexpr (BY_COLUMNS)
-        add_columns<BY_ROWS, GROUP / 32>(args, triangle, x, i0, rank * WARPS + warp,
-                                         args.split * WARPS, by_columns[warp]);
+        add_columns<BY_ROWS, HERMITIAN, GROUP / 32>(args, triangle, x, i0, rank * WARPS + warp,
+                                                    args.split * WARPS, by_columns[warp]);
     __syncthreads();
     const int place = threadIdx.x;
     Acc sum{};
@@ -197,7 +217,7 @@ void launch(void (*kernel)(MvArgs<T>), MvArgs<T> args, int split, cudaStream_t s
 // Rows of memory are summed by blocks of their own. Sums over columns need more blocks than there
 // are groups of columns, so that clusters share them.
 template <class T>
-void launch(const MvArgs<T>& args, Kind kind, cudaStream_t stream) {
+void launch(const MvArgs<T>& args, Kind kind, bool hermitian, cudaStream_t stream) {
     if (kind == Kind::Lower) return launch<8, 8>(mv_kernel<T, true, false, 8, 8>, args, 1, stream);
     const Device& device = current_device();
     const int64_t groups = ceil_div(args.n, 64) * args.batch;
@@ -205,6 +225,9 @@ void launch(const MvArgs<T>& args, Kind kind, cudaStream_t stream) {
     while (device.clusters && split < 8 && groups * split < 8 * device.multiprocessors &&
            args.n > 64 * split)
         split *= 2;
+    if constexpr (is_complex<T>)
+        if (hermitian)
+            return launch<64, 8>(mv_kernel<T, true, true, 64, 8, true>, args, split, stream);
     launch<64, 8>(
         kind == Kind::Upper ? mv_kernel<T, false, true, 64, 8> : mv_kernel<T, true, true, 64, 8>,
         args, split, stream);
@@ -216,7 +239,7 @@ void mv(const Product& p, cudaStream_t stream) {
     const bool left = p.a.kind != Kind::Dense;
     const Operand& triangle = left ? p.a : p.b;
     const Operand& x = left ? p.b : p.a;
-    // A row times T is Tᵀ times a column.
+    // A row times T is Tᵀ times a column; the transpose of a Hermitian matrix is its conjugate.
     Kind kind = triangle.kind;
     if (!left && kind != Kind::Symmetric) kind = kind == Kind::Lower ? Kind::Upper : Kind::Lower;
     with_element_type(p.dtype, [&](auto element) {
@@ -224,8 +247,8 @@ void mv(const Product& p, cudaStream_t stream) {
         launch<T>({static_cast<const T*>(triangle.data), static_cast<const T*>(x.data),
                    static_cast<T*>(p.c.data), triangle.batch_stride, x.batch_stride,
                    p.c.batch_stride, left ? x.row_stride : x.col_stride, static_cast<int>(p.k),
-                   static_cast<int>(p.batch), 1},
-                  kind, stream);
+                   static_cast<int>(p.batch), 1, !left},
+                  kind, triangle.hermitian, stream);
     });
 }
 

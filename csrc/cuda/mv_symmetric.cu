@@ -1,5 +1,5 @@
 // y = S x for a packed symmetric S, whose stored half is read once: each element enters two sums,
-// y_i += S_ij x_j and y_j += S_ij x_i. What a block adds up goes to scratch memory, and a second
+// y_i += S_ij x_j and y_j += S_ij x_i, in one of them conjugated where S is Hermitian. What a block adds up goes to scratch memory, and a second
 // kernel adds up that, in an order that does not depend on timing.
 #include "../index.h"
 #include "elements.cuh"
@@ -22,6 +22,7 @@ struct SymmetricArgs {
     T* y;
     int64_t triangle_batch_stride, x_batch_stride, y_batch_stride, x_stride;
     int n, strips, chunks;
+    bool conj_rows, conj_columns;  // In the sums over rows of the triangle, or over its columns.
     // Sums over a block's columns, n for each chunk of columns, and over its rows, n for each strip
     // of rows.
     Acc* by_rows;
@@ -89,9 +90,12 @@ class SymmetricBlock {
             for (int c = 0; c < PER_LANE; ++c) {
                 const int i = i0 + r, j = j0_ + lane_ + 32 * c;
                 if (!stored(i, j)) continue;
-                const Acc element = Accumulator<T>::widen(t[r][c]);
-                fma_into(row[r], element, xj_[c]);
-                if (i != j) fma_into(column_[c], element, xi[r]);  // The diagonal counts once.
+                Acc element = Accumulator<T>::widen(t[r][c]);
+                // The diagonal counts once, and is real where it is its own conjugate.
+                if constexpr (is_complex<T>)
+                    if (i == j && (args_.conj_rows || args_.conj_columns)) element.im = 0;
+                fma_into(row[r], conjugate_if(element, args_.conj_rows), xj_[c]);
+                if (i != j) fma_into(column_[c], conjugate_if(element, args_.conj_columns), xi[r]);
             }
         }
 #pragma unroll
@@ -196,6 +200,8 @@ void mv_symmetric(const Product& p, Scratch& scratch, cudaStream_t stream) {
         args.y_batch_stride = p.c.batch_stride;
         args.x_stride = left ? x.row_stride : x.col_stride;
         args.n = static_cast<int>(p.k);
+        args.conj_rows = s.hermitian && !left;
+        args.conj_columns = s.hermitian && left;
         launch<T>(args, p.batch, scratch, stream);
     });
 }

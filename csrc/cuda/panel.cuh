@@ -51,6 +51,7 @@ struct ProductArgs {
     typename Accumulator<T>::real alpha, beta;
     Kind a_kind, b_kind;
     bool conj_b, a_strict, b_strict;
+    bool a_hermitian, b_hermitian;  // Whether an operand is a half of a Hermitian matrix.
     int m, n, k;
     int batch;
     // Blocks come in clusters of `split`. For the first shared_items tiles a whole cluster shares

@@ -96,6 +96,8 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
             p.conj_b,
             p.a.strict,
             p.b.strict,
+            p.a.hermitian,
+            p.b.hermitian,
             m,
             n,
             static_cast<int>(p.k),

@@ -17,13 +17,14 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from packedtri import LowerTriangular, Symmetric, UpperTriangular
+from packedtri import Hermitian, LowerTriangular, Symmetric, UpperTriangular
 from packedtri.dispatch import Function, How, Row, classify, function_name, rows
 
 _LETTERS: dict[type, str] = {
     LowerTriangular: "L",
     UpperTriangular: "U",
     Symmetric: "S",
+    Hermitian: "H",
     torch.Tensor: "dense",
     Number: "number",
 }

@@ -37,7 +37,7 @@ def _sum_in_place(
         raise NotImplementedError(
             f"[{name}] cannot add the product {describe(product)} to the stored elements of "
             f"{describe(self)}. The function without the underscore returns a new tensor; "
-            "packedtri.syrk and packedtri.syr2k give Symmetric products"
+            "packedtri.syrk and syr2k give Symmetric products, herk and her2k Hermitian ones"
         )
     _check_expands(name, product, self)
     if beta != 1:

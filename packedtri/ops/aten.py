@@ -12,8 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri._nodes import check_writable
+from packedtri._nodes import (
+    check_writable,
+    clear_imaginary_diagonal_,
+    real_diagonal,
+    transposed_elements,
+)
 from packedtri.dispatch import aten_row, describe
+from packedtri.layout import HERMITIAN
+from packedtri.ops.dense import is_complex_number
 from packedtri.tensor import PackedTensor
 
 aten = torch.ops.aten
@@ -29,8 +36,9 @@ def _overloads(names: str) -> Iterator[Any]:
 
 
 def inner(value: Any) -> Any:
+    """The stored elements to read, of a value or of those in a list."""
     if isinstance(value, PackedTensor):
-        return value._packed
+        return real_diagonal(value._packed, value.kind, value._n)
     if isinstance(value, (list, tuple)):
         return type(value)(map(inner, value))
     return value
@@ -38,6 +46,8 @@ def inner(value: Any) -> Any:
 
 def check_alike(op: Any, first: PackedTensor, args: Args) -> None:
     """Stored elements correspond only between equal types and orders, and with single numbers."""
+    if first.kind == HERMITIAN:
+        _check_stays_hermitian(op, first, args)
     for other in args:
         alike = (
             type(other) is type(first) and other._packed.shape == first._packed.shape
@@ -49,6 +59,23 @@ def check_alike(op: Any, first: PackedTensor, args: Args) -> None:
                 f"[{op}] on packed storage needs operands of one type and shape, or numbers; "
                 f"got {describe(first)} and {describe(other)}. Convert with from_dense or to_dense"
             )
+
+
+def _check_stays_hermitian(op: Any, t: PackedTensor, args: Args) -> None:
+    name = op._opname.removeprefix("_foreach_").removesuffix("_")
+    complex_root = name in ("sqrt", "rsqrt", "pow") and t._packed.is_complex()
+    if complex_root or any(map(is_complex_number, args)):
+        raise NotImplementedError(
+            f"[{op}] the result is not Hermitian and has no place in {describe(t)}. Convert with "
+            ".to_dense()"
+        )
+
+
+def writable(t: PackedTensor) -> Tensor:
+    """The stored elements to change in place, of a Hermitian with a real diagonal first."""
+    if t.kind == HERMITIAN and t._packed.is_complex():
+        clear_imaginary_diagonal_(t._packed, t._n)
+    return t._packed
 
 
 def bump_version(packed: Tensor) -> None:
@@ -71,7 +98,7 @@ def increment_version(t: PackedTensor) -> None:
 @aten_row(*_overloads("detach lift_fresh"))
 def _detach(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t = args[0]
-    return t._wrap(t._packed, t._n)
+    return _as_made(t, t._wrap(t._packed, t._n))
 
 
 def _view(t: PackedTensor, cls: type[PackedTensor], packed: Tensor) -> PackedTensor:
@@ -79,6 +106,13 @@ def _view(t: PackedTensor, cls: type[PackedTensor], packed: Tensor) -> PackedTen
     view = cls._wrap(packed, t._n)
     if "_source" in t.__dict__:
         view._source = t._source
+    return _as_made(t, view) if packed is t._packed else view
+
+
+def _as_made(t: PackedTensor, view: PackedTensor) -> PackedTensor:
+    """``view``, which has the tensor inside ``t``, as the conjugate that ``t`` is."""
+    if "_conjugate_of" in t.__dict__:
+        view._conjugate_of = t._conjugate_of
     return view
 
 
@@ -105,16 +139,24 @@ def _transpose(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t, rank = args[0], args[0]._packed.dim() + 1
     if len(args) == 3 and {args[1] % rank, args[2] % rank} != {rank - 2, rank - 1}:
         raise NotImplementedError(f"[{op}] transposes packed matrices, not their batch dimensions")
-    return _view(t, t.transposed, t._packed)
+    if t.kind != HERMITIAN:
+        return _view(t, t.transposed, t._packed)
+    with _shared_version():
+        return _view(t, t.transposed, transposed_elements(t))
 
 
 @aten_row(*_overloads("_conj"))
 def _conj(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t = args[0]
-    # A view that shares the version counter, which torch leaves out at this level.
-    key = torch._C.DispatchKey.ADInplaceOrView
-    with torch._C._SetExcludeDispatchKeyGuard(key, False):
-        return _view(t, type(t), t._packed.conj())
+    with _shared_version():
+        view = _view(t, type(t), t._packed.conj())
+    view._conjugate_of = t._packed
+    return view
+
+
+def _shared_version() -> Any:
+    """Views made in it share the version counter, which torch leaves out at this level."""
+    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
 
 
 @aten_row(
@@ -125,7 +167,7 @@ def _conj(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
 )
 def _pointwise(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
     first = next(a for a in args if isinstance(a, PackedTensor))
-    check_alike(op, first, args)
+    check_alike(op, first, (*args, *kwargs.values()))
     kwargs = {k: v for k, v in kwargs.items() if k != "memory_format"}
     return first._wrap(op(*map(inner, args), **kwargs), first._n)
 
@@ -150,9 +192,9 @@ def _in_place(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t = args[0]
     if not isinstance(t, PackedTensor):
         raise NotImplementedError(f"[{op}] cannot write packed elements into {describe(t)}")
-    check_alike(op, t, args[1:])
+    check_alike(op, t, (*args[1:], *kwargs.values()))
     check_writable(t)
-    op(*map(inner, args), **kwargs)
+    op(writable(t), *map(inner, args[1:]), **kwargs)
     bump_version(t._packed)
     return t
 
@@ -163,7 +205,7 @@ def _out(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     if not isinstance(out, PackedTensor):
         raise NotImplementedError(f"[{op}] cannot write packed elements into {describe(out)}")
     check_alike(op, out, args)
-    op(*map(inner, args), **{k: inner(v) for k, v in kwargs.items()})
+    op(*map(inner, args), out=out._packed)
     bump_version(out._packed)
     return out
 

@@ -1,7 +1,9 @@
 """Packing and unpacking: shape rules and derivatives of the two ops, and ``from_dense``.
 
 For each kind ``pack`` is the transpose of ``unpack`` as a linear map (for SYMMETRIC it adds the two
-halves), so each is the other's derivative. All coefficients are real, so nothing is conjugated.
+halves, for HERMITIAN one to the conjugate of the other), so each is the other's derivative. All
+coefficients are real, so nothing else is conjugated; over the reals those of HERMITIAN are linear
+too.
 """
 
 from __future__ import annotations
@@ -65,26 +67,29 @@ def from_dense(cls: type[P], x: Tensor, check: bool) -> P:
         raise ValueError(f"[{name}] expected square matrices (*batch, n, n); got {tuple(x.shape)}")
     if check:
         _check_other_half(cls, name, x.detach())
-    # Symmetric reads one half as well: packing with its own kind would add the two.
+    # Mirrored types read one half as well: packing with their own kind would add the two.
     kind = layout.UPPER if cls.kind == layout.UPPER else layout.LOWER
-    return _nodes.from_packed(cls, _pack(x, kind), x.shape[-1])
+    n = x.shape[-1]
+    return _nodes.from_packed(cls, _nodes.real_diagonal(_pack(x, kind), cls.kind, n), n)
 
 
 def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor) -> None:
     """Raise at the first element that the type would lose or change."""
-    if cls.kind == layout.SYMMETRIC:
+    mirrored = cls.kind in layout.MIRRORED
+    mirror = x.mH if cls.kind == layout.HERMITIAN else x.mT
+    if mirrored:
         n, eps = x.shape[-1], torch.finfo(x.dtype).eps
         finite = x.abs().nan_to_num(0, posinf=0)
         scale = finite.amax((-2, -1), keepdim=True) if n else finite
-        close = (x - x.mT).abs() <= n * eps * scale
-        wrong = ~(close | (x == x.mT) | (x.isnan() & x.mT.isnan()))
+        close = (x - mirror).abs() <= n * eps * scale
+        wrong = ~(close | (x == mirror) | (x.isnan() & mirror.isnan()))
     else:
         wrong = (x.triu(1) if cls.kind == layout.LOWER else x.tril(-1)) != 0
     if not wrong.any():
         return
     at = tuple(wrong.nonzero()[0].tolist())
     twin = (*at[:-2], at[-1], at[-2])
-    expected = f"{x[twin].item()} as at {twin}" if cls.kind == layout.SYMMETRIC else "0"
+    expected = f"{mirror[at].item()} as at {twin}" if mirrored else "0"
     raise ValueError(
         f"[{name}] element {at} is {x[at].item()}, but a {cls.__name__} has {expected}. "
         "Pass check=False to ignore that half"

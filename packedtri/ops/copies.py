@@ -10,7 +10,7 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri.dispatch import Function, row
-from packedtri.ops.dense import densify, functions
+from packedtri.ops.dense import densify, functions, is_complex_number
 from packedtri.tensor import DTYPES, PackedTensor
 
 
@@ -42,8 +42,9 @@ def _like(function: Function, input: PackedTensor, **kwargs: Any) -> Tensor:
 
 
 def _full_like(input: PackedTensor, fill_value: Any, **kwargs: Any) -> Tensor:
-    """A constant is symmetric; zero is triangular too."""
-    if fill_value == 0 or input.kind == layout.SYMMETRIC:
+    """A constant is symmetric, a real one Hermitian; zero is triangular too."""
+    complex_hermitian = input.kind == layout.HERMITIAN and is_complex_number(fill_value)
+    if fill_value == 0 or (input.kind in layout.MIRRORED and not complex_hermitian):
         function = partial(torch.full_like, fill_value=fill_value)
         return _like(function, input, **kwargs)
     return densify(torch.full_like, input, fill_value, **kwargs)

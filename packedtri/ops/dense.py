@@ -63,6 +63,13 @@ def as_dense(x: Any) -> Any:
     return x.to_dense() if isinstance(x, PackedTensor) else x
 
 
+def is_complex_number(value: Any) -> bool:
+    """Whether a value is a complex number, also as a tensor of no dimensions."""
+    if isinstance(value, Tensor):
+        return value.dim() == 0 and value.is_complex()
+    return isinstance(value, complex)
+
+
 def no_out(name: str, out: Any) -> None:
     """Raise where a result was to be written into a tensor of the caller's."""
     if out is not None:

@@ -15,7 +15,13 @@ from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.solve import check_system, positive_factor
 from packedtri.ops.trsm import solve
-from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri.tensor import (
+    Hermitian,
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+)
 
 
 def _diagonal(packed: Tensor, n: int) -> Tensor:
@@ -46,13 +52,13 @@ def _logdet(input: PackedTensor) -> Tensor:
 
 
 def _symmetric(function: Function, finish: Function) -> Function:
-    """A handler for Symmetric: from its Cholesky factor, else by torch's LU factorization.
+    """A handler for Symmetric and Hermitian: from the Cholesky factor, else by torch's LU.
 
     The latter unpacks into a temporary. It serves matrices that are not positive definite, complex
-    ones, which are not Hermitian, and those whose values cannot be looked at.
+    Symmetric ones, which are not Hermitian, and those whose values cannot be looked at.
     """
 
-    def handler(A: Symmetric, *, out: Any = None) -> Any:
+    def handler(A: PackedTensor, *, out: Any = None) -> Any:
         no_out(function.__name__, out)
         factor = positive_factor(A)
         return densify(function, A) if factor is None else finish(factor, A.n)
@@ -64,6 +70,11 @@ def _det_of_factor(factor: Tensor, n: int) -> Tensor:
     return _diagonal(factor, n).prod(-1).square()
 
 
+def _typed_logdet_of_factor(factor: Tensor, n: int) -> Tensor:
+    """In the dtype of the matrix: torch's logarithm of a complex determinant is complex."""
+    return _logdet_of_factor(factor, n).to(factor.dtype)
+
+
 def _add_slogdet(function: Function, returned: Function) -> None:
     """Rows for a function that returns a named tuple of this type."""
 
@@ -73,43 +84,45 @@ def _add_slogdet(function: Function, returned: Function) -> None:
 
     def of_factor(factor: Tensor, n: int) -> Any:
         logabsdet = _logdet_of_factor(factor, n)
-        return returned((torch.ones_like(logabsdet), logabsdet))
+        return returned((torch.ones_like(logabsdet, dtype=factor.dtype), logabsdet))
 
     row(function, LowerTriangular)(triangular)
     row(function, UpperTriangular)(triangular)
-    row(function, Symmetric)(_symmetric(function, of_factor))
+    for cls in (Symmetric, Hermitian):
+        row(function, cls)(_symmetric(function, of_factor))
 
 
 def _add(found: list[Function], triangular: Function, of_factor: Function) -> None:
     for function in found:
         row(function, LowerTriangular, result=Tensor)(triangular)
         row(function, UpperTriangular, result=Tensor)(triangular)
-        row(function, Symmetric, result=Tensor)(_symmetric(function, of_factor))
+        for cls in (Symmetric, Hermitian):
+            row(function, cls, result=Tensor)(_symmetric(function, of_factor))
 
 
 _add([*functions("det"), torch.linalg.det], _det, _det_of_factor)
-_add(functions("logdet"), _logdet, _logdet_of_factor)
+_add(functions("logdet"), _logdet, _typed_logdet_of_factor)
 _add_slogdet(torch.linalg.slogdet, torch.return_types.linalg_slogdet)
 for _function in functions("slogdet"):
     _add_slogdet(_function, torch.return_types.slogdet)
 
 
-def inv_quad_logdet(S: Symmetric, rhs: Tensor) -> tuple[Tensor, Tensor]:
-    """The quadratic form of the inverse, tr(B^T S^-1 B), and log det S, from one factorization.
+def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tensor]:
+    """The quadratic form of the inverse, tr(B^H S^-1 B), and log det S, from one factorization.
 
     These are the two terms of a Gaussian's log likelihood. The name is linear_operator's.
 
     Args:
-        S: shape (*batch, n, n), real and positive definite.
+        S: shape (*batch, n, n), positive definite, and Hermitian where it is complex.
         rhs: B, shape (n,) or (*batch, n, m).
 
     Returns:
         The quadratic form summed over the columns of ``rhs``, and the logarithm of the determinant,
-        both of shape (*batch).
+        both real and of shape (*batch).
 
     Raises:
         torch.linalg.LinAlgError: when S is not positive definite.
-        TypeError: when S is no real Symmetric, or ``rhs`` no tensor.
+        TypeError: when S is no real Symmetric and no Hermitian, or ``rhs`` no tensor.
         ValueError: when ``rhs`` does not fit.
 
     Example:
@@ -120,8 +133,9 @@ def inv_quad_logdet(S: Symmetric, rhs: Tensor) -> tuple[Tensor, Tensor]:
         tensor(10.)
     """
     name = "inv_quad_logdet"
-    if not isinstance(S, Symmetric) or S._packed.is_complex():
-        raise TypeError(f"[{name}] expected a real Symmetric; got {describe(S)}")
+    symmetric = isinstance(S, Symmetric) and not S._packed.is_complex()
+    if not symmetric and not isinstance(S, Hermitian):
+        raise TypeError(f"[{name}] expected a real Symmetric or a Hermitian; got {describe(S)}")
     if not isinstance(rhs, Tensor):
         raise TypeError(f"[{name}] expected a tensor of right-hand sides; got {describe(rhs)}")
     columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
@@ -129,4 +143,5 @@ def inv_quad_logdet(S: Symmetric, rhs: Tensor) -> tuple[Tensor, Tensor]:
     factor, info = cholesky(_nodes.to_packed(S), S.n)
     check_positive_definite("linalg.cholesky", info)
     half = solve(factor, columns, S.n, LOWER)
-    return half.square().sum((-2, -1)), _logdet_of_factor(factor, S.n)
+    squares = (half * half.conj()).real if half.is_complex() else half.square()
+    return squares.sum((-2, -1)), _logdet_of_factor(factor, S.n)

@@ -53,8 +53,9 @@ def _diagonal_scatter(
 ) -> Tensor:
     packed = isinstance(input, PackedTensor) and not isinstance(src, PackedTensor)
     at = _matrix_offset(input, offset, dim1, dim2) if packed else None
-    # Symmetric would get the mirrored diagonal as well.
-    if at is None or not (at == 0 or _triangular_stores(input, at)):
+    # A mirrored type would get the mirrored diagonal as well, and that of a Hermitian is real.
+    real = input.kind != layout.HERMITIAN or not src.is_complex() if packed else False
+    if at is None or not ((at == 0 and real) or _triangular_stores(input, at)):
         return densify(function, input, src, offset, dim1, dim2)
     expected = (*input._packed.shape[:-1], max(input.n - abs(at), 0))
     if src.shape != expected:
@@ -65,7 +66,7 @@ def _diagonal_scatter(
 
 
 def _triangular_stores(t: PackedTensor, offset: int) -> bool:
-    return t.kind != layout.SYMMETRIC and elements.stores_diagonal(t.kind, offset)
+    return t.kind not in layout.MIRRORED and elements.stores_diagonal(t.kind, offset)
 
 
 def _fill_diagonal_(input: PackedTensor, fill_value: Any, wrap: bool = False) -> Tensor:
@@ -79,16 +80,16 @@ def _fill_diagonal_(input: PackedTensor, fill_value: Any, wrap: bool = False) ->
 
 
 def _tril(function: Function, input: PackedTensor, diagonal: int = 0, **kwargs: Any) -> Tensor:
-    if kwargs or (input.kind == layout.SYMMETRIC and diagonal > 0):
+    if kwargs or (input.kind in layout.MIRRORED and diagonal > 0):
         return densify(function, input, diagonal, **kwargs)
-    cls = LowerTriangular if input.kind == layout.SYMMETRIC else type(input)
+    cls = LowerTriangular if input.kind in layout.MIRRORED else type(input)
     return elements.band(input, cls, -input.n, diagonal)
 
 
 def _triu(function: Function, input: PackedTensor, diagonal: int = 0, **kwargs: Any) -> Tensor:
-    if kwargs or (input.kind == layout.SYMMETRIC and diagonal < 0):
+    if kwargs or (input.kind in layout.MIRRORED and diagonal < 0):
         return densify(function, input, diagonal, **kwargs)
-    cls = UpperTriangular if input.kind == layout.SYMMETRIC else type(input)
+    cls = UpperTriangular if input.kind in layout.MIRRORED else type(input)
     return elements.band(input, cls, diagonal, input.n)
 
 

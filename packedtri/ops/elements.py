@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._autograd import values_visible
 from packedtri.tensor import PackedTensor
 
 P = TypeVar("P", bound=PackedTensor)
@@ -24,7 +25,7 @@ def positions(i: Tensor, j: Tensor) -> Tensor:
 
 def is_stored(kind: int, i: Tensor, j: Tensor) -> Tensor | None:
     """Which of the elements (i, j) are no structural zeros; None for all of them."""
-    if kind == layout.SYMMETRIC:
+    if kind in layout.MIRRORED:
         return None
     return i >= j if kind == layout.LOWER else i <= j
 
@@ -39,10 +40,28 @@ def read(t: PackedTensor, i: Tensor, j: Tensor) -> Tensor:
     Returns:
         shape (*batch, *shape), dense.
     """
-    packed, at = _nodes.to_packed(t), positions(i, j)
+    packed, at = _nodes.to_elements(t), positions(i, j)
     values = packed.index_select(-1, at.reshape(-1)).reshape((*packed.shape[:-1], *at.shape))
+    if t.kind == layout.HERMITIAN:
+        return as_stored(values, i, j)
     stored = is_stored(t.kind, i, j)
     return values if stored is None else values.where(stored, 0)
+
+
+def as_stored(values: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """Elements (i, j) of a Hermitian matrix as it stores them, or stored ones as it has them."""
+    return torch.where(i < j, values.conj(), values) if values.is_complex() else values
+
+
+def check_real(t: PackedTensor, values: Tensor) -> None:
+    """Raise where the diagonal of a Hermitian would have to hold imaginary parts."""
+    values = values.detach()
+    given = t.kind == layout.HERMITIAN and values.is_complex() and values_visible(values)
+    if given and values.imag.any():
+        raise ValueError(
+            f"[{type(t).__name__}] its diagonal is real and cannot hold imaginary parts. "
+            "Convert with .to_dense() first"
+        )
 
 
 def diagonal_positions(n: int, offset: int, device: torch.device) -> Tensor:
@@ -68,6 +87,7 @@ def with_diagonal(t: P, values: Tensor, offset: int = 0) -> P:
     Args:
         values: of a shape that broadcasts to (*batch, n - |offset|).
     """
+    check_real(t, values)
     packed = _nodes.to_packed(t)
     at = diagonal_positions(t.n, offset, packed.device)
     source = values.to(packed.dtype).expand(*packed.shape[:-1], len(at))
@@ -76,7 +96,9 @@ def with_diagonal(t: P, values: Tensor, offset: int = 0) -> P:
 
 def band(t: PackedTensor, cls: type[P], lowest: int, highest: int) -> P:
     """A copy as ``cls`` without the diagonals outside of lowest <= j - i <= highest."""
-    packed, n = _nodes.to_packed(t), t.n
+    packed, n = _nodes.to_elements(t), t.n
+    if t.kind == layout.HERMITIAN and cls.kind == layout.UPPER:
+        packed = packed.conj()
     sign = 1 if cls.kind == layout.UPPER else -1
     dropped = [k for k in range(n) if not lowest <= sign * k <= highest]
     if not dropped:

@@ -13,16 +13,26 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri.dispatch import row
+from packedtri.layout import HERMITIAN
 from packedtri.ops.dense import functions, no_out
 from packedtri.ops.potrf import cholesky
-from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri.tensor import (
+    Hermitian,
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+)
 
 
-def _factor(a: Symmetric, upper: bool) -> tuple[PackedTensor, Tensor]:
+def _factor(a: PackedTensor, upper: bool) -> tuple[PackedTensor, Tensor]:
     packed, info = cholesky(_nodes.to_packed(a), a.n)
-    # The upper factor of the upper triangle is the transpose of the lower one of the lower.
-    cls = UpperTriangular if upper else LowerTriangular
-    return _nodes.from_packed(cls, packed, a.n), info
+    if not upper:
+        return _nodes.from_packed(LowerTriangular, packed, a.n), info
+    # The upper factor of the upper triangle is the transpose of the lower one of the lower, whose
+    # conjugate the upper triangle of a Hermitian matrix has.
+    packed = packed.conj() if a.kind == HERMITIAN else packed
+    return _nodes.from_packed(UpperTriangular, packed, a.n), info
 
 
 def check_positive_definite(name: str, info: Tensor) -> None:
@@ -30,25 +40,28 @@ def check_positive_definite(name: str, info: Tensor) -> None:
     torch._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
 
 
+@row(torch.linalg.cholesky, Hermitian)
 @row(torch.linalg.cholesky, Symmetric)
-def _linalg_cholesky(A: Symmetric, *, upper: bool = False, out: Any = None) -> PackedTensor:
+def _linalg_cholesky(A: PackedTensor, *, upper: bool = False, out: Any = None) -> PackedTensor:
     no_out("linalg.cholesky", out)
     factor, info = _factor(A, upper)
     check_positive_definite("linalg.cholesky", info)
     return factor
 
 
+@row(functions("cholesky"), Hermitian)
 @row(functions("cholesky"), Symmetric)
-def _cholesky(input: Symmetric, upper: bool = False, *, out: Any = None) -> PackedTensor:
+def _cholesky(input: PackedTensor, upper: bool = False, *, out: Any = None) -> PackedTensor:
     no_out("cholesky", out)
     factor, info = _factor(input, upper)
     check_positive_definite("cholesky", info)
     return factor
 
 
+@row(torch.linalg.cholesky_ex, Hermitian)
 @row(torch.linalg.cholesky_ex, Symmetric)
 def _cholesky_ex(
-    A: Symmetric, *, upper: bool = False, check_errors: bool = False, out: Any = None
+    A: PackedTensor, *, upper: bool = False, check_errors: bool = False, out: Any = None
 ) -> Any:
     no_out("linalg.cholesky_ex", out)
     factor, info = _factor(A, upper)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from torch import Tensor
 
 from packedtri.dispatch import describe
+from packedtri.layout import HERMITIAN
 from packedtri.tensor import PackedTensor
 
 
 def quadratic_form(A: PackedTensor, x: Tensor) -> Tensor:
-    """``x^T A x`` for each vector x. Complex vectors are not conjugated.
+    """``x^T A x`` for each vector x, and ``x^H A x`` for a Hermitian A.
+
+    With other types complex vectors are not conjugated.
 
     Args:
         A: shape (*batch, n, n), a packed type.
         x: shape (*batch, n), dense; its leading dimensions broadcast with the batch of ``A``.
 
     Returns:
-        shape (*batch), a plain tensor.
+        shape (*batch), a plain tensor, real for a Hermitian ``A``.
 
     Raises:
         TypeError: when ``A`` is not packed, or ``x`` no dense tensor.
@@ -28,13 +31,15 @@ def quadratic_form(A: PackedTensor, x: Tensor) -> Tensor:
         >>> packedtri.quadratic_form(S, torch.tensor([1.0, -1.0]))
         tensor(0.)
     """
-    return _form("quadratic_form", x, A, x)
+    value = _form("quadratic_form", x, A, x)
+    return value.real if A.kind == HERMITIAN else value
 
 
 def bilinear_form(x: Tensor, A: PackedTensor, y: Tensor) -> Tensor:
-    """``x^T A y`` for each pair of vectors. Complex vectors are not conjugated.
+    """``x^T A y`` for each pair of vectors, and ``x^H A y`` for a Hermitian A.
 
-    The one temporary is ``A y``, of the size of ``y``.
+    With other types complex vectors are not conjugated. The one temporary is ``A y``, of the size
+    of ``y``.
 
     Args:
         x: shape (*batch, n), dense.
@@ -55,7 +60,7 @@ def bilinear_form(x: Tensor, A: PackedTensor, y: Tensor) -> Tensor:
         tensor([1., 5.])
 
     Source:
-        Julia's ``dot(x, A, y)``, without its conjugate.
+        Julia's ``dot(x, A, y)``, which conjugates x with every type.
     """
     return _form("bilinear_form", x, A, y)
 
@@ -69,6 +74,7 @@ def _form(name: str, x: Tensor, A: PackedTensor, y: Tensor) -> Tensor:
         if v.dim() == 0 or v.shape[-1] != A.n:
             raise ValueError(f"[{name}] expected vectors (..., {A.n}); got {describe(v)}")
     # A row times a column a vector: elementwise products would be one more temporary.
+    x = x.conj() if A.kind == HERMITIAN else x
     return (x.unsqueeze(-2) @ _applied(A, y).unsqueeze(-1)).squeeze(-1).squeeze(-1)
 
 

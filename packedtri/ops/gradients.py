@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from packedtri.dispatch import canonical_type, describe, row
-from packedtri.layout import SYMMETRIC
+from packedtri.layout import HERMITIAN, MIRRORED
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import as_dense
 from packedtri.tensor import PackedTensor
@@ -32,8 +32,8 @@ def _project(output: Tensor, grad: Tensor | None) -> Tensor | None:
     dense = as_dense(grad)
     if dense.shape != output.shape:
         raise ValueError(f"[backward] got the gradient {describe(grad)} for {describe(output)}")
-    if output.kind == SYMMETRIC:
-        dense = (dense + dense.mT) / 2
+    if output.kind in MIRRORED:
+        dense = (dense + (dense.mH if output.kind == HERMITIAN else dense.mT)) / 2
     return type(output).from_dense(dense)
 
 

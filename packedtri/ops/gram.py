@@ -1,11 +1,13 @@
 """Products with one's own transpose, A A^T, and with another matrix, A B^T + B A^T.
 
-They are symmetric, so one triangle of them is computed and stored: half the work of a product.
+They are symmetric, or Hermitian with the conjugate transpose, so one triangle of them is computed
+and stored: half the work of a product.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,11 +15,16 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri.dispatch import describe
 from packedtri.layout import DENSE, LOWER
+from packedtri.ops.dense import is_complex_number
 from packedtri.ops.dims import can_broadcast
-from packedtri.ops.mm import tf32_allowed
-from packedtri.tensor import PackedTensor, Symmetric, check_dtype
+from packedtri.ops.mm import Operand, adjoint, tf32_allowed, transposed
+from packedtri.tensor import Hermitian, PackedTensor, Symmetric, check_dtype
 
 _mm = torch.ops.packedtri.mm.default
+
+P = TypeVar("P", Symmetric, Hermitian)
+# The transpose of an operand, or its conjugate transpose.
+Flip = Callable[[Tensor, int], Operand]
 
 
 def syrk(
@@ -31,7 +38,8 @@ def syrk(
 ) -> Symmetric:
     """``alpha A A^T + beta C``, of which one triangle is computed and stored.
 
-    Complex matrices are not conjugated, so the result is symmetric and not Hermitian.
+    Complex matrices are not conjugated, so the result is symmetric and not Hermitian: for that see
+    :func:`herk`.
 
     Args:
         A: shape (*batch, n, k), a dense matrix or a packed type.
@@ -62,8 +70,51 @@ def syrk(
         BLAS ``xSYRK`` and, for triangular A, LAPACK ``xLAUUM``.
     """
     _check_operand("syrk", "A", A)
-    packed, n = _packed_square(A, trans) if isinstance(A, PackedTensor) else _half(A, A, trans)
-    return _finish("syrk", packed, n, alpha, beta, C, out)
+    packed, n = _square(A, trans, transposed)
+    return _finish("syrk", Symmetric, packed, n, alpha, beta, C, out)
+
+
+def herk(
+    A: Tensor,
+    *,
+    alpha: float = 1,
+    beta: float | None = None,
+    C: Hermitian | None = None,
+    trans: bool = False,
+    out: Hermitian | None = None,
+) -> Hermitian:
+    """``alpha A A^H + beta C``, of which one triangle is computed and stored.
+
+    Args:
+        A: shape (*batch, n, k), a dense matrix or a packed type.
+        alpha: factor of the product, a real number.
+        beta: factor of ``C``, real, 1 unless told. With 0, ``C`` is not read, so nan stays out.
+        C: shape (*batch, n, n), added to the product.
+        trans: multiply ``A^H A`` instead, for ``A`` of shape (*batch, k, n).
+        out: shape (*batch, n, n), takes the result; it may be ``C`` itself.
+
+    Returns:
+        shape (*batch, n, n).
+
+    Raises:
+        TypeError: when ``C`` or ``out`` is not Hermitian, a factor is complex, or the dtype of
+            ``A`` has no kernels.
+        ValueError: when shapes do not match, or ``beta`` comes without ``C``.
+        RuntimeError: when autograd would have to record the change of ``out``.
+
+    Example:
+        >>> import torch, packedtri
+        >>> packedtri.herk(torch.tensor([[1.0, 2.0j], [0.0, 3.0]]))
+        Hermitian([[5.+0.j, 0.+6.j],
+                   [0.-6.j, 9.+0.j]])
+
+    Source:
+        BLAS ``xHERK`` and, for triangular A, LAPACK ``xLAUUM``.
+    """
+    _check_operand("herk", "A", A)
+    _check_real("herk", alpha, beta)
+    packed, n = _square(A, trans, adjoint)
+    return _finish("herk", Hermitian, packed, n, alpha, beta, C, out)
 
 
 def syr2k(
@@ -78,7 +129,8 @@ def syr2k(
 ) -> Symmetric:
     """``alpha (A B^T + B A^T) + beta C``, of which one triangle is computed and stored.
 
-    Complex matrices are not conjugated, so the result is symmetric and not Hermitian.
+    Complex matrices are not conjugated, so the result is symmetric and not Hermitian: for that see
+    :func:`her2k`.
 
     Args:
         A: shape (*batch, n, k), dense.
@@ -107,35 +159,100 @@ def syr2k(
     Source:
         BLAS ``xSYR2K``.
     """
-    for name, x in (("A", A), ("B", B)):
-        _check_operand("syr2k", name, x)
+    first, second, n = _products("syr2k", A, B, trans, transposed)
+    return _finish("syr2k", Symmetric, first + second, n, alpha, beta, C, out)
+
+
+def her2k(
+    A: Tensor,
+    B: Tensor,
+    *,
+    alpha: complex = 1,
+    beta: float | None = None,
+    C: Hermitian | None = None,
+    trans: bool = False,
+    out: Hermitian | None = None,
+) -> Hermitian:
+    """``alpha A B^H + conj(alpha) B A^H + beta C``, of which one triangle is computed and stored.
+
+    Args:
+        A: shape (*batch, n, k), dense.
+        B: shape (*batch, n, k), dense; batches broadcast.
+        alpha: factor of the first product; its conjugate is that of the second one.
+        beta: factor of ``C``, real, 1 unless told. With 0, ``C`` is not read, so nan stays out.
+        C: shape (*batch, n, n), added to the products.
+        trans: multiply ``alpha A^H B + conj(alpha) B^H A`` instead, for operands of shape
+            (*batch, k, n).
+        out: shape (*batch, n, n), takes the result; it may be ``C`` itself.
+
+    Returns:
+        shape (*batch, n, n).
+
+    Raises:
+        TypeError: when an operand is packed, ``C`` or ``out`` is not Hermitian, ``beta`` is
+            complex, or a dtype has no kernels.
+        ValueError: when shapes do not match, ``beta`` comes without ``C``, or ``alpha`` is complex
+            and the operands are real.
+        RuntimeError: when autograd would have to record the change of ``out``.
+
+    Example:
+        >>> import torch, packedtri
+        >>> A, B = torch.tensor([[1.0], [2.0j]]), torch.tensor([[3.0 + 0.0j], [4.0]])
+        >>> packedtri.her2k(A, B)
+        Hermitian([[6.+0.j, 4.-6.j],
+                   [4.+6.j, 0.+0.j]])
+
+    Source:
+        BLAS ``xHER2K``.
+    """
+    _check_real("her2k", beta)
+    first, second, n = _products("her2k", A, B, trans, adjoint)
+    if is_complex_number(alpha) and not first.is_complex():
+        raise ValueError(f"[her2k] expected a real alpha for operands of {first.dtype}")
+    if alpha != 1:
+        conjugate = alpha.conj() if isinstance(alpha, Tensor) else alpha.conjugate()
+        first, second = first * alpha, second * conjugate
+    return _finish("her2k", Hermitian, first + second, n, 1, beta, C, out)
+
+
+def _products(
+    name: str, A: Tensor, B: Tensor, trans: bool, flip: Flip
+) -> tuple[Tensor, Tensor, int]:
+    """The packed lower triangles of A B' and B A', or of A' B and B' A, and their order."""
+    for argument, x in (("A", A), ("B", B)):
+        _check_operand(name, argument, x)
         if isinstance(x, PackedTensor):
-            raise TypeError(f"[syr2k] expected dense operands; got {describe(x)} for {name}")
+            raise TypeError(f"[{name}] expected dense operands; got {describe(x)} for {argument}")
     if A.shape[-2:] != B.shape[-2:]:
         raise ValueError(
-            f"[syr2k] expected operands of one shape; got {describe(A)} and {describe(B)}"
+            f"[{name}] expected operands of one shape; got {describe(A)} and {describe(B)}"
         )
     if A.dtype != B.dtype or not can_broadcast(A.shape[:-2], B.shape[:-2]):
         raise ValueError(
-            "[syr2k] expected operands of one dtype whose batches broadcast; "
+            f"[{name}] expected operands of one dtype whose batches broadcast; "
             f"got {describe(A)} of {A.dtype} and {describe(B)} of {B.dtype}"
         )
-    half, n = _half(A, B, trans)
-    return _finish("syr2k", half + _half(B, A, trans)[0], n, alpha, beta, C, out)
+    first, n = _half((A, DENSE), (B, DENSE), A.shape, trans, flip)
+    return first, _half((B, DENSE), (A, DENSE), A.shape, trans, flip)[0], n
 
 
-def _half(A: Tensor, B: Tensor, trans: bool) -> tuple[Tensor, int]:
-    """The lower triangle of A B^T, or of A^T B, packed, and its order."""
-    left, right = (A.mT, B) if trans else (A, B.mT)
-    n = left.shape[-2]
-    return _mm(left, right, n, DENSE, DENSE, LOWER, tf32_allowed(left)), n
+def _square(A: Tensor, trans: bool, flip: Flip) -> tuple[Tensor, int]:
+    """The packed lower triangle of A A', or of A' A, and its order."""
+    operand = (A, DENSE)
+    if isinstance(A, PackedTensor):
+        operand = (_nodes.to_packed(A), A.kind)
+    return _half(operand, operand, A.shape, trans, flip)
 
 
-def _packed_square(A: PackedTensor, trans: bool) -> tuple[Tensor, int]:
-    kinds = A.kind, A.transposed.kind
-    left, right = reversed(kinds) if trans else kinds
-    stored = _nodes.to_packed(A)
-    return _mm(stored, stored, A.n, left, right, LOWER, tf32_allowed(stored)), A.n
+def _half(a: Operand, b: Operand, shape: torch.Size, trans: bool, flip: Flip) -> tuple[Tensor, int]:
+    (x, x_kind), (y, y_kind) = (flip(*a), b) if trans else (a, flip(*b))
+    n = shape[-1 if trans else -2]
+    return _mm(x, y, n, x_kind, y_kind, LOWER, tf32_allowed(x)), n
+
+
+def _check_real(name: str, *factors: Any) -> None:
+    if any(map(is_complex_number, factors)):
+        raise TypeError(f"[{name}] a complex factor leaves no Hermitian matrix; got {factors}")
 
 
 def _check_operand(name: str, argument: str, x: Any) -> None:
@@ -148,34 +265,35 @@ def _check_operand(name: str, argument: str, x: Any) -> None:
 
 def _finish(
     name: str,
+    cls: type[P],
     packed: Tensor,
     n: int,
     alpha: float,
     beta: float | None,
-    C: Symmetric | None,
-    out: Symmetric | None,
-) -> Symmetric:
+    C: P | None,
+    out: P | None,
+) -> P:
     """``alpha`` times the product plus ``beta C``, in ``out`` where there is one."""
     packed = packed if alpha == 1 else packed * alpha
     if C is None and beta is not None:
         raise ValueError(f"[{name}] beta is the factor of C, and no C was given")
     if C is not None:
-        _check_symmetric(name, "C", C, n)
+        _check_type(name, cls, "C", C, n)
         if beta != 0:
             packed = torch.add(packed, _nodes.to_packed(C), alpha=1 if beta is None else beta)
-    result = _nodes.from_packed(Symmetric, packed, n)
+    result = _nodes.from_packed(cls, _nodes.real_diagonal(packed, cls.kind, n), n)
     return result if out is None else _write(name, result, out)
 
 
-def _check_symmetric(name: str, argument: str, x: Any, n: int) -> None:
-    if not isinstance(x, Symmetric):
-        raise TypeError(f"[{name}] expected a Symmetric for {argument}; got {describe(x)}")
+def _check_type(name: str, cls: type[P], argument: str, x: Any, n: int) -> None:
+    if not isinstance(x, cls):
+        raise TypeError(f"[{name}] expected a {cls.__name__} for {argument}; got {describe(x)}")
     if x.n != n:
         raise ValueError(f"[{name}] expected {argument} of order {n}; got {describe(x)}")
 
 
-def _write(name: str, result: Symmetric, out: Symmetric) -> Symmetric:
-    _check_symmetric(name, "out", out, result.n)
+def _write(name: str, result: P, out: P) -> P:
+    _check_type(name, type(result), "out", out, result.n)
     if out.shape != result.shape or out.dtype != result.dtype:
         raise ValueError(
             f"[{name}] expected out of shape {tuple(result.shape)} and {result.dtype}; "

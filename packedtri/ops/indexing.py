@@ -14,6 +14,7 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri.dispatch import describe, row
+from packedtri.layout import HERMITIAN
 from packedtri.ops import elements
 from packedtri.ops.aten import increment_version
 from packedtri.ops.attributes import passed
@@ -184,6 +185,9 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any) -> None:
     shape = (*packed.shape[:-1], *i.shape)
     value = torch.as_tensor(as_dense(value), dtype=packed.dtype, device=packed.device)
     value = value.expand(shape)
+    if target.kind == HERMITIAN:
+        elements.check_real(target, value[..., i == j])
+        value = elements.as_stored(value, i, j)
     at = elements.positions(i, j).reshape(-1)
     source = value.reshape(*packed.shape[:-1], len(at))
     _check_structure(target, i.reshape(-1), j.reshape(-1), at, source.detach())

@@ -38,6 +38,12 @@ _add_refusals(
     ],
     "Use .to_dense(), or .packed for the stored elements",
 )
+# Optimizers write through it, and a dense copy would take their steps in vain.
+_add_refusals(
+    [torch.view_as_real],
+    "Use torch.view_as_real of .packed or of .to_dense(); of torch's optimizers SGD takes complex "
+    "matrices, and all take a plain vector from which the type is built in forward",
+)
 _add_refusals(
     functions("resize_ resize_as_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_", Tensor),
     "The shape of a packed type is fixed; use the version that returns a new tensor",

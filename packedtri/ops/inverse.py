@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +18,15 @@ from packedtri.ops.solve import (
     singular_info,
 )
 from packedtri.ops.trsm import identity, solve
-from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri.tensor import (
+    Hermitian,
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+)
+
+P = TypeVar("P", bound=PackedTensor)
 
 
 def invert_triangle(packed: Tensor, n: int) -> Tensor:
@@ -36,16 +44,21 @@ def _inverse_triangular(t: PackedTensor) -> PackedTensor:
     return _nodes.from_packed(type(t), invert_triangle(_nodes.to_packed(t), t.n), t.n)
 
 
-def _inverse_symmetric(a: Symmetric, dense_inverse: Function) -> Any:
+def _inverse_symmetric(a: PackedTensor, dense_inverse: Function) -> Any:
     """The inverse by the Cholesky factor, or else what ``dense_inverse`` makes of the matrix.
 
-    Matrices that are not positive definite, and complex ones, which are not Hermitian, unpack into
-    a temporary for torch's LU factorization with pivoting.
+    Matrices that are not positive definite, and complex Symmetric ones, which are not Hermitian,
+    unpack into a temporary for torch's LU factorization with pivoting.
     """
     factor = positive_factor(a)
     if factor is None:
         return dense_inverse()
-    return _nodes.from_packed(Symmetric, invert_from_factor(factor, a.n), a.n)
+    return _from_factor(type(a), factor, a.n)
+
+
+def _from_factor(cls: type[P], factor: Tensor, n: int) -> P:
+    packed = _nodes.real_diagonal(invert_from_factor(factor, n), cls.kind, n)
+    return _nodes.from_packed(cls, packed, n)
 
 
 def _inv_triangular(A: PackedTensor, *, out: Any = None) -> PackedTensor:
@@ -54,15 +67,16 @@ def _inv_triangular(A: PackedTensor, *, out: Any = None) -> PackedTensor:
     return _inverse_triangular(A)
 
 
-def _inv_symmetric(A: Symmetric, *, out: Any = None) -> Symmetric:
+def _inv_symmetric(A: PackedTensor, *, out: Any = None) -> PackedTensor:
     no_out("linalg.inv", out)
-    return _inverse_symmetric(A, lambda: Symmetric.from_dense(densify(torch.linalg.inv, A)))
+    return _inverse_symmetric(A, lambda: type(A).from_dense(densify(torch.linalg.inv, A)))
 
 
 for _function in (torch.linalg.inv, *functions("inverse")):
     row(_function, LowerTriangular, result=LowerTriangular)(_inv_triangular)
     row(_function, UpperTriangular, result=UpperTriangular)(_inv_triangular)
     row(_function, Symmetric, result=Symmetric)(_inv_symmetric)
+    row(_function, Hermitian, result=Hermitian)(_inv_symmetric)
 
 
 def _inv_ex_triangular(A: PackedTensor, *, check_errors: bool = False, out: Any = None) -> Any:
@@ -71,15 +85,15 @@ def _inv_ex_triangular(A: PackedTensor, *, check_errors: bool = False, out: Any 
     return torch.return_types.linalg_inv_ex((_inverse_triangular(A), info))
 
 
-def _inv_ex_symmetric(A: Symmetric, *, check_errors: bool = False, out: Any = None) -> Any:
+def _inv_ex_symmetric(A: PackedTensor, *, check_errors: bool = False, out: Any = None) -> Any:
     no_out("linalg.inv_ex", out)
 
     def dense_inverse() -> Any:
         inverse, info = densify(torch.linalg.inv_ex, A, check_errors=check_errors)
-        return Symmetric.from_dense(inverse), info
+        return type(A).from_dense(inverse), info
 
     found = _inverse_symmetric(A, dense_inverse)
-    if isinstance(found, Symmetric):
+    if isinstance(found, PackedTensor):
         found = found, found._packed.new_zeros(found._packed.shape[:-1], dtype=torch.int32)
     return torch.return_types.linalg_inv_ex(found)
 
@@ -87,20 +101,17 @@ def _inv_ex_symmetric(A: Symmetric, *, check_errors: bool = False, out: Any = No
 row(torch.linalg.inv_ex, LowerTriangular)(_inv_ex_triangular)
 row(torch.linalg.inv_ex, UpperTriangular)(_inv_ex_triangular)
 row(torch.linalg.inv_ex, Symmetric)(_inv_ex_symmetric)
+row(torch.linalg.inv_ex, Hermitian)(_inv_ex_symmetric)
 
 
 def _cholesky_inverse(input: PackedTensor, upper: bool = False, *, out: Any = None) -> Tensor:
-    """torch.cholesky_inverse of a packed factor, L with A = L L^T or U with A = U^T U.
-
-    The inverse of a complex A is Hermitian, which no packed type is; it is dense.
-    """
+    """torch.cholesky_inverse of a packed factor, L with A = L L^H or U with A = U^H U."""
     no_out("cholesky_inverse", out)
     check_upper("cholesky_inverse", input, upper)
-    if input._packed.is_complex():
-        function: Function = torch.cholesky_inverse
-        return densify(function, input, upper)
-    packed = invert_from_factor(_nodes.to_packed(input), input.n)
-    return _nodes.from_packed(Symmetric, packed, input.n)
+    factor = _nodes.to_packed(input)
+    # What is stored is the transpose of U, and U^H U = conj(T) T^T.
+    factor = factor.conj() if upper else factor
+    return _from_factor(Hermitian if factor.is_complex() else Symmetric, factor, input.n)
 
 
 for _cls in (LowerTriangular, UpperTriangular):

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from packedtri._nodes import check_writable
 from packedtri.dispatch import aten_row
-from packedtri.ops.aten import Args, Kwargs, bump_version, check_alike, inner
+from packedtri.ops.aten import Args, Kwargs, bump_version, check_alike, inner, writable
+from packedtri.ops.dense import is_complex_number
 from packedtri.ops.reduce import norm
 from packedtri.tensor import PackedTensor
 
@@ -47,6 +48,13 @@ def _written(op: Any, args: Args, kwargs: Kwargs) -> list[PackedTensor]:
     return [t for t in tensors if isinstance(t, PackedTensor)]
 
 
+def _places(value: Any, changed: set[int]) -> Any:
+    """The stored elements to read or, of the types that the op changes, to write."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_places(v, changed) for v in value)
+    return writable(value) if id(value) in changed else inner(value)
+
+
 def _run(op: Any, args: Args, kwargs: Kwargs) -> Any:
     written = _written(op, args, kwargs)
     for t in written:
@@ -57,7 +65,9 @@ def _run(op: Any, args: Args, kwargs: Kwargs) -> Any:
     for t, view in zip(lazy, views, strict=True):
         t._packed = view.resolve_conj().resolve_neg()
     try:
-        result = op(*map(inner, args), **{k: inner(v) for k, v in kwargs.items()})
+        changed = set(map(id, written))
+        places = [_places(a, changed) for a in args]
+        result = op(*places, **{k: _places(v, changed) for k, v in kwargs.items()})
         for t, view in zip(lazy, views, strict=True):
             view.copy_(t._packed)
     finally:
@@ -74,6 +84,7 @@ def _foreach(op: Any, args: Args, kwargs: Kwargs) -> Any:
     first = args[0]
     for i, t in enumerate(first):
         others = [a[i] for a in args[1:] if isinstance(a, (list, tuple)) and len(a) == len(first)]
+        others += filter(is_complex_number, (*args[1:], *kwargs.values()))
         if isinstance(t, PackedTensor):
             check_alike(op, t, tuple(others))
         elif any(isinstance(o, PackedTensor) for o in others):

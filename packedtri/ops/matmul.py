@@ -1,7 +1,8 @@
 """The rows of ``@``, ``torch.matmul``, ``mm``, ``bmm`` and ``mv``.
 
 Lower times Lower stays Lower. Upper times Upper stays Upper and swaps its operands: with U = L^T,
-U1 U2 = (L2 L1)^T. A matrix times its own transpose is Symmetric. All other products are dense.
+U1 U2 = (L2 L1)^T. A matrix times its own transpose is Symmetric, one times its own conjugate
+transpose Hermitian. All other products are dense.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._autograd import is_plain, past_autograd
 from packedtri.dispatch import describe, row
-from packedtri.layout import DENSE, LOWER
+from packedtri.layout import DENSE, HERMITIAN, LOWER
 from packedtri.ops.dense import no_out
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.mm import autocast_dtype, tf32_allowed
-from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri.tensor import (
+    Hermitian,
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+)
 
 _mm = torch.ops.packedtri.mm.default
 _mm_plain = past_autograd(_mm)
@@ -44,15 +51,20 @@ def _typed(cls: type[P], a: PackedTensor, a_kind: int, b: PackedTensor, b_kind: 
     """The type over the lower triangle of the product of two stored triangles, read as told."""
     how = n, a_kind, b_kind, LOWER, tf32_allowed(a._packed)
     if is_plain(a, b):
-        return cls._wrap(_mm_plain(a._packed, b._packed, *how), n)
+        packed = _mm_plain(a._packed, b._packed, *how)
+        if cls.kind == HERMITIAN and packed.is_complex():
+            _nodes.clear_imaginary_diagonal_(packed, n)
+        return cls._wrap(packed, n)
     packed = _mm(_to_packed(a), _to_packed(b), *how)
-    return _from_packed(cls, packed, n)
+    return _from_packed(cls, _nodes.real_diagonal(packed, cls.kind, n), n)
 
 
 def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
     n = _check_packed_pair(name, a, b)
     if a._packed is b._packed and _nodes.is_transpose(a, b):
-        return _typed(Symmetric, a, a.kind, b, b.kind, n)
+        return _typed(Hermitian if a.kind == HERMITIAN else Symmetric, a, a.kind, b, b.kind, n)
+    if _nodes.is_adjoint(a, b):
+        return _typed(Hermitian, a, a.kind, b, b.kind, n)
     how = n, a.kind, b.kind, DENSE, tf32_allowed(a._packed)
     if is_plain(a, b):
         return _mm_plain(a._packed, b._packed, *how)
@@ -173,10 +185,11 @@ def _add_rows(compute: Product, a: type, b: type, result: type) -> None:
         row((torch.mv, Tensor.mv), a, b, result=result)(mv)
 
 
-_types = (LowerTriangular, UpperTriangular, Symmetric)
+_types = (LowerTriangular, UpperTriangular, Symmetric, Hermitian)
 _add_rows(_lower_lower, LowerTriangular, LowerTriangular, LowerTriangular)
 _add_rows(_upper_upper, UpperTriangular, UpperTriangular, UpperTriangular)
 _add_rows(_mixed, Symmetric, Symmetric, Tensor)
+_add_rows(_mixed, Hermitian, Hermitian, Tensor)
 for _left, _right in permutations(_types, 2):
     _add_rows(_mixed, _left, _right, Tensor)
 for _type in _types:

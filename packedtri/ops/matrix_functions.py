@@ -37,7 +37,7 @@ def matrix_power(input: PackedTensor, n: int, *, out: Tensor | None = None) -> T
     cls: Any = type(input)
     if n < 0:
         input, n = _typed(cls, torch.linalg.inv(input)), -n
-    if input.kind == layout.SYMMETRIC:
+    if input.kind in layout.MIRRORED:
         return cls.from_dense(torch.linalg.matrix_power(input.to_dense(), n))
     square: Any = input
     result: Any = None

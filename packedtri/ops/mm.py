@@ -3,7 +3,8 @@
 The derivative of a product is another product. With C = P(op(A) op(B)), P keeping the stored part,
 the gradient of op(A) is G op(B)^H and that of op(B) is op(A)^H G, each in the terms of what its
 operand stores: a triangle of the product for Lower, one of its transpose for Upper, and for
-Symmetric, whose elements stand in both halves, the sum of the two.
+Symmetric, whose elements stand in both halves, the sum of the two; for Hermitian the sum with the
+conjugate of the other.
 
 A dense operand of one dimension is a vector, as in torch.matmul: a row on the left, a column on the
 right, and a dimension less in the result. The derivatives see it as a matrix.
@@ -23,11 +24,12 @@ from torch import Tensor
 
 from packedtri import layout
 from packedtri._autograd import Adjoint, library, register_multilinear
-from packedtri._nodes import diagonal_index
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
+from packedtri._nodes import diagonal_index, real_diagonal
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
 
 _mm = torch.ops.packedtri.mm.default
 _FLIPPED = {LOWER: UPPER, UPPER: LOWER, SYMMETRIC: SYMMETRIC, DENSE: DENSE}
+Operand = tuple[Tensor, int]
 
 
 # The dimension that a vector lacks as the left and as the right operand, and its result with it.
@@ -58,9 +60,16 @@ def _(
     return a.new_empty((*batch, count))
 
 
-def _transposed(x: Tensor, kind: int) -> tuple[Tensor, int]:
+def transposed(x: Tensor, kind: int) -> Operand:
     """The transpose as an operand: packed storage is only read the other way."""
+    if kind == HERMITIAN:
+        return x.conj(), kind
     return (x.mT if kind == DENSE else x), _FLIPPED[kind]
+
+
+def adjoint(x: Tensor, kind: int) -> Operand:
+    """The conjugate transpose as an operand."""
+    return (x, kind) if kind == HERMITIAN else transposed(x.conj(), kind)
 
 
 def _stored_part(
@@ -69,11 +78,13 @@ def _stored_part(
     """The adjoint of reading an operand: from the product of a and b to what ``kind`` stores."""
     if kind in (LOWER, DENSE):
         return _mm(a, b, n, a_kind, b_kind, kind, *tf32)
-    (at, at_kind), (bt, bt_kind) = _transposed(a, a_kind), _transposed(b, b_kind)
+    flip = adjoint if kind == HERMITIAN else transposed
+    (at, at_kind), (bt, bt_kind) = flip(a, a_kind), flip(b, b_kind)
     mirrored = _mm(bt, at, n, bt_kind, at_kind, LOWER, *tf32)
     if kind == UPPER:
         return mirrored
-    return _halve_diagonal(_mm(a, b, n, a_kind, b_kind, LOWER, *tf32) + mirrored, n)
+    both = _halve_diagonal(_mm(a, b, n, a_kind, b_kind, LOWER, *tf32) + mirrored, n)
+    return real_diagonal(both, kind, n)
 
 
 def _halve_diagonal(packed: Tensor, n: int) -> Tensor:
@@ -110,7 +121,7 @@ def _with_matrices(adjoint: Adjoint, own: int) -> Adjoint:
 
 def _grad_a(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
     _, b, n, a_kind, b_kind, c_kind, *tf32 = args  # Left out where it has its default.
-    bh, bh_kind = _transposed(b.conj(), b_kind)
+    bh, bh_kind = adjoint(b, b_kind)
     return _stored_part(grad, bh, n, c_kind, bh_kind, a_kind, *tf32)
 
 
@@ -120,7 +131,7 @@ def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
         # One matrix for the whole batch, as in a linear layer: the sum over the batch joins the
         # sum over the rows, in one taller product.
         a, grad = (x.reshape(-1, x.shape[-1]) for x in (a, grad))
-    ah, ah_kind = _transposed(a.conj(), a_kind)
+    ah, ah_kind = adjoint(a, a_kind)
     return _stored_part(ah, grad, n, ah_kind, c_kind, b_kind, *tf32)
 
 

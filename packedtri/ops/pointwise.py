@@ -1,8 +1,9 @@
 """Elementwise functions that keep a type, computed on the stored elements.
 
 Each type is a linear space: sums, differences and multiples keep it. Functions that map 0 to 0
-keep triangular types, and any elementwise function keeps Symmetric. Structural zeros take no part:
-0 stays 0 when a triangle is multiplied by infinity.
+keep triangular types, and any elementwise function keeps Symmetric. Those that map conjugates to
+conjugates, and so real numbers to real ones, keep Hermitian. Structural zeros take no part: 0 stays
+0 when a triangle is multiplied by infinity.
 """
 
 from __future__ import annotations
@@ -19,11 +20,18 @@ from torch import Tensor
 from packedtri import _nodes, layout
 from packedtri.dispatch import Function, function_name, row
 from packedtri.ops.attributes import passed
-from packedtri.ops.dense import densify, functions, no_out
-from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri.ops.dense import densify, functions, is_complex_number, no_out
+from packedtri.tensor import (
+    Hermitian,
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+)
 
 _TRIANGULAR = (LowerTriangular, UpperTriangular)
-_ALL = (*_TRIANGULAR, Symmetric)
+_MIRRORED = (Symmetric, Hermitian)
+_ALL = (*_TRIANGULAR, *_MIRRORED)
 _ZERO_TO_ZERO = """
     abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh bessel_j1 ceil
     conj_physical deg2rad entr erf erfinv expm1 fix floor frac hardshrink i1 i1e log1p
@@ -47,17 +55,64 @@ _DIVISION = " div divide true_divide __truediv__ __div__"
 _POWER = "pow __pow__"
 _REMAINDERS = "floor_divide fmod remainder __floordiv__ __mod__"
 # Functions of two elements that map two zeros to zero, and others.
-_PAIRS_OF_ZEROS = "maximum minimum fmax fmin hypot atan2 arctan2 copysign nextafter complex"
+_PAIRS_OF_ZEROS = "maximum minimum fmax fmin hypot atan2 arctan2 copysign nextafter"
 _PAIRS = f"logaddexp logaddexp2 xlogy heaviside float_power {_REMAINDERS} {_DIVISION} {_POWER}"
 _CLAMPS = "clamp clip clamp_min clamp_max"
+_IMAGINARY = (Tensor.imag.__get__, torch.imag)
+# Of complex numbers: f(conj z) = conj f(z) for all z, on the real axis too. Roots and logarithms of
+# negative numbers are not real.
+_KEEP_CONJUGATES = set(
+    f"""
+    abs absolute arcsinh arctan asinh atan conj_physical cos cosh deg2rad exp exp2 expit expm1
+    neg negative positive rad2deg reciprocal sgn sigmoid sin sinc sinh square tan
+    tanh __abs__ __neg__ __pos__ __rtruediv__ __rdiv__ addcmul addcdiv lerp equal allclose
+    {_ADDITION} {_MULTIPLICATION} {_DIVISION}
+    """.split()
+)
 
 
 def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> PackedTensor:
     """Apply ``function`` to the stored elements."""
     if kwargs.get("out") is not None:
         no_out(_name(function), kwargs["out"])
-    packed = function(_nodes.to_packed(input), *args, **kwargs)
+    packed = function(_nodes.to_elements(input), *args, **kwargs)
     return _nodes.from_packed(type(input), packed, input.n)
+
+
+def _part(function: Function, input: PackedTensor) -> Tensor:
+    """The real or imaginary part, of the stored elements as they lie in memory."""
+    if input.kind == layout.HERMITIAN and function in _IMAGINARY:
+        return densify(function, input)
+    return _nodes.from_packed(type(input), function(_nodes.to_packed(input)), input.n)
+
+
+def _hermitian(compute: Function, function: Function, *args: Any, **kwargs: Any) -> Any:
+    """``compute``, the handler that serves Symmetric, where its result is Hermitian; else dense."""
+    values = (*args, *kwargs.values())
+    packed = [x for x in values if isinstance(x, PackedTensor)]
+    power = _bare_name(function) in _POWER.split() and isinstance(values[1], int)
+    keeps = _result(function, Hermitian) is Hermitian or power
+    if any(x._packed.is_complex() for x in packed) and not keeps:
+        return densify(function, *args, **kwargs)
+    if any(map(is_complex_number, values)):
+        return densify(function, *args, **kwargs)
+    return compute(function, *args, **kwargs)
+
+
+def _bare_name(function: Function) -> str:
+    return function.__name__.removeprefix("special_")
+
+
+def _result(function: Function, cls: type) -> type | None:
+    """The type of what an elementwise function gives that keeps ``cls``, if the type alone says."""
+    lost = cls is Hermitian and _bare_name(function) not in _KEEP_CONJUGATES
+    return None if lost else cls
+
+
+def _handler(compute: Function, function: Function, *types: type) -> Function:
+    if Hermitian in types:
+        return partial(_hermitian, compute, function)
+    return partial(compute, function)
 
 
 def _name(function: Function) -> str:
@@ -79,7 +134,7 @@ def _pair(function: Function, input: PackedTensor, other: PackedTensor, **kwargs
         return densify(function, input, other, **kwargs)
     if isinstance(kwargs.get("out"), PackedTensor):
         return passed(function, input, other, **kwargs)
-    return _keep(function, input, _nodes.to_packed(other), **kwargs)
+    return _keep(function, input, _nodes.to_elements(other), **kwargs)
 
 
 def _scaled(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
@@ -101,7 +156,7 @@ def _hadamard(function: Function, input: PackedTensor, other: Tensor, **kwargs: 
 
 
 def _remainder(function: Function, input: PackedTensor, other: Any, **kwargs: Any) -> Tensor:
-    if input.kind == layout.SYMMETRIC or other != 0:
+    if input.kind in layout.MIRRORED or other != 0:
         return _keep(function, input, other, **kwargs)
     return densify(function, input, other, **kwargs)
 
@@ -113,7 +168,7 @@ def _clamp(function: Function, input: PackedTensor, *bounds: Any, **kwargs: Any)
     low, high = given.pop("min", None), given.pop("max", None)
     numbers = all(b is None or isinstance(b, (int, float)) for b in (low, high))
     keeps = numbers and (low is None or low <= 0) and (high is None or high >= 0)
-    if keeps or (numbers and input.kind == layout.SYMMETRIC):
+    if keeps or (numbers and input.kind in layout.MIRRORED):
         return _keep(function, input, *bounds, **kwargs)
     return densify(function, input, *bounds, **kwargs)
 
@@ -131,7 +186,7 @@ def _activation(function: Function, input: PackedTensor, *args: Any, **kwargs: A
 
 
 def _power(function: Function, input: PackedTensor, exponent: Any, **kwargs: Any) -> Tensor:
-    if input.kind == layout.SYMMETRIC or (isinstance(exponent, (int, float)) and exponent > 0):
+    if input.kind in layout.MIRRORED or (isinstance(exponent, (int, float)) and exponent > 0):
         return _keep(function, input, exponent, **kwargs)
     return densify(function, input, exponent, **kwargs)
 
@@ -139,7 +194,7 @@ def _power(function: Function, input: PackedTensor, exponent: Any, **kwargs: Any
 def _sum_with_scalar(
     function: Function, input: Any, other: Any, *args: Any, **kwargs: Any
 ) -> Tensor:
-    """Add a Symmetric and a number in either order; the number may be a tensor of no dimensions."""
+    """Add a mirrored type and a number, or a tensor of no dimensions, in either order."""
     first = isinstance(input, PackedTensor)
     symmetric, number = (input, other) if first else (other, input)
     if args or (isinstance(number, Tensor) and number.dim() > 0):
@@ -165,31 +220,35 @@ def _swapped(compute: Function) -> Function:
 def _add(names: str, compute: Function, *types: type, result: type | None) -> None:
     """A row for each function of these names; ``compute`` gets the function and its arguments."""
     for function in functions(names):
-        row(function, *types, result=result)(partial(compute, function))
+        kept = None if result is None else _result(function, result)
+        row(function, *types, result=kept)(_handler(compute, function, *types))
 
 
 def _add_unary(names: str, types: tuple[type, ...]) -> None:
     for function in functions(names, torch, Tensor, torch.special):
         for cls in types:
-            row(function, cls, result=cls)(partial(_keep, function))
+            row(function, cls, result=_result(function, cls))(_handler(_keep, function, cls))
 
 
 _add_unary(_ZERO_TO_ZERO, _ALL)
-_add_unary(_OTHERS, (Symmetric,))
+_add_unary(_OTHERS, _MIRRORED)
 
 
-for _names, _kept in ((_ACTIVATIONS_OF_ZERO, _ALL), (_ACTIVATIONS, (Symmetric,))):
+for _names, _kept in ((_ACTIVATIONS_OF_ZERO, _ALL), (_ACTIVATIONS, _MIRRORED)):
     for _function in functions(_names, torch.nn.functional, torch):
         for _cls in _kept:
-            row(_function, _cls, result=_cls)(partial(_activation, _function))
+            _kept_type = _result(_function, _cls)
+            row(_function, _cls, result=_kept_type)(_handler(_activation, _function, _cls))
 
 for _function in (Tensor.real.__get__, Tensor.imag.__get__, torch.real, torch.imag):
-    row(_function, PackedTensor)(partial(_keep, _function))
+    row(_function, PackedTensor)(partial(_part, _function))
 
 for _cls in _ALL:
     _add(_ADDITION, _pair, _cls, _cls, result=_cls)
     _add(_MULTIPLICATION, _pair, _cls, _cls, result=_cls)
     _add(_PAIRS_OF_ZEROS, _pair, _cls, _cls, result=_cls)
+    if _cls is not Hermitian:
+        _add("complex", _pair, _cls, _cls, result=_cls)
     _add(_REMAINDERS, _remainder, _cls, Number, result=None)
     _add(_CLAMPS, _clamp, _cls, result=None)
     _add(_MULTIPLICATION + _DIVISION, _number, _cls, Number, result=_cls)
@@ -197,21 +256,23 @@ for _cls in _ALL:
 for _cls in _TRIANGULAR:
     _add(_MULTIPLICATION + _DIVISION, _hadamard, _cls, Tensor, result=_cls)
     _add(_MULTIPLICATION, _swapped(_hadamard), Tensor, _cls, result=_cls)
-_add(_PAIRS, _pair, Symmetric, Symmetric, result=Symmetric)
-_add("__rtruediv__ __rdiv__ __rpow__", _keep, Symmetric, Number, result=Symmetric)
-_add(_MULTIPLICATION + _DIVISION, _scaled, Symmetric, Tensor, result=None)
-_add(_MULTIPLICATION, _swapped(_scaled), Tensor, Symmetric, result=None)
-# A constant is a symmetric matrix.
-_add(_ADDITION, _sum_with_scalar, Symmetric, Number, result=Symmetric)
-for _types in ((Symmetric, Tensor), (Tensor, Symmetric)):
-    _add(_ADDITION, _sum_with_scalar, *_types, result=None)
-# Methods always have a tensor first; functions may have a number there.
-for _function in functions("add sub subtract", torch):
-    row(_function, Number, Symmetric, result=Symmetric)(partial(_sum_with_scalar, _function))
+for _cls in _MIRRORED:
+    _add(_PAIRS, _pair, _cls, _cls, result=_cls)
+    _add("__rtruediv__ __rdiv__ __rpow__", _keep, _cls, Number, result=_cls)
+    _add(_MULTIPLICATION + _DIVISION, _scaled, _cls, Tensor, result=None)
+    _add(_MULTIPLICATION, _swapped(_scaled), Tensor, _cls, result=None)
+    # A constant is a symmetric matrix.
+    _add(_ADDITION, _sum_with_scalar, _cls, Number, result=_cls)
+    for _types in ((_cls, Tensor), (Tensor, _cls)):
+        _add(_ADDITION, _sum_with_scalar, *_types, result=None)
+    # Methods always have a tensor first; functions may have a number there.
+    for _function in functions("add sub subtract", torch):
+        _compute = _handler(_sum_with_scalar, _function, _cls)
+        row(_function, Number, _cls, result=_cls)(_compute)
 for _function in functions(_MULTIPLICATION, torch):
     for _cls in _ALL:
-        _handler = partial(_swapped(_number), _function)
-        row(_function, Number, _cls, result=_cls)(_handler)
+        _compute = _handler(_swapped(_number), _function, _cls)
+        row(_function, Number, _cls, result=_cls)(_compute)
 
 
 def _lerp(
@@ -219,7 +280,7 @@ def _lerp(
 ) -> Tensor:
     if not isinstance(weight, Number) or input.n != end.n:
         return densify(function, input, end, weight, **kwargs)
-    return _keep(function, input, _nodes.to_packed(end), weight, **kwargs)
+    return _keep(function, input, _nodes.to_elements(end), weight, **kwargs)
 
 
 def _triple(
@@ -227,15 +288,13 @@ def _triple(
 ) -> Tensor:
     if type(tensor2) is not type(input) or not input.n == tensor1.n == tensor2.n:
         return densify(function, input, tensor1, tensor2, **kwargs)
-    others = map(_nodes.to_packed, (tensor1, tensor2))
+    others = map(_nodes.to_elements, (tensor1, tensor2))
     return _keep(function, input, *others, **kwargs)
 
 
 for _cls in _ALL:
-    for _function in functions("addcmul" if _cls is not Symmetric else "addcmul addcdiv"):
-        row(_function, _cls, _cls, result=None)(partial(_triple, _function))
-    for _function in functions("lerp"):
-        row(_function, _cls, _cls, result=None)(partial(_lerp, _function))
+    _add("addcmul addcdiv" if _cls in _MIRRORED else "addcmul", _triple, _cls, _cls, result=None)
+    _add("lerp", _lerp, _cls, _cls, result=None)
 
 
 def _compare(
@@ -243,7 +302,8 @@ def _compare(
 ) -> bool:
     if input.n != other.n:
         return densify(function, input, other, *args, **kwargs)
-    return function(input._packed, other._packed, *args, **kwargs)
+    first, second = (_nodes.real_diagonal(t._packed, t.kind, t.n) for t in (input, other))
+    return function(first, second, *args, **kwargs)
 
 
 for _cls in _ALL:

@@ -36,7 +36,7 @@ def _body(t: PackedTensor, indent: int) -> str:
         return "..."
     if t.numel() == 0:
         return "[]"
-    packed = packed.detach().resolve_conj()
+    packed = _nodes.real_diagonal(packed.detach().resolve_conj(), t.kind, t._n)
     elide = t.numel() > PRINT_OPTS.threshold
     return _batch(packed, t, elide, indent)
 
@@ -107,9 +107,11 @@ def _row(
 
 def _cell(packed: Tensor, t: PackedTensor, i: int, j: int, formatter: _Formatter) -> str:
     zero = j > i if t.kind == layout.LOWER else j < i
-    if zero and t.kind != layout.SYMMETRIC:
+    if zero and t.kind not in layout.MIRRORED:
         return "."
-    return formatter.format(packed[layout.offset(max(i, j), min(i, j))].item())
+    value = packed[layout.offset(max(i, j), min(i, j))].item()
+    conjugated = t.kind == layout.HERMITIAN and j > i
+    return formatter.format(value.conjugate() if conjugated else value)
 
 
 def _suffix(t: PackedTensor) -> str:

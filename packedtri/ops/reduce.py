@@ -68,11 +68,13 @@ def _sum(
 
 def _sum_all(t: PackedTensor) -> Tensor:
     """The sum of all elements of each matrix, shape (*batch,)."""
-    packed = _nodes.to_packed(t)
+    packed = _nodes.to_elements(t)
     wide = torch.float32 if packed.itemsize == 2 else packed.dtype
     total = packed.sum(-1, dtype=wide)
-    if t.kind == layout.SYMMETRIC:
+    if t.kind in layout.MIRRORED:
         total = 2 * total - elements.diagonal(t).sum(-1, dtype=wide)
+    if t.kind == layout.HERMITIAN:
+        total = total.real
     return total.to(packed.dtype)
 
 
@@ -107,7 +109,7 @@ def _extreme(
     if len(dims.matrix) != 2:
         return densify(function, input, *args, **kwargs)
     x = reduce(_nodes.to_packed(input), -1)
-    if input.kind != layout.SYMMETRIC and input.n > 1:
+    if input.kind not in layout.MIRRORED and input.n > 1:
         x = with_zero(x, torch.zeros_like(x))
     x = reduce(x, dims.batch) if dims.batch else x
     return dims.restore(x) if keepdim else x
@@ -130,7 +132,7 @@ row(functions("trace"), PackedTensor)(_trace)
 
 
 def norm(packed: Tensor, t: PackedTensor, ord: float = 2.0, **kwargs: Any) -> Tensor:
-    """Norm of all elements, of ord > 0: Symmetric counts those off its diagonal twice.
+    """Norm of all elements, of ord > 0: those that a type mirrors count twice.
 
     Args:
         packed: the stored elements of ``t``, shape (*batch, n(n+1)/2).
@@ -140,7 +142,8 @@ def norm(packed: Tensor, t: PackedTensor, ord: float = 2.0, **kwargs: Any) -> Te
     """
     if not ord > 0:
         raise NotImplementedError(f"[vector_norm] ord={ord} counts zeros; convert with .to_dense()")
-    if t.kind != layout.SYMMETRIC or ord == inf:
+    packed = _nodes.real_diagonal(packed, t.kind, t.n)
+    if t.kind not in layout.MIRRORED or ord == inf:
         return torch.linalg.vector_norm(packed, ord, **kwargs)
     weight = packed.new_full(packed.shape[-1:], 2 ** (1 / ord), dtype=packed.real.dtype)
     weight[_nodes.diagonal_index(t.n, packed.device)] = 1

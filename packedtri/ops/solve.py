@@ -1,4 +1,4 @@
-"""The rows of solves, with triangles, Symmetric matrices and Cholesky factors.
+"""The rows of solves, with triangles, symmetric and Hermitian matrices and Cholesky factors.
 
 A triangular right-hand side of the same type gives a triangular solution, since inverses of
 triangular matrices are triangular. With U = L^T, U1^-1 U2 = (L2 L1^-1)^T, so that Upper swaps the
@@ -13,13 +13,20 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
+from packedtri._autograd import values_visible
 from packedtri.dispatch import describe, row
-from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 from packedtri.ops.dense import as_dense, densify, functions, no_out
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.trsm import solve
-from packedtri.tensor import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri.tensor import (
+    Hermitian,
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+)
 
 _TRIANGULAR = (LowerTriangular, UpperTriangular)
 
@@ -144,12 +151,12 @@ def solve_cholesky(factor: Tensor, b: Tensor, n: int) -> Tensor:
     return solve(factor.conj(), solve(factor, b, n, LOWER), n, UPPER)
 
 
-def _solve_symmetric(A: Symmetric, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
-    """torch.linalg.solve for a Symmetric ``A``.
+def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
+    """torch.linalg.solve for a Symmetric or Hermitian ``A``.
 
-    A positive definite matrix is solved by its Cholesky factor. Any other, and complex ones, which
-    are not Hermitian, convert to dense and take torch's LU factorization with pivoting, as all do
-    where values cannot be looked at, in torch.compile and torch.func.
+    A positive definite matrix is solved by its Cholesky factor. Any other, a complex Symmetric
+    among them, converts to dense and takes torch's LU factorization with pivoting, as all do where
+    values cannot be looked at, in torch.compile and torch.func.
     """
     no_out("linalg.solve", out)
     vector = _is_vector(A, B)
@@ -158,27 +165,20 @@ def _solve_symmetric(A: Symmetric, B: Tensor, *, left: bool = True, out: Any = N
     factor = positive_factor(A)
     if factor is None:
         return densify(torch.linalg.solve, A, B, left=left)
-    b = b if left else b.mT
+    # With A = A^H the rows of X in X A = B are the conjugate columns of A X^H = B^H.
+    b = b if left else b.mH
     x = solve_cholesky(factor, b, A.n)
-    x = x if left else x.mT
+    x = x if left else x.mH
     return x.squeeze(-1) if vector else x
 
 
-def positive_factor(a: Symmetric) -> Tensor | None:
-    """The packed Cholesky factor; None where some matrix is not real and positive definite."""
-    if a._packed.is_complex() or not values_visible(a._packed):
+def positive_factor(a: PackedTensor) -> Tensor | None:
+    """The packed Cholesky factor; None where some matrix is not Hermitian positive definite."""
+    symmetric = a.kind == SYMMETRIC and a._packed.is_complex()
+    if symmetric or not values_visible(a._packed):
         return None
     factor, info = cholesky(_nodes.to_packed(a), a.n)
     return None if info.any() else factor
-
-
-def values_visible(x: Tensor) -> bool:
-    """Whether a decision may depend on values: not while they are traced or transformed."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._functorch.maybe_current_level() is not None
-        or x.is_meta
-    )
 
 
 def _cholesky_solve(
@@ -221,9 +221,10 @@ for _cls in _TRIANGULAR:
     for _rhs in (Tensor, PackedTensor):
         row(functions("cholesky_solve"), _rhs, _cls, result=Tensor)(_cholesky_solve)
         row(functions("triangular_solve"), _rhs, _cls)(_triangular_solve)
-    for _other in (*_TRIANGULAR, Symmetric):
+    for _other in (*_TRIANGULAR, Symmetric, Hermitian):
         _result = _cls if _cls is _other else Tensor
         row(torch.linalg.solve_triangular, _cls, _other, result=_result)(_solve_triangular)
         row(torch.linalg.solve, _cls, _other, result=_result)(_solve)
 for _rhs in (Tensor, PackedTensor):
     row(torch.linalg.solve, Symmetric, _rhs, result=Tensor)(_solve_symmetric)
+    row(torch.linalg.solve, Hermitian, _rhs, result=Tensor)(_solve_symmetric)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri.dispatch import Function, row
+from packedtri.layout import HERMITIAN
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import from_front
@@ -34,7 +35,8 @@ def _transpose(input: PackedTensor, dim0: int, dim1: int) -> Tensor:
 
 def _matrix_transpose(input: PackedTensor) -> PackedTensor:
     if _nodes.carries_autograd(input._packed):
-        return type(input).transposed._wrap(input._packed, input.n)
+        packed = _nodes.transposed_elements(input)
+        return type(input).transposed._wrap(packed, input.n)
     return passed(Tensor.transpose, input, -2, -1)
 
 
@@ -42,11 +44,15 @@ def _conj(input: PackedTensor) -> PackedTensor:
     if not input._packed.is_complex():
         return input
     if _nodes.carries_autograd(input._packed):
-        return input._wrap(input._packed.conj(), input.n)
+        result = input._wrap(input._packed.conj(), input.n)
+        result._conjugate_of = input._packed
+        return result
     return passed(Tensor.conj, input)
 
 
 def _adjoint(input: PackedTensor) -> PackedTensor:
+    if input.kind == HERMITIAN:
+        return input
     return _conj(_matrix_transpose(input))
 
 

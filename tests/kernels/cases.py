@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import (
     densify,
     poisoned,
@@ -23,8 +23,14 @@ from packedtri.testing import (
 
 SMALL = os.environ.get("PACKEDTRI_TEST_SMALL", "0") not in ("", "0")
 
-NAMES = {LOWER: "lower", UPPER: "upper", SYMMETRIC: "symmetric", DENSE: "dense"}
-PAIRS = tuple(itertools.product((LOWER, UPPER, SYMMETRIC, DENSE), repeat=2))
+NAMES = {
+    LOWER: "lower",
+    UPPER: "upper",
+    SYMMETRIC: "symmetric",
+    DENSE: "dense",
+    HERMITIAN: "hermitian",
+}
+PAIRS = tuple(itertools.product(NAMES, repeat=2))
 PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
 
 # What the fixture `force` takes: the method, the tile, the split of sums and from what length

@@ -9,23 +9,31 @@ import torch
 from cases import SIZES, SMALL, Failures, assert_same, each, pack, unpack
 from torch import Tensor
 
-from packedtri.layout import LOWER, SYMMETRIC, UPPER, numel
+from packedtri.layout import HERMITIAN, LOWER, MIRRORED, SYMMETRIC, UPPER, numel
 from packedtri.testing import densify, random, random_integers, wide_dtype
 
-kinds = pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC], ids=["L", "U", "S"])
+kinds = pytest.mark.parametrize(
+    "kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN], ids=["L", "U", "S", "H"]
+)
 BATCHES = ((), (3,), (2, 3), (0,), (1,), (2, 0))
 SOME = (1, 2, 5, 33) if SMALL else (1, 2, 5, 33, 64, 131)
 
 
 def expected_pack(dense: Tensor, kind: int) -> Tensor:
-    """What pack must give, by indexing: Symmetric adds the halves and counts the diagonal once."""
+    """What pack must give, by indexing: Symmetric adds the halves and counts the diagonal once.
+
+    Hermitian adds one half to the conjugate of the other, and takes the real diagonal.
+    """
     n = dense.shape[-1]
     i, j = torch.tril_indices(n, n, device=dense.device)
     if kind == LOWER:
         return dense[..., i, j]
     if kind == UPPER:
         return dense[..., j, i]
-    return torch.where(i == j, dense[..., i, j], dense[..., i, j] + dense[..., j, i])
+    lower, upper = dense[..., i, j], dense[..., j, i]
+    if kind == HERMITIAN:
+        return torch.where(i == j, lower.real, lower + upper.conj())
+    return torch.where(i == j, lower, lower + upper)
 
 
 @kinds
@@ -118,25 +126,30 @@ def test_unpack_layouts(kind: int, device: str, dtype: torch.dtype, rng: torch.G
 
 @kinds
 def test_round_trip(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
-    """pack inverts unpack, but for Symmetric, which sums both halves: there it doubles them."""
+    """pack inverts unpack, but for mirrored kinds, where it sums both halves and doubles them."""
     for n in SIZES:
         packed = random((2, numel(n)), dtype, device, rng)
         again = pack(unpack(packed, n, kind), kind)
-        if kind == SYMMETRIC:
+        if kind in MIRRORED:
             i, j = torch.tril_indices(n, n, device=device)
-            packed = torch.where(i == j, packed, packed * 2)
+            diagonal = packed.real if kind == HERMITIAN else packed
+            packed = torch.where(i == j, diagonal, packed * 2)
         assert_same(again, packed)
 
 
 @kinds
 def test_adjoint(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
-    """<pack x, y> = <x, unpack y>, so each is the other's derivative; exact on integers."""
+    """<pack x, y> = <x, unpack y>, so each is the other's derivative; exact on integers.
+
+    Hermitian is linear over the reals alone, so the product is the one of real and imaginary parts.
+    """
     wide = wide_dtype(dtype)
     for n in SIZES[1:]:
         x = random_integers((n, n), dtype, device, rng)
         y = random_integers((numel(n),), dtype, device, rng)
-        left = (pack(x, kind).to(wide) * y.to(wide)).sum()
-        right = (x.to(wide) * unpack(y, n, kind).to(wide)).sum()
+        left = (pack(x, kind).to(wide).conj() * y.to(wide)).sum()
+        right = (x.to(wide).conj() * unpack(y, n, kind).to(wide)).sum()
+        left, right = (s.real if kind == HERMITIAN else s for s in (left, right))
         assert left == right, f"n={n}: {left.item()} and {right.item()}"
 
 
@@ -149,7 +162,7 @@ def test_empty_half_is_not_read(
     for n in (2, 33, 70):
         packed = random((numel(n),), dtype, device, rng)
         dense = densify(packed, n, kind)
-        if kind == SYMMETRIC:
+        if kind in MIRRORED:
             continue
         unused = torch.ones_like(dense, dtype=torch.bool)
         unused = unused.triu(1) if kind == LOWER else unused.tril(-1)

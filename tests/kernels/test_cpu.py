@@ -13,14 +13,17 @@ CHECK = """
 import itertools, sys
 import torch
 from packedtri import _library
-from packedtri.layout import LOWER, UPPER, SYMMETRIC, DENSE, numel
+from packedtri.layout import LOWER, UPPER, SYMMETRIC, HERMITIAN, DENSE, numel
 from packedtri.testing import *
 
 assert _library.cpu_isa() == sys.argv[1]
 rng = torch.Generator().manual_seed(int(sys.argv[2]))
+KINDS = (LOWER, UPPER, SYMMETRIC, HERMITIAN, DENSE)
 for dtype, n, pair in itertools.product(
-    DTYPES, (1, 7, 33, 130, 200), itertools.product((LOWER, UPPER, SYMMETRIC, DENSE), repeat=2)
+    DTYPES, (1, 7, 33, 130, 200), itertools.product(KINDS, repeat=2)
 ):
+    if HERMITIAN in pair and not dtype.is_complex:
+        continue  # The same as SYMMETRIC.
     shapes = [(n, n) if kind == DENSE else (numel(n),) for kind in pair]
     a, b = (random(shape, dtype, generator=rng) for shape in shapes)
     dense = [densify(x, n, kind) for x, kind in zip((a, b), pair)]
@@ -31,14 +34,17 @@ for dtype, n, pair in itertools.product(
         assert_product_close(densify(c, n, c_kind), *dense, part=part, case=case)
     for kind, x in zip(pair, (a, b)):
         if kind == DENSE:
-            with poisoned():
-                sums = torch.ops.packedtri.pack(x, SYMMETRIC)
-            expected = (x + x.mT).tril(-1) + x.diagonal().diag()
-            assert torch.equal(densify(sums, n, LOWER), expected), f"sum of halves, n={n}, {dtype}"
-            full = densify(sums, n, SYMMETRIC)
-            with poisoned():
-                again = torch.ops.packedtri.unpack(sums, n, SYMMETRIC)
-            assert torch.equal(again, full), f"mirror, n={n}, {dtype}"
+            for mirrored, other in ((SYMMETRIC, x.mT), (HERMITIAN, x.mH)):
+                with poisoned():
+                    sums = torch.ops.packedtri.pack(x, mirrored)
+                diagonal = x.diagonal().real if mirrored == HERMITIAN else x.diagonal()
+                expected = (x + other).tril(-1) + diagonal.to(dtype).diag()
+                case = f"n={n}, {mirrored}, {dtype}"
+                assert torch.equal(densify(sums, n, LOWER), expected), f"sum of halves, {case}"
+                full = densify(sums, n, mirrored)
+                with poisoned():
+                    again = torch.ops.packedtri.unpack(sums, n, mirrored)
+                assert torch.equal(again, full), f"mirror, {case}"
         else:
             # Whole numbers are exact: a sum of few terms may by luck have no error in torch.
             whole, column = (random_integers(s, dtype, generator=rng) for s in (x.shape, (n, 1)))
@@ -49,7 +55,8 @@ for dtype, n, pair in itertools.product(
                 full = torch.ops.packedtri.unpack(x, n, kind)
                 again = torch.ops.packedtri.pack(full, UPPER if kind == UPPER else LOWER)
             assert torch.equal(full, densify(x, n, kind)), f"unpack, n={n}, {kind}, {dtype}"
-            assert torch.equal(again, x), f"pack, n={n}, {kind}, {dtype}"
+            stored = densify(x, n, kind).tril() if kind == HERMITIAN else densify(x, n, LOWER)
+            assert torch.equal(densify(again, n, LOWER), stored), f"pack, n={n}, {kind}, {dtype}"
 """
 
 PEAK = """

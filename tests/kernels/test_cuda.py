@@ -25,7 +25,7 @@ from cases import (
 )
 from torch import Tensor
 
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import (
     DTYPES,
     assert_product_close,
@@ -207,8 +207,13 @@ def check_forced(
     method: int, tile: int, split: int, dtype: torch.dtype, rng: torch.Generator, force: Force
 ) -> None:
     failures = Failures()
-    symmetric = [(130, SYMMETRIC, DENSE, DENSE, 2, 1), (130, LOWER, SYMMETRIC, DENSE, 1, 2)]
-    for n, a_kind, b_kind, c_kind, above, group in itertools.chain(forced_cases(), symmetric):
+    mirrored = [
+        (130, SYMMETRIC, DENSE, DENSE, 2, 1),
+        (130, LOWER, SYMMETRIC, DENSE, 1, 2),
+        (130, HERMITIAN, DENSE, DENSE, 2, 1),
+        (130, HERMITIAN, HERMITIAN, LOWER, 1, 2),
+    ]
+    for n, a_kind, b_kind, c_kind, above, group in itertools.chain(forced_cases(), mirrored):
         a = draw_operand(a_kind, n, dtype, rng, draw=random_integers)
         b = draw_operand(b_kind, n, dtype, rng, draw=random_integers)
         force(method, tile, split, above, group)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
 
 ops = torch.ops.packedtri
 
@@ -21,10 +21,10 @@ def ones(*shape: int, device: str, dtype: torch.dtype = torch.float32) -> Tensor
     return torch.ones(shape, dtype=dtype, device=device)
 
 
-@pytest.mark.parametrize("kind", [-1, 4, 2**40])
+@pytest.mark.parametrize("kind", [-1, 5, 2**40])
 def test_unknown_kind(kind: int, device: str) -> None:
     packed, dense = ones(6, device=device), ones(3, 3, device=device)
-    tail = f"to be 0 (lower), 1 (upper), 2 (symmetric) or 3 (dense); got {kind}"
+    tail = f"to be 0 (lower), 1 (upper), 2 (symmetric), 3 (dense) or 4 (hermitian); got {kind}"
     with raises(f"[packedtri::mm] expected a_kind {tail}"):
         ops.mm(packed, packed, 3, kind, LOWER, LOWER)
     with raises(f"[packedtri::mm] expected b_kind {tail}"):
@@ -39,12 +39,12 @@ def test_unknown_kind(kind: int, device: str) -> None:
 
 def test_unsupported_kind(device: str) -> None:
     packed, dense = ones(6, device=device), ones(3, 3, device=device)
-    for kind in (UPPER, SYMMETRIC):
+    for kind in (UPPER, SYMMETRIC, HERMITIAN):
         with raises(f"[packedtri::mm] expected c_kind to be 0 (lower) or 3 (dense); got {kind}"):
             ops.mm(packed, packed, 3, LOWER, LOWER, kind)
-    with raises("[packedtri::pack] expected kind 0, 1 or 2; got 3"):
+    with raises("[packedtri::pack] expected kind 0, 1, 2 or 4; got 3"):
         ops.pack(dense, DENSE)
-    with raises("[packedtri::unpack] expected kind 0, 1 or 2; got 3"):
+    with raises("[packedtri::unpack] expected kind 0, 1, 2 or 4; got 3"):
         ops.unpack(packed, 3, DENSE)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from packedtri import testing
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import (
     assert_product_close,
     assert_product_probe,
@@ -96,7 +96,7 @@ def test_loss_of_precision_is_seen(rng: torch.Generator) -> None:
             assert_product_close(short[0] @ short[1], a, b)
 
 
-@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN])
 def test_packed_times(
     kind: int, dtype: torch.dtype, rng: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

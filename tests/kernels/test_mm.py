@@ -19,7 +19,7 @@ from cases import (
 )
 from torch import Tensor
 
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
 from packedtri.testing import (
     assert_product_close,
     densify,
@@ -39,6 +39,9 @@ LARGE = (
     (DENSE, DENSE, LOWER),
     (SYMMETRIC, DENSE, DENSE),
     (DENSE, SYMMETRIC, DENSE),
+    (HERMITIAN, DENSE, DENSE),
+    (DENSE, HERMITIAN, DENSE),
+    (HERMITIAN, HERMITIAN, LOWER),
 )
 
 
@@ -77,7 +80,7 @@ def test_thousand(
     check_square(500 if dtype == torch.complex128 else 1000, kinds, dtype, rng)
 
 
-@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN])
 def test_long_vectors(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     """Vectors so long that several threads or blocks share them, from either side."""
     n = 70 if SMALL else 800
@@ -173,7 +176,7 @@ def test_many_small(n: int, device: str, dtype: torch.dtype, rng: torch.Generato
     failures.report()
 
 
-@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, DENSE])
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN, DENSE])
 def test_rectangular(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     """A dense operand of m rows on the left, or of m columns on the right, of a square one."""
     failures = Failures()

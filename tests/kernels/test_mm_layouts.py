@@ -14,7 +14,7 @@ import torch
 from cases import PAIRS, SMALL, Failures, assert_exact, draw_operand, each, mm
 from torch import Tensor
 
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import random_integers
 
 SIZES = (1, 2, 5, 33) if SMALL else (1, 2, 5, 33, 64, 131)
@@ -54,7 +54,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, DENSE])
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN, DENSE])
 def test_dense_layouts(
     kind: int, layout: str, device: str, dtype: torch.dtype, rng: torch.Generator
 ) -> None:
@@ -75,7 +75,7 @@ def test_dense_layouts(
     failures.report()
 
 
-@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, DENSE])
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN, DENSE])
 def test_expanded(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     """Dense operands with strides of zero, along rows, columns, both, or the batch."""
     failures = Failures()
@@ -93,7 +93,7 @@ def test_expanded(kind: int, device: str, dtype: torch.dtype, rng: torch.Generat
     failures.report()
 
 
-@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN])
 def test_packed_offsets(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     """Packed triangles that begin at any offset: rows of a triangle have every alignment anyway,
     but its first element must not be assumed to have one either."""
@@ -122,7 +122,7 @@ PACKED_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("layout", PACKED_LAYOUTS)
-@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN])
 def test_packed_layouts(
     kind: int, layout: str, device: str, dtype: torch.dtype, rng: torch.Generator
 ) -> None:

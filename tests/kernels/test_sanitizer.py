@@ -17,7 +17,7 @@ import pytest
 import torch
 from cases import PAIR_IDS, PAIRS, SMALL, Failures, assert_exact, assert_same, draw_operand, each
 
-from packedtri.layout import DENSE, LOWER, UPPER, numel
+from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, SYMMETRIC, UPPER, numel
 from packedtri.testing import densify, random, random_integers
 
 pytestmark = pytest.mark.sanitizer
@@ -70,7 +70,7 @@ def test_nonfinite(value: float, device: str, dtype: torch.dtype, rng: torch.Gen
         assert not c[-1, -1].isfinite(), f"n={n}, kinds {a_kind}, {b_kind}"
 
 
-@pytest.mark.parametrize("kind", [0, 1, 2])
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN])
 def test_conversions(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     for n, by_columns in each(SIZES, (False, True)):
         packed = random((2, numel(n)), dtype, device, rng)
@@ -78,6 +78,9 @@ def test_conversions(kind: int, device: str, dtype: torch.dtype, rng: torch.Gene
         assert_same(dense, densify(packed, n, kind))
         if by_columns:
             dense = dense.mT.contiguous().mT
-        expected = packed if kind != 2 else densify(packed, n, 0) + densify(packed, n, 0).tril(-1)
+        half = densify(packed, n, kind).tril()
         got = ops.pack(dense, kind)
-        assert_same(got if kind != 2 else densify(got, n, 0), expected)
+        if kind in MIRRORED:
+            assert_same(densify(got, n, LOWER), half + half.tril(-1))
+        else:
+            assert_same(got, packed)
