@@ -1,26 +1,8 @@
-#include "leaf.cuh"
+#include "factor_small.cuh"
 #include "leaf.h"
 
 namespace packedtri::cuda {
 namespace {
-
-template <class T>
-struct FactorArgs {
-    T* packed;  // The first element of the block.
-    int64_t batch_stride;
-    int32_t* info;
-    int begin, order;
-};
-
-__device__ float reciprocal_root(float x) { return rsqrtf(x); }
-__device__ double reciprocal_root(double x) { return rsqrt(x); }
-
-// The root of x, whose reciprocal is nearly `reciprocal`: one step of Newton's.
-template <class R>
-__device__ R root(R x, R reciprocal) {
-    const R y = x * reciprocal;
-    return fma(R(0.5) * reciprocal, fma(-y, y, x), y);
-}
 
 // One block factors one matrix, of at most ROWS rows, by groups of STEP columns: first what the
 // columns before contribute to them; then the columns themselves, one thread
@@ -172,8 +154,15 @@ void factor_leaf(const Factor& p, Span block, cudaStream_t stream) {
     with_solved_type(p.dtype, [&](auto element) {
         using T = decltype(element);
         const FactorArgs<T> args{static_cast<T*>(p.packed) + offset(block.begin, block.begin),
-                                 p.batch_stride, p.info, static_cast<int>(block.begin),
-                                 static_cast<int>(block.length())};
+                                 p.batch_stride,
+                                 p.info,
+                                 static_cast<int>(block.begin),
+                                 static_cast<int>(block.length()),
+                                 p.batch};
+        if constexpr (!is_complex<T>) {
+            if (args.order <= 16) return launch_small_factor<T, 16>(args, stream);
+            if (args.order <= 32) return launch_small_factor<T, 32>(args, stream);
+        }
         if (block.length() > 64) {
             if constexpr (sizeof(T) == sizeof(float)) launch<T, 128>(args, p.batch, stream);
         } else if (block.length() > 32) {

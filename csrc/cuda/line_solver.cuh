@@ -15,6 +15,7 @@ struct SolveArgs {
     bool forward, unit, conj, left, x_packed;
     int begin, order;
     int first_line, last_line, tiles;
+    int64_t work;  // Tiles of all matrices.
 };
 
 // One block solves for LINES lines. Elements are numbered in the order in which they are solved for,

@@ -54,7 +54,9 @@ struct RowPairs {
         int n, batch;
         // 16 more than a multiple of 128, so that the matrices of a warp lie in different banks.
         __host__ __device__ int matrix_bytes() const {
-            const int bytes = b_block(BLOCKS) * static_cast<int>(sizeof(T)) + 16 * a.words();
+            // Rows past the last read the last one, and up to a block of steps past its end.
+            const int bytes =
+                (b_block(BLOCKS) + BLOCK) * static_cast<int>(sizeof(T)) + 16 * a.words();
             return (bytes - 16 + 127) / 128 * 128 + 16;
         }
         __host__ __device__ int team_bytes() const { return MATRICES * matrix_bytes(); }

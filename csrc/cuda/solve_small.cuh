@@ -16,11 +16,11 @@ class SmallSolver {
   public:
     static constexpr int THREADS = 128, TEAMS = THREADS / SIDE;  // In a block.
 
-    static __device__ void run(const SolveArgs<T>& args, int64_t work, char* memory) {
+    static __device__ void run(const SolveArgs<T>& args, char* memory) {
         const int team = threadIdx.x / SIDE;
         const int64_t number = int64_t{blockIdx.x} * TEAMS + team;
         // A team without work of its own repeats another's and stores nothing.
-        const bool busy = number < work;
+        const bool busy = number < args.work;
         SmallSolver solver(args, busy ? number : 0,
                            reinterpret_cast<T*>(memory) + team * (SIZE + V));
         solver.load_triangle();
@@ -118,22 +118,18 @@ class SmallSolver {
 
 template <class T, int SIDE>
 __global__ void __launch_bounds__(SmallSolver<T, SIDE>::THREADS)
-    small_solve_kernel(const __grid_constant__ SolveArgs<T> args, int64_t work) {
+    small_solve_kernel(const __grid_constant__ SolveArgs<T> args) {
     extern __shared__ __align__(16) char shared[];
-    SmallSolver<T, SIDE>::run(args, work, shared);
+    SmallSolver<T, SIDE>::run(args, shared);
 }
 
 template <class T, int SIDE>
 void launch_small_solve(SolveArgs<T> args, int64_t batch, cudaStream_t stream) {
     using Solver = SmallSolver<T, SIDE>;
     args.tiles = (args.last_line - args.first_line + SIDE - 1) / SIDE;
-    const int64_t work = args.tiles * batch, blocks = ceil_div(work, Solver::TEAMS);
-    if (blocks > INT32_MAX)
-        throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    small_solve_kernel<T, SIDE>
-        <<<static_cast<unsigned>(blocks), Solver::THREADS, Solver::SHARED_BYTES, stream>>>(args,
-                                                                                           work);
-    check(cudaGetLastError(), "cannot launch a solve");
+    args.work = args.tiles * batch;
+    launch_leaf(small_solve_kernel<T, SIDE>, ceil_div(args.work, Solver::TEAMS), Solver::THREADS,
+                Solver::SHARED_BYTES, args, stream);
 }
 
 }  // namespace packedtri::cuda
