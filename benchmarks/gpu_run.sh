@@ -9,7 +9,8 @@
 #
 # Nothing is installed: `python3` must have torch, pytest, hypothesis and the packages of the extra
 # `cli`, and `make build` must have left the libraries in packedtri/. Where the tree has no git
-# history, PACKEDTRI_COMMIT names the commit that the results belong to.
+# history, PACKEDTRI_COMMIT names the commit that the results belong to. PYTEST_ARGS goes to pytest:
+# where it has pytest-xdist, "-n 8" takes a third of the time.
 set -uo pipefail
 
 output=$(mkdir -p "${1:?usage: benchmarks/gpu_run.sh OUTPUT [STEP...]}" && cd "$1" && pwd)
@@ -20,6 +21,7 @@ if [ ${#steps[@]} -eq 0 ]; then
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PYTHONPATH="$PWD" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+PYTEST_ARGS=${PYTEST_ARGS:-}
 failed=0
 
 # step NAME SECONDS COMMAND...: run a command under a time limit and record how it went.
@@ -42,15 +44,15 @@ sanitize() {
   local tool=$1 limit=$2
   shift 2
   PACKEDTRI_TEST_SMALL=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1 step "$tool" "$limit" \
-    compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 "$@" \
-    python3 -m pytest -q -x -p no:cacheprovider -m "cuda and sanitizer" tests
+    compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 99 --print-limit 20 "$@" \
+    python3 -m pytest -q -x -p no:cacheprovider $PYTEST_ARGS -m "cuda and sanitizer" tests
 }
 
 commit=${PACKEDTRI_COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)}
 for name in "${steps[@]}"; do
   case $name in
     info) step info 120 python3 -m packedtri info ;;
-    test) step test 480 python3 -m pytest -q -p no:cacheprovider -m cuda tests ;;
+    test) step test 480 python3 -m pytest -q -p no:cacheprovider $PYTEST_ARGS -m cuda tests ;;
     memcheck) sanitize memcheck 500 --kernel-regex kns=packedtri ;;
     racecheck) sanitize racecheck 500 --kernel-regex kns=packedtri ;;
     initcheck) sanitize initcheck 500 ;;
@@ -63,6 +65,11 @@ for name in "${steps[@]}"; do
       step bench 240 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench" --dtype float32 --dtype float64 --dtype bfloat16 \
         --op L@L --op "L@L backward" --n 1024 --n 2048 --n 4096 --n 4097 --n 8192
+      step bench_tf32 60 python3 -m packedtri bench --device cuda --commit "$commit" \
+        --output "$output/bench_tf32" --dtype float32 --tf32 --op L@L \
+        --n 1024 --n 2048 --n 4096 --n 8192 --n 16384
+      step bench_large 60 python3 -m packedtri bench --device cuda --commit "$commit" \
+        --output "$output/bench_large" --dtype bfloat16 --op L@L --n 16384
       step bench_algebra 300 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_algebra" --dtype float32 --dtype float64 --dtype bfloat16 \
         --op L@L.mT --op syrk --op L@dense --op S@dense --op L@x --op S@x \

@@ -101,6 +101,7 @@ Config choose_direct(const Product& p, const Device& device) {
     // One block cannot finish its tile earlier than its sum is long. Where the longest sums come
     // near the work that there is for each slot, or exceed it, blocks share them. Shorter sums are
     // more accurate too, which at small n counts against libraries that do the same.
+    const bool small_elements = element_size(p.dtype) == 2;
     const Work w = direct_work(p, config.tile, device);
     const double excess = static_cast<double>(w.longest) / w.per_slot;
     if (device.clusters && p.k >= 64) {
@@ -110,7 +111,8 @@ Config choose_direct(const Product& p, const Device& device) {
             config.split_above =
                 std::max(1, static_cast<int>(above * static_cast<double>(w.longest)));
         };
-        if (excess > 20) share(8, 0);
+        if (small_elements && excess > 4) share(excess > 20 ? 4 : 2, 0.25);
+        else if (excess > 20) share(8, 0);
         else if (excess > 8) share(4, 0);
         else if (excess > 4) share(2, 0.25);
         else if (excess > 2) share(2, blocks_per_sm(p.dtype, config.tile) > 2 ? 0.65 : 0.25);
@@ -118,7 +120,6 @@ Config choose_direct(const Product& p, const Device& device) {
     }
     // 16-bit tiles are multiplied so fast that the L2 cache must serve them; then neighbours matter
     // more than balance.
-    const bool small_elements = element_size(p.dtype) == 2;
     if (small_elements && w.longest >= 64) config.group = 8;
     return config;
 }

@@ -20,7 +20,7 @@ struct RowPairs {
     static constexpr int WARPS = TEAM > 32 ? TEAM / 32 : 1;
     static constexpr int MATRICES = TEAM < 32 ? 32 / TEAM : 1;             // That share a warp.
     static constexpr int THREADS = 32 * WARPS, TEAMS = WARPS > 1 ? 1 : 4;  // TEAMS in a block.
-    static constexpr int BLOCKS_PER_SM = SIDE > 64 ? 3 : (SIDE > 32 ? 12 : 16) / sizeof(T);
+    static constexpr int BLOCKS_PER_SM = SIDE > 64 ? 3 : SIDE > 32 ? 2 : 16 / sizeof(T);
     using Crew = Team<WARPS>;
 
     static constexpr int BLOCK = 8, BLOCKS = SIDE / BLOCK;
@@ -64,19 +64,19 @@ struct RowPairs {
 
     // The products of every `step`-th group of MATRICES from number `group` on.
     __device__ static void run(const Args& args, int64_t group, int64_t step, char* shared) {
-        // Behind its rows' ends and its last row B stays zero.
-        for (int w = threadIdx.x; w < args.team_bytes() / 4; w += THREADS)
-            reinterpret_cast<uint32_t*>(shared)[w] = 0;
-        Crew::sync();
         for (int64_t batch = group * MATRICES; batch < args.batch; batch += step * MATRICES) {
             const int count = min(MATRICES, args.batch - static_cast<int>(batch));
             for (int x = 0; x < count; ++x) {
                 args.a.template begin<THREADS>(batch + x, raw(args, shared, x));
-                begin_b(args, batch + x, b_of(args, shared, x));
+                args.b.template begin<THREADS>(batch + x, b_of(args, shared, x));
             }
             ptx::cp_async_commit();
             ptx::cp_async_wait<0>();
             Crew::sync();
+            for (int x = 0; x < count; ++x) {
+                T* b = b_of(args, shared, x);
+                unpack_b(args.b.first(batch + x, b), args.n, b);
+            }
             const bool staged = RowPairs(args, batch, count, shared).multiply();
             Crew::sync();
             for (int x = 0; x < count && staged; ++x)
@@ -95,26 +95,34 @@ struct RowPairs {
         return b_of(args, shared, matrix) + b_block(BLOCKS);
     }
 
-    // Starts copying B, some rows at once.
-    __device__ static void begin_b(const Args& args, int64_t batch, T* b) {
-        constexpr int WIDTH = SIDE < 32 ? SIDE : 32, AT_ONCE = THREADS / WIDTH;
+    // Moves the rows of B from where its words begin to their places, the last ones first: each goes to
+    // where nothing is any more that is still to be moved. Zeros fill the rows.
+    __device__ static void unpack_b(const T* words, int n, T* b) {
+        constexpr int WIDTH = SIDE < 32 ? SIDE : 32, AT_ONCE = THREADS / WIDTH,
+                      PASSES = BLOCK / AT_ONCE, CHUNKS = (SIDE + 31) / 32;
         const int lane = threadIdx.x % WIDTH, first = threadIdx.x / WIDTH;
-        const T* from = args.b.data + batch * args.b.stride + lane;
-        b += lane;
 #pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) {
-            if (block * BLOCK >= args.n) break;
+        for (int block = BLOCKS - 1; block >= 0; --block) {
+            if (block * BLOCK >= n) continue;
+            T x[PASSES][CHUNKS];
 #pragma unroll
-            for (int x = 0; x < BLOCK; x += AT_ONCE) {
-                const int row = block * BLOCK + x + first;
-                const uint32_t to =
-                    ptx::shared_address(b + b_block(block) + (x + first) * b_length(block));
+            for (int pass = 0; pass < PASSES; ++pass) {
+                const int row = block * BLOCK + pass * AT_ONCE + first;
+                const T* from = words + row * (row + 1) / 2 + lane;
 #pragma unroll
-                for (int col = 0; col < SIDE; col += 32)
-                    if (col <= block * BLOCK + BLOCK - 1 && col + lane <= row && row < args.n)
-                        ptx::cp_async<sizeof(T)>(to + col * static_cast<int>(sizeof(T)),
-                                                 from + row * (row + 1) / 2 + col);
+                for (int c = 0; c < CHUNKS; ++c)
+                    if (c * 32 < b_length(block))
+                        x[pass][c] = row < n && c * 32 + lane <= row ? from[c * 32] : T{};
             }
+            Crew::sync();
+#pragma unroll
+            for (int pass = 0; pass < PASSES; ++pass) {
+                T* to = b + b_block(block) + (pass * AT_ONCE + first) * b_length(block) + lane;
+#pragma unroll
+                for (int c = 0; c < CHUNKS; ++c)
+                    if (c * 32 + lane < b_length(block)) to[c * 32] = x[pass][c];
+            }
+            Crew::sync();
         }
     }
 
@@ -249,9 +257,11 @@ struct RowPairs {
     const T* rows_[2 * PAIRS];  // Of A, this lane's.
 };
 
-// Whether this kernel can compute a small product.
-inline bool of_lower_triangles(const Product& p) {
-    return p.a.kind == Kind::Lower && p.b.kind == Kind::Lower && p.c.kind == Kind::Lower;
+// Whether this kernel is the one for a small product. Larger ones of float64 have tensor cores.
+inline bool goes_by_row_pairs(const Product& p) {
+    const bool lower =
+        p.a.kind == Kind::Lower && p.b.kind == Kind::Lower && p.c.kind == Kind::Lower;
+    return lower && (p.dtype == DType::f32 || p.n <= 32);
 }
 
 template <class Rows>
@@ -267,9 +277,10 @@ template <class T>
 void launch_row_pairs(const Product& p, cudaStream_t stream) {
     if (p.n <= 16) return launch_rows<RowPairs<T, 16, 1>>(p, stream);
     if (p.n <= 32) return launch_rows<RowPairs<T, 32, 1>>(p, stream);
-    if constexpr (sizeof(T) == 4)
-        if (p.n > 64) return launch_rows<RowPairs<T, 128, 4>>(p, stream);
-    launch_rows<RowPairs<T, 64, 2>>(p, stream);
+    if constexpr (sizeof(T) == 4) {
+        if (p.n <= 64) return launch_rows<RowPairs<T, 64, 2>>(p, stream);
+        launch_rows<RowPairs<T, 128, 4>>(p, stream);
+    }
 }
 
 }  // namespace packedtri::cuda

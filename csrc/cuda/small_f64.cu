@@ -11,7 +11,7 @@ using Mma = MmaF64<SIDE, SIDE, BK, 32, 32>;
 }  // namespace
 
 void small_f64(const Product& p, int side, cudaStream_t stream) {
-    if (of_lower_triangles(p)) launch_row_pairs<double>(p, stream);
+    if (goes_by_row_pairs(p)) launch_row_pairs<double>(p, stream);
     else launch_small<double, Mma, 16>(p, side, stream);
 }
 
