@@ -84,7 +84,8 @@ std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,
 }
 
 std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x, int64_t n,
-                                           bool downdate, void (*run)(const FactorUpdate&)) {
+                                           bool downdate,
+                                           const std::function<void(const FactorUpdate&)>& run) {
     constexpr const char* op = "cholesky_update";
     const DType dtype = solvable_dtype_of(packed, op);
     check_same(packed, x, op);

@@ -13,7 +13,8 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
                         int64_t b_kind, bool left, bool unit,
                         const std::function<void(const Solve&)>& run);
 std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x, int64_t n,
-                                           bool downdate, void (*run)(const FactorUpdate&));
+                                           bool downdate,
+                                           const std::function<void(const FactorUpdate&)>& run);
 std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,
                                     const std::function<void(const Factor&)>& run);
 

@@ -23,10 +23,20 @@ std::tuple<Tensor, Tensor> cholesky_cuda(Tensor packed, int64_t n) {
                     [&](const Factor& p) { cuda::factor(p, &scratch, current_stream()); });
 }
 
+std::tuple<Tensor, Tensor> cholesky_update_cuda(Tensor packed, Tensor x, int64_t n, bool downdate) {
+    const torch::stable::accelerator::DeviceGuard guard(
+        (packed.is_cuda() ? packed : x).get_device_index());
+    TorchScratch scratch(packed);
+    return cholesky_update(packed, x, n, downdate, [&](const FactorUpdate& p) {
+        cuda::update_factor(p, &scratch, current_stream());
+    });
+}
+
 }  // namespace
 }  // namespace packedtri
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("solve_triangular", TORCH_BOX(&packedtri::solve_triangular_cuda));
     m.impl("cholesky", TORCH_BOX(&packedtri::cholesky_cuda));
+    m.impl("cholesky_update", TORCH_BOX(&packedtri::cholesky_update_cuda));
 }

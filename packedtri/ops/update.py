@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import Call, implement_where_missing, library, register_implicit
+from packedtri._autograd import Call, library, register_implicit
 from packedtri.dispatch import describe
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.dense import as_dense
@@ -67,17 +67,6 @@ def _(
     return _update(packed, x, n, downdate), (0, 0)
 
 
-def _dense_way(packed: Tensor, x: Tensor, n: int, downdate: bool) -> tuple[Tensor, Tensor]:
-    """The op on a device without kernels of its own, through dense matrices."""
-    factor = torch.ops.packedtri.unpack(packed, n, LOWER)
-    change = -x @ x.mH if downdate else x @ x.mH
-    changed, info = torch.linalg.cholesky_ex(factor @ factor.mH + change)
-    return torch.ops.packedtri.pack(changed, LOWER), info
-
-
-implement_where_missing("cholesky_update", "CUDA", _dense_way)
-
-
 def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) -> LowerTriangular:
     """The Cholesky factor of L L^H + x x^H, or of L L^H - x x^H.
 
@@ -104,9 +93,9 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
         LowerTriangular([[5., .],
                          [0., 3.]])
 
-    On the CPU plane rotations turn x into L, row by row, in O(n^2 k) operations, as LINPACK's chud
-    and chdd do; a downdate takes hyperbolic ones. The condition of L is never squared. On CUDA the
-    product L L^H is formed, dense, and factored again. Elements of 16 bits are computed in float32.
+    Plane rotations turn x into L in O(n^2 k) operations, as LINPACK's chud and chdd do; a downdate
+    takes hyperbolic ones. The condition of L is never squared. Elements of 16 bits are computed in
+    float32.
     """
     name = "cholesky_update"
     if not isinstance(L, LowerTriangular):

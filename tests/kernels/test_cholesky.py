@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from cases import SMALL, Failures
 from torch import Tensor
 
+from packedtri import LowerTriangular
 from packedtri.layout import LOWER, numel
 from packedtri.testing import densify, epsilon, poisoned, random, wide_dtype
 
@@ -117,32 +120,35 @@ def test_info_is_the_order_of_the_failing_minor(
         assert torch.equal(info, dense_info)
 
 
-def test_a_nan_or_zero_pivot_is_not_positive() -> None:
+def test_a_nan_or_zero_pivot_is_not_positive(device: str) -> None:
     for value in (0.0, torch.nan):
-        packed = torch.tensor([1.0, 0.0, value])
+        packed = torch.tensor([1.0, 0.0, value], device=device)
         assert cholesky(packed, 2)[1].item() == 2
 
 
-@dtypes
-def test_hard_matrices(dtype: torch.dtype, rng: torch.Generator) -> None:
-    """The factorization has small residuals on badly scaled and on nearly singular matrices, and
-    at the ends of the range."""
-    n, info = 130, torch.finfo(dtype)
-    real = dtype.to_real()
-    q, _ = torch.linalg.qr(random((n, n), wide_dtype(dtype), generator=rng))
+def hard_matrices(n: int, dtype: torch.dtype, rng: torch.Generator) -> dict[str, Tensor]:
+    """After LAPACK's test matrices: badly scaled, nearly singular, near underflow and overflow."""
+    device, info = rng.device, torch.finfo(dtype)
+    q, _ = torch.linalg.qr(random((n, n), wide_dtype(dtype), device, rng))
     smallest = epsilon(dtype) * n * 10
-    values = torch.logspace(0, torch.log10(torch.tensor(smallest)).item(), n, dtype=torch.float64)
-    nearly_singular = pack((q * values) @ q.mH).to(dtype)
+    values = torch.logspace(0, math.log10(smallest), n, dtype=torch.float64, device=device)
     base = draw_positive(n, dtype, rng)
-    d = torch.logspace(0, -5, n, dtype=torch.float64).to(real)
-    i, j = torch.tril_indices(n, n)
-    cases = {
-        "nearly singular": nearly_singular,
+    d = torch.logspace(0, -5, n, dtype=torch.float64, device=device).to(dtype.to_real())
+    i, j = torch.tril_indices(n, n, device=device)
+    return {
+        "nearly singular": pack((q * values) @ q.mH).to(dtype),
         "badly scaled": base * d[i] * d[j],
         "near underflow": base * (info.tiny * 1e6),
         "near overflow": base * (info.max * 1e-6),
     }
-    for name, packed in cases.items():
+
+
+@dtypes
+def test_hard_matrices(device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """The factorization has small residuals on badly scaled and on nearly singular matrices, and
+    at the ends of the range."""
+    n = 130
+    for name, packed in hard_matrices(n, dtype, rng).items():
         factor, failed = cholesky(packed, n)
         assert failed.item() == 0, name
         scale = packed.abs().max()
@@ -150,13 +156,35 @@ def test_hard_matrices(dtype: torch.dtype, rng: torch.Generator) -> None:
         assert ratio < 30, f"{name}: residual {ratio}"
 
 
+@dtypes
+def test_solutions_and_inverses_of_hard_matrices(
+    device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    """LAPACK's ratios: |B - A X| over n |A| |X| epsilon, and |I - A X| for an inverse."""
+    n, wide, norm = 130, wide_dtype(dtype), torch.linalg.matrix_norm
+    identity = torch.eye(n, dtype=dtype, device=device)
+    for name, packed in hard_matrices(n, dtype, rng).items():
+        scale = packed.abs().max()
+        factor = LowerTriangular(cholesky(packed, n)[0])
+        a = hermitian(packed / scale, n).to(wide)
+        b = random((n, 20), dtype, device, rng)
+        inverse = torch.cholesky_inverse(factor).to_dense() * scale
+        for case, x, rhs in (
+            ("solution", torch.cholesky_solve(b * scale, factor), b),
+            ("inverse", inverse, identity),
+        ):
+            x = x.to(wide)
+            ratio = norm(rhs - a @ x) / (n * norm(a) * norm(x) * epsilon(dtype))
+            assert ratio < 30, f"{name}, {case}: residual {ratio}"
+
+
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 def test_the_imaginary_part_of_the_diagonal_is_not_read(
-    dtype: torch.dtype, rng: torch.Generator
+    device: str, dtype: torch.dtype, rng: torch.Generator
 ) -> None:
     for n in (3, 70):
         packed = draw_positive(n, dtype, rng)
-        i = torch.arange(n)
+        i = torch.arange(n, device=device)
         tilted = packed.clone()
         tilted[i * (i + 3) // 2] += 3j
         assert torch.equal(cholesky(tilted, n)[0], cholesky(packed, n)[0])

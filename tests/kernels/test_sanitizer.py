@@ -16,6 +16,8 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import PAIR_IDS, PAIRS, SMALL, Failures, assert_exact, assert_same, draw_operand, each
+from test_cholesky import DTYPES
+from test_cholesky_update import assert_factors, changed_matrix, draw_columns, draw_factor
 
 from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, SYMMETRIC, UPPER, numel
 from packedtri.testing import densify, random, random_integers
@@ -84,3 +86,15 @@ def test_conversions(kind: int, device: str, dtype: torch.dtype, rng: torch.Gene
             assert_same(densify(got, n, LOWER), half + half.tril(-1))
         else:
             assert_same(got, packed)
+
+
+@pytest.mark.parametrize("k", [1, 9])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_cholesky_updates(k: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """About the 32 columns and the 8 columns of x that the CUDA kernel takes at a time."""
+    for n, downdate in each((1, 32, 33, 65, 100), (False, True)):
+        packed = draw_factor(n, dtype, rng, (2,))
+        x = draw_columns(n, k, dtype, rng, (2,))
+        factor, info = ops.cholesky_update(packed, x, n, downdate)
+        assert not info.any()
+        assert_factors(factor, changed_matrix(packed, x, n, downdate), n)

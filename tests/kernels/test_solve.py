@@ -142,8 +142,8 @@ def test_batches_broadcast(device: str, dtype: torch.dtype, rng: torch.Generator
 
 
 @dtypes
-def test_strides_of_right_hand_sides(dtype: torch.dtype, rng: torch.Generator) -> None:
-    t, b = draw_triangle(40, dtype, rng), random((40, 60), dtype, generator=rng)
+def test_strides_of_right_hand_sides(device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    t, b = draw_triangle(40, dtype, rng), random((40, 60), dtype, device, rng)
     for view in (b.mT.contiguous().mT, b[:, ::2], b[:, 5:6], b.expand(3, 40, 60), b.conj()):
         copy = view.contiguous().resolve_conj()
         ours = solve(t, view, 40, LOWER, DENSE, True, False)
@@ -168,8 +168,9 @@ def test_scipy_tpsv_reads_the_same_bytes(
 def hard_triangles(dtype: torch.dtype, n: int, rng: torch.Generator) -> dict[str, Tensor]:
     """After LAPACK's test matrices: badly scaled, nearly singular, near underflow and overflow."""
     base, info = draw_triangle(n, dtype, rng), torch.finfo(dtype)
-    i, j = torch.tril_indices(n, n)
-    graded = (base.abs() * 0 + 1) * torch.logspace(0, -6, n, dtype=torch.float64)[i].to(dtype)
+    i, j = torch.tril_indices(n, n, device=rng.device)
+    grades = torch.logspace(0, -6, n, dtype=torch.float64, device=rng.device)
+    graded = (base.abs() * 0 + 1) * grades[i].to(dtype)
     near_singular = base.clone()
     near_singular[(i == j) & (i % 60 == 50)] = 10 * info.eps
     return {
@@ -181,7 +182,7 @@ def hard_triangles(dtype: torch.dtype, n: int, rng: torch.Generator) -> dict[str
 
 
 @dtypes
-def test_hard_matrices(dtype: torch.dtype, rng: torch.Generator) -> None:
+def test_hard_matrices(device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     """Substitution has small residuals whatever the condition of the triangle."""
     n = 130
     for name, t in hard_triangles(dtype, n, rng).items():
@@ -192,6 +193,19 @@ def test_hard_matrices(dtype: torch.dtype, rng: torch.Generator) -> None:
             # The residual is measured on matrices of moderate size.
             ratio = residual(densify(t / scale, n, kind), x, b / scale, left)
             assert ratio < 30, f"{name}, {kind=}, {left=}: residual {ratio}"
+
+
+@dtypes
+def test_inverses_of_hard_matrices(device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """LAPACK's ratio: |I - T X| over n |T| |X| epsilon, for the inverse as the solution X."""
+    n = 130
+    i, j = torch.tril_indices(n, n, device=device)
+    identity = torch.eye(n, dtype=dtype, device=device)
+    for name, t in hard_triangles(dtype, n, rng).items():
+        scale = t.abs().max()
+        x = solve(t, (i == j).to(dtype), n, LOWER, LOWER, True, False) * scale
+        ratio = residual(densify(t / scale, n, LOWER), densify(x, n, LOWER), identity, True)
+        assert ratio < 30, f"{name}: residual {ratio}"
 
 
 @dtypes
@@ -218,11 +232,11 @@ def test_structural_zeros_are_not_multiplied(
             assert torch.equal(ours.isfinite(), expected.isfinite()), f"{n=} {position=} {c=}"
 
 
-def test_the_other_half_and_a_unit_diagonal_are_not_read(rng: torch.Generator) -> None:
+def test_the_other_half_and_a_unit_diagonal_are_not_read(device: str, rng: torch.Generator) -> None:
     n = 70
-    t, b = draw_triangle(n, torch.float64, rng), random((n, 9), torch.float64, generator=rng)
+    t, b = draw_triangle(n, torch.float64, rng), random((n, 9), torch.float64, device, rng)
     poisoned_diagonal = t.clone()
-    i = torch.arange(n)
+    i = torch.arange(n, device=device)
     poisoned_diagonal[i * (i + 3) // 2] = torch.nan
     for kind in (LOWER, UPPER):
         expected = solve(t, b, n, kind, DENSE, True, True)
