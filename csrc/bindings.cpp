@@ -219,7 +219,13 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     Operand x = operand(wa, ka, size_a, true, row), y = operand(wb, kb, size_b, false, column);
     x.hermitian = is_hermitian(a_kind, dtype);
     y.hermitian = is_hermitian(b_kind, dtype);
-    Product p{dtype, rows, cols, size_a[1], product_of(batch), x, y,
+    Product p{dtype,
+              rows,
+              cols,
+              size_a[1],
+              product_of(batch),
+              x,
+              y,
               Result{c.mutable_data_ptr(), kc, cols, c_size}};
     p.tf32 = tf32 && dtype == DType::f32;
     run(p);

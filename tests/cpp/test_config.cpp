@@ -147,7 +147,8 @@ int main() {
     CHECK(cuda::choose(lower_product(DType::f64, 100), hopper).method == Method::Direct, "float64");
     CHECK(cuda::choose(lower_product(DType::f32, 100), ampere).method == Method::Direct, "ampere");
     cuda::force(2, -1, -1, -1, -1);
-    CHECK(cuda::choose(lower_product(DType::f64, 4096), hopper).method == Method::Hopper, "copy engine");
+    CHECK(cuda::choose(lower_product(DType::f64, 4096), hopper).method == Method::Hopper,
+          "copy engine");
     CHECK(cuda::choose(lower_product(DType::f64, 4096), ampere).method == Method::Direct, "engine");
     cuda::force(-1, -1, -1, -1, -1);
 
