@@ -19,9 +19,12 @@ matmul_backend = torch.backends.cuda.matmul
 
 
 def set_generic(precision: str) -> None:
-    """The setting for all backends, which that of products overrides unless it is "none"."""
+    """The setting for all backends, which that of products overrides unless it is "none".
+
+    ``torch.backends.fp32_precision`` itself is frozen once torch's test helpers are loaded.
+    """
     matmul_backend.fp32_precision = "none"
-    torch.backends.fp32_precision = precision  # type: ignore[attr-defined]
+    torch._C._set_fp32_precision_setter("generic", "all", precision)
 
 
 WAYS: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
@@ -48,7 +51,7 @@ WAYS: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
 @pytest.fixture(autouse=True)
 def restore() -> Iterator[None]:
     yield
-    torch.backends.fp32_precision = "none"  # type: ignore[attr-defined]
+    set_generic("none")
     torch.set_float32_matmul_precision("highest")
 
 

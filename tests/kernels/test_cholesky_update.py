@@ -34,8 +34,9 @@ def draw_factor(
 def draw_columns(
     n: int, k: int, dtype: torch.dtype, rng: torch.Generator, batch: tuple[int, ...] = ()
 ) -> Tensor:
-    """So small that L L^H - x x^H is positive definite."""
-    return random((*batch, n, k), dtype, rng.device, rng) / (8 * (n * max(1, k)) ** 0.5)
+    """So small that L L^H - x x^H is positive definite: no eigenvalue of L L^H is below 0.1."""
+    x = random((*batch, n, k), dtype, rng.device, rng)
+    return x / (5 * torch.linalg.matrix_norm(x, keepdim=True).clamp_min(0.1))
 
 
 def changed_matrix(packed: Tensor, x: Tensor, n: int, downdate: bool) -> Tensor:
