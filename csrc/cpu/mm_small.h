@@ -101,6 +101,47 @@ class SmallProduct {
     decltype(V{} != V{}) unordered_ = {};
 };
 
+// The product of two packed lower triangles whose rows fit in one vector: the rows of B stay in
+// registers. False if a nan appeared, as above.
+template <class T>
+class TinyProduct {
+    using V = typename Vector<T>::type;
+    using Truth = decltype(V{} != V{});
+    static constexpr int lanes = Vector<T>::lanes;
+
+  public:
+    static bool can(const Product& p) {
+        return p.m <= lanes && p.a.kind == Kind::Lower && p.b.kind == Kind::Lower &&
+               p.c.kind == Kind::Lower;
+    }
+    static bool run(const T* a, const T* b, T* c, int64_t n) {
+        return rows(a, b, c, n, std::make_integer_sequence<int, lanes>{});
+    }
+
+  private:
+    template <int... k>
+    [[gnu::always_inline]] static bool rows(const T* a, const T* b, T* c, int64_t n,
+                                            std::integer_sequence<int, k...>) {
+        const V rows_of_b[lanes] = {(k < n ? load_first(b + row_start(k), k + 1) : V{})...};
+        Truth unordered = {};
+        ((k < n ? row<k>(a, rows_of_b, c, unordered) : void()), ...);
+        return !any(unordered);
+    }
+    template <int i>
+    [[gnu::always_inline]] static void row(const T* a, const V* b, T* c, Truth& unordered) {
+        const V sum = dot(a + row_start(i), b, std::make_integer_sequence<int, i + 1>{});
+        unordered |= sum != sum;
+        store_first(c + row_start(i), sum, i + 1);
+    }
+    // In two sums, so that one addition need not wait for the other.
+    template <int... k>
+    [[gnu::always_inline]] static V dot(const T* a, const V* b, std::integer_sequence<int, k...>) {
+        V sums[2] = {};
+        ((sums[k % 2] += a[k] * b[k]), ...);
+        return sums[0] + sums[1];
+    }
+};
+
 // The rows of an operand, with zeros or its mirror image past the diagonal: where it lies if a loop
 // can read it there, else in the buffer.
 template <class E>
@@ -129,10 +170,14 @@ template <class E>
 bool small_product(const Product& p, int64_t batch) {
     using T = Compute<E>;
     constexpr int lanes = Vector<T>::lanes;
+    E* c = static_cast<E*>(p.c.data) + batch * p.c.batch_stride;
+    if constexpr (std::is_same_v<E, T>)
+        if (TinyProduct<T>::can(p))
+            return TinyProduct<T>::run(lines_of<E>(p.a, batch).data, lines_of<E>(p.b, batch).data,
+                                       c, p.m);
     const auto size = [](const Operand& x) { return x.rows * ceil_div(x.cols, lanes) * lanes; };
     T* buffer = static_cast<T*>(workspace((size(p.a) + size(p.b)) * sizeof(T)));
     const SmallRows<T> b = small_rows<E>(p.b, batch, true, buffer);
-    E* c = static_cast<E*>(p.c.data) + batch * p.c.batch_stride;
     if constexpr (std::is_same_v<E, T>)
         if (p.a.kind == Kind::Lower)
             return SmallProduct<E, true>(p, {lines_of<E>(p.a, batch).data, 0}, b, c).run();
