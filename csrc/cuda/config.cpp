@@ -179,9 +179,11 @@ int small_side(const Product& p, const Device& device) {
 std::string explain(const Product& p, const Device& device) {
     if (is_mv(p)) return "matrix-vector, one pass over the triangle";
     if (leaves_to_dense(p)) return "unpacked, then dense torch";
-    if (const int side = small_side(p, device))
+    if (const int side = small_side(p, device)) {
+        if (goes_by_row_pairs(p)) return "small, rows of the result in registers";
         return "small, both operands in shared memory as " + std::to_string(side) + " x " +
                std::to_string(side);
+    }
     const Config c = choose(p, device);
     const bool engine = c.method == Method::Engine;
     const std::string side =

@@ -257,13 +257,6 @@ struct RowPairs {
     const T* rows_[2 * PAIRS];  // Of A, this lane's.
 };
 
-// Whether this kernel is the one for a small product. Larger ones of float64 have tensor cores.
-inline bool goes_by_row_pairs(const Product& p) {
-    const bool lower =
-        p.a.kind == Kind::Lower && p.b.kind == Kind::Lower && p.c.kind == Kind::Lower;
-    return lower && (p.dtype == DType::f32 || p.n <= 32);
-}
-
 template <class Rows>
 void launch_rows(const Product& p, cudaStream_t stream) {
     using T = typename Rows::T;
