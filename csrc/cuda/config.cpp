@@ -128,7 +128,7 @@ Config choose_direct(const Product& p, const Device& device) {
 
 // The thresholds were measured on an H100 (docs/cuda.md).
 Config choose(const Product& p, const Device& device, bool scratch) {
-    // A product in parts is one of the blocks that the engine has not stored (Product::marks).
+    // A product with marks has only the blocks that the engine has not stored.
     if (p.marks) return {Method::Direct, TileSize::Large, 1, 1, 1};
     Config config = choose_direct(p, device);
     if (scratch && engine_can(p, device)) {
@@ -137,13 +137,13 @@ Config choose(const Product& p, const Device& device, bool scratch) {
         if (free ? engine_pays(p, engine) : forced_method == static_cast<int>(Method::Engine))
             config = engine;
     }
-    const bool hopper = forced_method < 0 || forced_method == static_cast<int>(Method::Hopper);
-    if (hopper && config.method == Method::Direct && hopper_can(p, config.tile, device))
-        config.method = Method::Hopper;
     // The engine has tiles of one size for parts of float32.
     const bool one_size = config.method == Method::Engine && in_parts(p);
     if (const int tile = forced_tile; tile >= 0 && !one_size)
         config.tile = static_cast<TileSize>(tile);
+    const bool hopper = forced_method < 0 || forced_method == static_cast<int>(Method::Hopper);
+    if (hopper && config.method == Method::Direct && hopper_can(p, config.tile, device))
+        config.method = Method::Hopper;
     if (const int split = forced_split; split >= 1) config.split = device.clusters ? split : 1;
     if (const int above = forced_above; above >= 1) config.split_above = above;
     if (const int group = forced_group; group >= 1) config.group = group;
@@ -154,10 +154,11 @@ bool leaves_to_dense(const Product& p) {
     // Dense, a structural zero times an infinite or nan element is a nan. What torch does with float32
     // depends on a setting that the product need not share.
     if (!has_symmetric(p) || triangular(p.a.kind) || triangular(p.b.kind)) return false;
-    if (is_mv(p) || forced_method >= 0) return false;
-    if (p.dtype == DType::f32 && !p.tf32) return false;
-    const int64_t bytes = element_size(p.dtype) * p.k * p.k * p.batch;
-    return p.k > 0 && bytes <= SCRATCH_LIMIT;
+    if (p.dtype == DType::f32 || is_mv(p) || forced_method >= 0) return false;
+    // Copies of the packed operands, and of a result that is packed in the end.
+    const int64_t matrices =
+        (p.a.kind == Kind::Symmetric) + (p.b.kind == Kind::Symmetric) + (p.c.kind == Kind::Lower);
+    return p.k > 0 && matrices * element_size(p.dtype) * p.k * p.k * p.batch <= SCRATCH_LIMIT;
 }
 
 int small_side(const Product& p, const Device& device) {

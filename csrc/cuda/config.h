@@ -47,7 +47,7 @@ constexpr int blocks_per_sm(DType dtype, TileSize size) {
 }
 
 // Shared memory that a block takes for a direct product's tile, where that is more than every device
-// has.
+// has; Hopper's own kernels are never chosen for less than its 227.
 constexpr int tile_shared_kib(DType dtype, TileSize size) {
     if (dtype == DType::f64) return size == TileSize::Large ? 217 : 109;
     if (element_size(dtype) == 2) return size == TileSize::Large ? 145 : 73;
@@ -72,7 +72,8 @@ inline bool is_mv(const Product& p) {
 // `scratch`: whether there is any.
 Config choose(const Product& p, const Device& device, bool scratch = true);
 
-// Whether a product with a symmetric operand is left to torch's dense product, on an unpacked copy.
+// Whether a product of symmetric matrices, or of one and a dense matrix, is left to torch's dense
+// product, on unpacked copies.
 // Our direct kernels read the stored half twice, and round 16-bit sums twice; float32 has the engine.
 bool leaves_to_dense(const Product& p);
 

@@ -22,8 +22,7 @@ class MainLoopAsync {
     static constexpr int STAGE = LayoutA::size + LayoutB::size;
 
   public:
-    // 64 bits, though 32 would do: these make the compiler spill registers.
-    using Index = int64_t;  // Of what a block has to do.
+    using Index = int64_t;  // See product_kernel.
     static constexpr int THREADS = Mma::THREADS;
     static constexpr int SHARED_BYTES = STAGES * STAGE * static_cast<int>(sizeof(T));
 

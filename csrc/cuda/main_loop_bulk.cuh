@@ -58,8 +58,7 @@ class MainLoopBulk {
     static_assert(Mma::THREADS == 256, "registers are counted for two warpgroups that multiply");
 
   public:
-    // 64 bits, though 32 would do: these make the compiler spill registers.
-    using Index = int64_t;  // Of what a block has to do.
+    using Index = int64_t;  // See product_kernel.
     static constexpr int THREADS = Mma::THREADS + PRODUCERS;
     static constexpr int SHARED_BYTES = TILE_BYTES + static_cast<int>(sizeof(Ring<STAGES>));
 

@@ -24,7 +24,7 @@ class MainLoopCut {
                          RAW = LoadA::RAW_SIZE + LoadB::RAW_SIZE;
 
   public:
-    using Index = int;  // Of what a block has to do.
+    using Index = int;  // See product_kernel.
     static constexpr int THREADS = Mma::THREADS;
     static constexpr int SHARED_BYTES =
         (BUFFERS * TILES + STAGES * RAW) * static_cast<int>(sizeof(T));

@@ -52,6 +52,7 @@ __global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
     product_kernel(const __grid_constant__ ProductArgs<typename MainLoop::T> args) {
     extern __shared__ __align__(1024) char shared[];
     // A cluster of blocks works on one tile, each on a part of its sum, or each block on its own.
+    // 32 bits are enough, and quick to divide, but in some main loops make the compiler spill.
     using Index = typename MainLoop::Index;
     const Index cluster = static_cast<int>(blockIdx.x) / args.split,
                 shared_items = static_cast<Index>(args.shared_items);

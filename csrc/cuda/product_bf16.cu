@@ -20,6 +20,7 @@ using HopperSmall = MainLoopCut<T, MmaWarpgroup<T, 64, 64>, 4, A_K_MAJOR, B_K_MA
 
 static_assert(shared_bytes<Large<true, true>>() <=
               1024 * tile_shared_kib(DType::bf16, TileSize::Large));
+static_assert(shared_bytes<HopperLarge<true, true>>() <= 1024 * Device{}.shared_kib);
 
 }  // namespace
 

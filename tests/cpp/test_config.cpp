@@ -146,6 +146,9 @@ int main() {
     CHECK(cuda::choose(lower_product(DType::f32, 100), hopper).method == Method::Engine, "forced");
     CHECK(cuda::choose(lower_product(DType::f64, 100), hopper).method == Method::Direct, "float64");
     CHECK(cuda::choose(lower_product(DType::f32, 100), ampere).method == Method::Direct, "ampere");
+    cuda::force(2, 1, -1, -1, -1);
+    CHECK(cuda::choose(lower_product(DType::f64, 100), hopper).method == Method::Hopper,
+          "copy engine");
     cuda::force(2, -1, -1, -1, -1);
     CHECK(cuda::choose(lower_product(DType::f64, 4096), hopper).method == Method::Hopper,
           "copy engine");
