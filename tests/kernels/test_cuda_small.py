@@ -21,7 +21,7 @@ from cases import (
 )
 from torch import Tensor
 
-from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
 from packedtri.testing import densify, random_integers, wide_dtype
 
 pytestmark = pytest.mark.cuda
@@ -102,7 +102,8 @@ def test_small_nonfinite(
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 63, 64, 65, 130, 511, 1025, 2049])
 def test_vector(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     failures = Failures()
-    for kind, batch, odd in each((LOWER, UPPER), ((), (3,)), (False, True)):
+    kinds = (LOWER, UPPER, SYMMETRIC, HERMITIAN)
+    for kind, batch, odd in each(kinds, ((), (3,)), (False, True)):
         t = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
         stored = shifted(t.stored) if odd else t.stored
         x = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=1, draw=random_integers)
@@ -127,7 +128,7 @@ def test_vector_nonfinite(n: int, device: str, dtype: torch.dtype, rng: torch.Ge
 
 @pytest.mark.parametrize("n", [60, 3000])
 def test_vector_repeats(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
-    for kind in (LOWER, UPPER):
+    for kind in (LOWER, UPPER, SYMMETRIC):
         t, x = draw_operand(kind, n, dtype, rng), draw_operand(DENSE, n, dtype, rng, cols=1)
         results = [mm(t.stored, x.stored, n, kind, DENSE, DENSE) for _ in range(3)]
         assert_same(results[0], results[1])

@@ -23,7 +23,9 @@ solved_dtypes = pytest.mark.parametrize(
 )
 # About the steps and the order of the triangles that are solved at once, and beyond.
 SIZES = (
-    (1, 5, 33, 70) if SMALL else (1, 2, 3, 15, 16, 17, 31, 33, 48, 63, 64, 65, 127, 129, 200, 321)
+    (1, 5, 33, 70)
+    if SMALL
+    else (1, 2, 3, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 200, 321)
 )
 
 
