@@ -6,6 +6,18 @@
 
 namespace packedtri::cuda {
 
+// Moves the elements of w down by `shift` < 8; the last 4 words are used up.
+template <int N>
+__device__ __forceinline__ void shift_words(uint32_t (&w)[N], int shift) {
+    const bool four = shift & 4, two = shift & 2;
+#pragma unroll
+    for (int x = 0; x < N - 2; ++x) w[x] = four ? w[x + 2] : w[x];
+#pragma unroll
+    for (int x = 0; x < N - 3; ++x) w[x] = two ? w[x + 1] : w[x];
+#pragma unroll
+    for (int x = 0; x < N - 4; ++x) w[x] = __funnelshift_r(w[x], w[x + 1], (shift & 1) * 16);
+}
+
 // 8 elements, from `shift` on among the 16 in `words`.
 struct Chunk {
     uint4 words[2];
@@ -25,14 +37,7 @@ struct Chunk {
     __device__ __forceinline__ uint4 cut() const {
         uint32_t w[8] = {words[0].x, words[0].y, words[0].z, words[0].w,
                          words[1].x, words[1].y, words[1].z, words[1].w};
-        const bool four = shift & 4, two = shift & 2;
-#pragma unroll
-        for (int x = 0; x < 6; ++x) w[x] = four ? w[x + 2] : w[x];
-#pragma unroll
-        for (int x = 0; x < 5; ++x) w[x] = two ? w[x + 1] : w[x];
-        const int odd = (shift & 1) * 16;
-#pragma unroll
-        for (int x = 0; x < 4; ++x) w[x] = __funnelshift_r(w[x], w[x + 1], odd);
+        shift_words(w, shift);
         return make_uint4(w[0], w[1], w[2], w[3]);
     }
 };

@@ -160,8 +160,10 @@ void factor_leaf(const Factor& p, Span block, cudaStream_t stream) {
                                  static_cast<int>(block.length()),
                                  p.batch};
         if constexpr (!is_complex<T>) {
-            if (args.order <= 16) return launch_small_factor<T, 16>(args, stream);
-            if (args.order <= 32) return launch_small_factor<T, 32>(args, stream);
+            if (args.order <= 16)
+                return launch_team_leaf<SmallFactor<T, 16>>(args, p.batch, stream);
+            if (args.order <= 32)
+                return launch_team_leaf<SmallFactor<T, 32>>(args, p.batch, stream);
         }
         if (block.length() > 64) {
             if constexpr (sizeof(T) == sizeof(float)) launch<T, 128>(args, p.batch, stream);

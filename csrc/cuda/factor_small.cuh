@@ -28,6 +28,7 @@ __device__ R root(R x, R reciprocal) {
 template <class T, int SIDE>
 class SmallFactor {
   public:
+    using Args = FactorArgs<T>;
     static constexpr int THREADS = 128, TEAMS = THREADS / SIDE;  // In a block.
     static constexpr int SHARED_BYTES =
         TEAMS * (SIDE * (SIDE + 1) / 2) * static_cast<int>(sizeof(T));
@@ -100,19 +101,5 @@ class SmallFactor {
     T x_[SIDE];
     int failed_ = 0;  // The order of the first leading minor that is not positive.
 };
-
-template <class T, int SIDE>
-__global__ void __launch_bounds__(SmallFactor<T, SIDE>::THREADS)
-    small_factor_kernel(const __grid_constant__ FactorArgs<T> args) {
-    extern __shared__ __align__(16) char shared[];
-    SmallFactor<T, SIDE>::run(args, shared);
-}
-
-template <class T, int SIDE>
-void launch_small_factor(const FactorArgs<T>& args, cudaStream_t stream) {
-    using Small = SmallFactor<T, SIDE>;
-    launch_leaf(small_factor_kernel<T, SIDE>, ceil_div(args.batch, Small::TEAMS), Small::THREADS,
-                Small::SHARED_BYTES, args, stream);
-}
 
 }  // namespace packedtri::cuda

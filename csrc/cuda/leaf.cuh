@@ -113,4 +113,19 @@ void launch_leaf(Kernel kernel, int64_t count, int threads, int64_t shared, cons
     check(cudaGetLastError(), "cannot launch a solve");
 }
 
+// For what teams of lanes do in registers, `Leaf::TEAMS` of them a block.
+template <class Leaf>
+__global__ void __launch_bounds__(Leaf::THREADS)
+    team_leaf_kernel(const __grid_constant__ typename Leaf::Args args) {
+    extern __shared__ __align__(16) char shared[];
+    Leaf::run(args, shared);
+}
+
+// One team for each of `work` pieces of work.
+template <class Leaf>
+void launch_team_leaf(const typename Leaf::Args& args, int64_t work, cudaStream_t stream) {
+    launch_leaf(team_leaf_kernel<Leaf>, ceil_div(work, Leaf::TEAMS), Leaf::THREADS,
+                Leaf::SHARED_BYTES, args, stream);
+}
+
 }  // namespace packedtri::cuda

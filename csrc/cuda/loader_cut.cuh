@@ -33,7 +33,7 @@ class CutLoader {
 #pragma unroll
         for (int p = 0; p < PASSES; ++p)
             from_[p] = panel.data + panel.row_offset(R0 + pass_row(p)) + c0;
-        last_from_ = panel.data + panel.row_offset(R0 + last_row()) + c0 + COLS;
+        last_from_ = panel.data + panel.row_offset(R0 + row()) + c0 + COLS;
         stride_ = panel.row_offset(R0 + pass_row(0) + BK) - panel.row_offset(R0 + pass_row(0));
         bend_ = panel.packed ? BK : 0;
     }
@@ -56,20 +56,21 @@ class CutLoader {
     // Starts copying the words of the next tile, whose k0 is `plain`, to `raw`.
     __device__ __forceinline__ void begin(T* raw, bool plain) {
         const uint32_t to = ptx::shared_address(raw + pass_row(0) * PITCH + word() * WORD),
-                       last_to = ptx::shared_address(raw + last_row() * PITCH + COLS);
+                       last_to = ptx::shared_address(raw + row() * PITCH + COLS);
         constexpr int STEP = ROWS_PER_PASS * PITCH * static_cast<int>(sizeof(T));
         if (plain) {
 #pragma unroll
             for (int p = 0; p < PASSES; ++p)
                 ptx::cp_async_16(to + p * STEP, aligned(from_[p]) + word() * WORD);
-            if (has_last() && shift(last_from_) > 0) ptx::cp_async_16(last_to, aligned(last_from_));
+            if (has_last() && ptx::past_word(last_from_) > 0)
+                ptx::cp_async_16(last_to, aligned(last_from_));
         } else {
 #pragma unroll
             for (int p = 0; p < PASSES; ++p)
                 copy_word(to + p * STEP, aligned(from_[p]) + word() * WORD, pass_row(p),
-                          word() * WORD - shift(from_[p]));
+                          word() * WORD - ptx::past_word(from_[p]));
             if (has_last())
-                copy_word(last_to, aligned(last_from_), last_row(), COLS - shift(last_from_));
+                copy_word(last_to, aligned(last_from_), row(), COLS - ptx::past_word(last_from_));
         }
         advance();
     }
@@ -98,14 +99,7 @@ class CutLoader {
             w[4 * x] = words.x[x].x, w[4 * x + 1] = words.x[x].y;
             w[4 * x + 2] = words.x[x].z, w[4 * x + 3] = words.x[x].w;
         }
-        const int shift = row_shift(R0 + row(), c0);
-        const bool four = shift & 4, two = shift & 2;
-#pragma unroll
-        for (int x = 0; x < 4 * RUN + 2; ++x) w[x] = four ? w[x + 2] : w[x];
-#pragma unroll
-        for (int x = 0; x < 4 * RUN + 1; ++x) w[x] = two ? w[x + 1] : w[x];
-#pragma unroll
-        for (int x = 0; x < 4 * RUN; ++x) w[x] = __funnelshift_r(w[x], w[x + 1], (shift & 1) * 16);
+        shift_words(w, row_shift(R0 + row(), c0));
         uint32_t marks = 0;
         if (!PLAIN) {
             const int stored = valid(R0 + row(), c0) - col();
@@ -125,11 +119,6 @@ class CutLoader {
         return marks != 0;
     }
 
-    // Whether steps [k0, k0 + BK) hold structural zeros.
-    __device__ bool crosses_diagonal(int k0) const {
-        return panel_.crosses_diagonal(memory_row(0, k0), memory_col(k0), COLS);
-    }
-
   private:
     // Of the tile that starts at k0, the first row in memory and where in it.
     __device__ int memory_row(int within, int k0) const { return (K_MAJOR ? r0_ : k0) + within; }
@@ -139,18 +128,14 @@ class CutLoader {
     __device__ static int row() { return threadIdx.x % ROWS; }
     __device__ static int col() { return threadIdx.x / ROWS * (RUN * WORD); }
 
-    // The words that this thread copies, WORDS lanes a row, and then perhaps a row's last.
+    // The words that this thread copies, WORDS lanes a row, and then perhaps the last of row().
     __device__ static int word() { return threadIdx.x % WORDS; }
     __device__ static int pass_row(int pass) { return threadIdx.x / WORDS + pass * ROWS_PER_PASS; }
-    __device__ static int last_row() { return threadIdx.x % ROWS; }
     __device__ static bool has_last() { return ROWS == THREADS || threadIdx.x < ROWS; }
 
-    __device__ static int shift(const T* p) {
-        return static_cast<int>(reinterpret_cast<uintptr_t>(p) % 16 / sizeof(T));
-    }
-    __device__ static const T* aligned(const T* p) { return p - shift(p); }
+    __device__ static const T* aligned(const T* p) { return p - ptx::past_word(p); }
 
-    // The same for element (row, c), where c is a multiple of WORD. The places of a triangle's rows
+    // past_word of element (row, c), where c is a multiple of WORD. The places of a triangle's rows
     // repeat every 16 rows modulo 8.
     __device__ int row_shift(int row, int c) const {
         const uint32_t base = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(panel_.data) / 2);
@@ -187,7 +172,7 @@ class CutLoader {
 #pragma unroll
         for (int p = 0; p < PASSES; ++p)
             from_[p] += K_MAJOR ? BK : stride_ + bend_ * (p * ROWS_PER_PASS);
-        last_from_ += K_MAJOR ? BK : stride_ + bend_ * (last_row() - pass_row(0));
+        last_from_ += K_MAJOR ? BK : stride_ + bend_ * (row() - pass_row(0));
         if (!K_MAJOR) stride_ += bend_ * BK;
     }
 

@@ -205,12 +205,9 @@ void launch(void (*kernel)(MvArgs<T>), MvArgs<T> args, int split, cudaStream_t s
     config.gridDim = dim3(static_cast<unsigned>(blocks));
     config.blockDim = dim3(32 * WARPS);
     config.stream = stream;
-    cudaLaunchAttribute cluster{};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = static_cast<unsigned>(split);
-    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    config.attrs = &cluster;
-    config.numAttrs = split > 1 ? 1 : 0;
+    LaunchAttributes<1> attributes;
+    if (split > 1) attributes.cluster(split);
+    attributes.give(config);
     check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a matrix-vector product");
 }
 

@@ -12,6 +12,12 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// How many elements p lies behind an address that is a multiple of 16 bytes.
+template <class T>
+__device__ __forceinline__ int past_word(const T* p) {
+    return static_cast<int>(reinterpret_cast<uintptr_t>(p) % 16 / sizeof(T));
+}
+
 // x, of which the compiler knows nothing.
 __device__ __forceinline__ int hidden(int x) {
     asm volatile("" : "+r"(x));

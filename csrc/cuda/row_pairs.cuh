@@ -134,7 +134,7 @@ struct RowPairs {
         const int own = writes_ ? matrix : 0;
         T* words = raw(args, shared, own);
         b_ = b_of(args, shared, own);
-        a_ = words + Pieces<T>::shift(args.a.data + (batch + own) * args.a.stride);
+        a_ = words + ptx::past_word(args.a.data + (batch + own) * args.a.stride);
         // What rows past the last come to is stored nowhere.
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
@@ -142,7 +142,7 @@ struct RowPairs {
             rows_[r] = a_ + i * (i + 1) / 2;
         }
         c_ = args.c + (batch + own) * args.c_stride;
-        out_ = words + Pieces<T>::shift(c_);
+        out_ = words + ptx::past_word(c_);
     }
 
     // Row r of this lane: first those from the top, then those from the bottom.

@@ -31,15 +31,11 @@ struct Pieces {
     int64_t stride;
     int count, batch;
 
-    __device__ static int shift(const T* p) {
-        return static_cast<int>(reinterpret_cast<uintptr_t>(p) % 16 / sizeof(T));
-    }
-
-    // Starts copying matrix b to `raw` in aligned words. It begins shift(...) elements further.
+    // Starts copying matrix b to `raw` in aligned words. It begins past_word(...) elements further.
     template <int THREADS>
     __device__ void begin(int64_t b, T* raw) const {
         const T *from = data + b * stride, *end = data + (batch - 1) * stride + count;
-        const int before = shift(from), words = (before + count + WORD - 1) / WORD;
+        const int before = ptx::past_word(from), words = (before + count + WORD - 1) / WORD;
         for (int w = threadIdx.x; w < words; w += THREADS) {
             const T* word = from - before + w * WORD;
             if (word >= data && word + WORD <= end)
@@ -50,12 +46,12 @@ struct Pieces {
         }
     }
     __device__ const T* first(int64_t b, const T* raw) const {
-        return raw + shift(data + b * stride);
+        return raw + ptx::past_word(data + b * stride);
     }
     // Writes matrix b from `raw`, where it begins as far from an aligned address as in memory.
     template <int THREADS>
     __device__ static void store(T* to, const T* raw, int count) {
-        const int before = shift(to), words = (before + count + WORD - 1) / WORD;
+        const int before = ptx::past_word(to), words = (before + count + WORD - 1) / WORD;
         for (int w = threadIdx.x; w < words; w += THREADS) {
             const int first = w * WORD - before;
             if (first >= 0 && first + WORD <= count)
@@ -166,7 +162,7 @@ struct SmallProduct {
         // Elements of 16 bits want wide stores more than shared memory without bank conflicts.
         if constexpr (sizeof(T) == 2) {
             T* raw = reinterpret_cast<T*>(shared);
-            put(args, mma, raw + Pieces<T>::shift(c));
+            put(args, mma, raw + ptx::past_word(c));
             Crew::sync();
             Pieces<T>::template store<THREADS>(
                 c, raw, args.c_packed ? args.m * (args.m + 1) / 2 : args.m * args.n);

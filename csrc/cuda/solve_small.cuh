@@ -14,6 +14,7 @@ class SmallSolver {
     static_assert(SIZE % V == 0, "");
 
   public:
+    using Args = SolveArgs<T>;
     static constexpr int THREADS = 128, TEAMS = THREADS / SIDE;  // In a block.
 
     static __device__ void run(const SolveArgs<T>& args, char* memory) {
@@ -117,19 +118,10 @@ class SmallSolver {
 };
 
 template <class T, int SIDE>
-__global__ void __launch_bounds__(SmallSolver<T, SIDE>::THREADS)
-    small_solve_kernel(const __grid_constant__ SolveArgs<T> args) {
-    extern __shared__ __align__(16) char shared[];
-    SmallSolver<T, SIDE>::run(args, shared);
-}
-
-template <class T, int SIDE>
 void launch_small_solve(SolveArgs<T> args, int64_t batch, cudaStream_t stream) {
-    using Solver = SmallSolver<T, SIDE>;
     args.tiles = (args.last_line - args.first_line + SIDE - 1) / SIDE;
     args.work = args.tiles * batch;
-    launch_leaf(small_solve_kernel<T, SIDE>, ceil_div(args.work, Solver::TEAMS), Solver::THREADS,
-                Solver::SHARED_BYTES, args, stream);
+    launch_team_leaf<SmallSolver<T, SIDE>>(args, args.work, stream);
 }
 
 }  // namespace packedtri::cuda
