@@ -66,9 +66,8 @@ bool engine_pays(const Product& p, const Config& config) {
 
 // Whether there is a direct kernel for Hopper.
 bool hopper_can(const Product& p, TileSize tile, const Device& device) {
-    if (!device.clusters) return false;
-    if (element_size(p.dtype) == 2) return true;
-    return p.dtype == DType::f64 && tile == TileSize::Large && is_plain(p) && !has_symmetric(p);
+    return device.clusters && p.dtype == DType::f64 && tile == TileSize::Large && is_plain(p) &&
+           !has_symmetric(p);
 }
 
 Config choose_engine(const Product& p, const Device& device) {

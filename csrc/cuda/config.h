@@ -16,9 +16,8 @@ struct Device {
 };
 
 // Direct: from the operands as they lie in memory. Engine: through tile images, on Hopper's tensor
-// cores, with scratch memory (engine.h). Hopper: like Direct, by what only Hopper has: large tiles of
-// float64 are loaded by the copy engine (main_loop_bulk.cuh), and 16-bit ones multiplied by
-// warpgroups (mma_warpgroup.cuh).
+// cores, with scratch memory (engine.h). Hopper: like Direct, but large tiles of float64 are loaded by
+// the copy engine, which only Hopper has (main_loop_bulk.cuh).
 enum class Method : int32_t { Direct, Engine, Hopper };
 enum class TileSize : int32_t { Small, Large };
 
@@ -50,7 +49,7 @@ constexpr int blocks_per_sm(DType dtype, TileSize size) {
 // has; Hopper's own kernels are never chosen for less than its 227.
 constexpr int tile_shared_kib(DType dtype, TileSize size) {
     if (dtype == DType::f64) return size == TileSize::Large ? 217 : 109;
-    if (element_size(dtype) == 2) return size == TileSize::Large ? 145 : 73;
+    if (element_size(dtype) == 2) return size == TileSize::Large ? 145 : 80;
     return 0;
 }
 

@@ -37,12 +37,6 @@ struct Mma16Bit {
     __device__ static int row_of_acc(int e) { return e / 4 / NT * 16 + e % 4 / 2 * 8; }
     __device__ static int col_of_acc(int e) { return e / 4 % NT * 8 + e % 2; }
 
-    // Products are done when step returns, and read what other threads wrote before a barrier.
-    static constexpr int TILE_BUFFERS = 1;
-    __device__ static void publish_tiles() {}
-    template <int PENDING>
-    __device__ void wait() {}
-
     template <class LayoutA, class LayoutB>
     __device__ void step(const T* a_tile, const T* b_tile) {
         // Each group of 8 lanes names the rows of one 8 x 8 matrix. For A these go down r first,

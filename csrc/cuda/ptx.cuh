@@ -49,6 +49,11 @@ __device__ __forceinline__ void cp_async(uint32_t to, const void* from) {
 __device__ __forceinline__ void cp_async_16(uint32_t to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+__device__ __forceinline__ uint32_t load_shared(uint32_t from) {
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+    return x;
+}
 __device__ __forceinline__ void store_shared(uint32_t to, uint16_t x) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
 }

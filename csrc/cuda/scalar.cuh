@@ -103,15 +103,6 @@ __device__ __forceinline__ bool finite(Complex<R> x) {
     return isfinite(x.re) && isfinite(x.im);
 }
 
-// Nonzero if one of two elements of 2 bytes is infinite or nan: then the bits of its exponent, all ones,
-// carry into its sign.
-__device__ __forceinline__ uint32_t nonfinite_pair(uint32_t x, __nv_bfloat16) {
-    return ((x & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
-}
-__device__ __forceinline__ uint32_t nonfinite_pair(uint32_t x, __half) {
-    return ((x & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
-}
-
 template <class T>
 __device__ __forceinline__ T shuffle(T x, int lane) {
     return __shfl_sync(0xffffffffu, x, lane);
