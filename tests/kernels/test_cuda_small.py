@@ -18,21 +18,14 @@ from cases import (
     each,
     mm,
     shifted,
+    stored_product,
 )
 from torch import Tensor
 
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
-from packedtri.testing import densify, random_integers, wide_dtype
+from packedtri.testing import densify, random_integers
 
 pytestmark = pytest.mark.cuda
-
-
-def stored_product(a: Operand, b: Operand) -> Tensor:
-    """The product over stored elements only: no structural zero meets an inf or a nan."""
-    masks = [densify(torch.ones_like(x.stored), x.n, x.kind).bool() for x in (a, b)]
-    wide = [x.dense.to(wide_dtype(x.dense.dtype)) for x in (a, b)]
-    terms = wide[0].unsqueeze(-1) * wide[1].unsqueeze(-3)
-    return terms.where(masks[0].unsqueeze(-1) & masks[1].unsqueeze(-3), 0).sum(-2)
 
 
 def assert_same_finite(c: Tensor, a: Operand, b: Operand, c_kind: int) -> None:
