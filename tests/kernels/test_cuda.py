@@ -117,7 +117,7 @@ def calls(
             )
     column = random_integers((n, 1), dtype, rng.device, rng)
     packed = random_integers((numel(n),), dtype, rng.device, rng)
-    for kind in (LOWER, UPPER):
+    for kind in (LOWER, UPPER, SYMMETRIC, HERMITIAN):
         yield (
             f"vector {kind}",
             (packed, column),
