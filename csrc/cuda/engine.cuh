@@ -49,6 +49,8 @@ struct EngineShape {
     static constexpr int ROWS = 2, COLS = BN / SIDE;  // Of a block's tile, in image blocks.
     static constexpr int CLUSTER_ROWS = ROWS * CLUSTER;
     static constexpr int THREADS = 128 * (ROWS + 1);
+    // Arrivals that empty a stage: one of each warp that multiplies, here and in the other block.
+    static constexpr int RELEASES = 4 * ROWS * CLUSTER;
     static constexpr int ACCS = BN / 2;
     template <bool B_ACROSS>
     using Tile = EngineTile<ROWS, COLS, CLUSTER, B_ACROSS>;

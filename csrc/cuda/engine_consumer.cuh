@@ -23,8 +23,10 @@ class EngineConsumer {
     __device__ void run() {
         for (;;) {
             ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
-            // One value for the warp, and known to be: products of a warpgroup must not diverge.
-            const int64_t word = __shfl_sync(~0u, *shared_.item(at_.stage), 0);
+            // One value for the warp, and known to be: products of a warpgroup must not diverge. The
+            // lane that reads it is the one whose arrival allows the next write.
+            const int64_t read = threadIdx.x % 32 == 0 ? *shared_.item(at_.stage) : 0;
+            const int64_t word = __shfl_sync(~0u, read, 0);
             if (word == EngineItem::NONE) break;
             const EngineItem item = EngineItem::of(word);
             const Tile tile(args_.a.kind, args_.b.kind, args_.work, item, rank_, args_.n_blocks,
@@ -47,7 +49,6 @@ class EngineConsumer {
             const int k = x / Shape::HALVES;
             ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
             if (exists && tile.needs_row(group_, k)) step(tile, k, acc);
-            else group_sync();  // One thread releases the stage for all; products synchronise them.
             release();
         }
     }
@@ -101,13 +102,16 @@ class EngineConsumer {
                                                         add || x > 0, typename Shape::Element{});
     }
 
-    // The stage may be filled again, here and, where a block of the cluster fills it for both, there.
+    // For this warp the stage may be filled again, here and, where a block of the cluster fills it for
+    // both, there. Every warp arrives for itself, since warps without products in a step do not wait
+    // for each other.
     __device__ void release() {
-        const int thread = threadIdx.x % 128;
+        const int lane = threadIdx.x % 32;
+        __syncwarp();
         if (Shape::CLUSTER == 1) {
-            if (thread == 0) ptx::mbarrier_arrive(shared_.empty(at_.stage));
-        } else if (thread < Shape::CLUSTER) {
-            ptx::mbarrier_arrive_peer(shared_.empty(at_.stage), thread);
+            if (lane == 0) ptx::mbarrier_arrive(shared_.empty(at_.stage));
+        } else if (lane < Shape::CLUSTER) {
+            ptx::mbarrier_arrive_peer(shared_.empty(at_.stage), rank_ ^ lane);
         }
         at_.advance();
     }

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         ptx::launch_dependents();  // They find no room before this kernel ends, but are at hand.
         for (int s = 0; s < Shape::STAGES; ++s) {
             ptx::mbarrier_init(shared.full(s), 1);
-            ptx::mbarrier_init(shared.empty(s), Shape::ROWS * Shape::CLUSTER);
+            ptx::mbarrier_init(shared.empty(s), Shape::RELEASES);
         }
         for (int d = 0; d < Shape::DRAWS; ++d) {
             ptx::mbarrier_init(shared.drawn(d), 1);

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -37,6 +38,11 @@ PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
 # on, and the grouping of tiles.
 Force = Callable[[int, int, int, int, int], None]
 DIRECT, ENGINE, HOPPER = 0, 1, 2
+
+hopper = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,
+    reason="Hopper's tensor cores",
+)
 
 # Sizes about the tile edges of any kernel, and none that all tiles divide.
 SIZES = (0, 1, 2, 3, 5, 33, 64) if SMALL else (
@@ -106,6 +112,24 @@ def draw_operand(
 def part_of(c_kind: int) -> str:
     """The part of the product that a result of this kind keeps."""
     return "lower" if c_kind == LOWER else "full"
+
+
+def stored_product(a: Operand, b: Operand) -> Tensor:
+    """The product over stored elements only: no structural zero meets an inf or a nan.
+
+    Dense matrices are multiplied in float64 or complex128 but for the steps of the sum in which an
+    element is not finite; of these the terms of stored elements are added one step at a time.
+    """
+    left, right = (x.dense.to(wide_dtype(x.dense.dtype)) for x in (a, b))
+    in_left, in_right = (
+        densify(torch.ones_like(x.stored), x.n, x.kind).to(torch.bool) for x in (a, b)
+    )
+    bad = ~(left.isfinite().flatten(0, -2).all(0) & right.mT.isfinite().flatten(0, -2).all(0))
+    product = left[..., ~bad] @ right[..., ~bad, :]
+    for k in bad.nonzero().flatten().tolist():
+        terms = left[..., k, None] * right[..., None, k, :]
+        product += terms.where(in_left[..., k, None] & in_right[..., None, k, :], 0)
+    return product
 
 
 def assert_exact(c: Tensor, a: Operand, b: Operand, c_kind: int) -> None:

@@ -18,21 +18,14 @@ from cases import (
     each,
     mm,
     shifted,
+    stored_product,
 )
 from torch import Tensor
 
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
-from packedtri.testing import densify, random_integers, wide_dtype
+from packedtri.testing import densify, random_integers
 
 pytestmark = pytest.mark.cuda
-
-
-def stored_product(a: Operand, b: Operand) -> Tensor:
-    """The product over stored elements only: no structural zero meets an inf or a nan."""
-    masks = [densify(torch.ones_like(x.stored), x.n, x.kind).bool() for x in (a, b)]
-    wide = [x.dense.to(wide_dtype(x.dense.dtype)) for x in (a, b)]
-    terms = wide[0].unsqueeze(-1) * wide[1].unsqueeze(-3)
-    return terms.where(masks[0].unsqueeze(-1) & masks[1].unsqueeze(-3), 0).sum(-2)
 
 
 def assert_same_finite(c: Tensor, a: Operand, b: Operand, c_kind: int) -> None:
@@ -48,7 +41,7 @@ def assert_same_finite(c: Tensor, a: Operand, b: Operand, c_kind: int) -> None:
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("n", [5, 33] if SMALL else [1, 2, 16, 31, 32, 33, 64, 65, 100, 128])
 def test_small(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
-    """More products than multiprocessors, and so more than one for some of the warps."""
+    """More products than multiprocessors."""
     failures = Failures()
     for (a_kind, b_kind), c_kind, odd in each(PAIRS, (LOWER, DENSE), (False, True)):
         a = draw_operand(a_kind, n, dtype, rng, batch=(150,), draw=random_integers)
@@ -56,6 +49,30 @@ def test_small(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) ->
         x, y = (shifted(t.stored) if odd else t.stored for t in (a, b))
         with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}, odd address: {odd}"):
             assert_exact(mm(x, y, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
+@pytest.mark.skipif(SMALL, reason="many products")
+@pytest.mark.parametrize(
+    ("n", "batch"),
+    [(16, 40_000), (31, 20_000), (32, 20_000), (64, 5_000), (65, 1_500), (128, 1_000)],
+)
+def test_small_turns(
+    n: int, batch: int, device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    """Blocks and warps take several products in turn.
+
+    Of 8, 16 and 32 threads a product, 132 multiprocessors of 2048 threads hold 33,792, 16,896 and
+    8,448 at once; of larger ones their shared memory holds less than half of the batch.
+    """
+    failures = Failures()
+    kinds = (LOWER, UPPER, DENSE)
+    for a_kind, b_kind in each(kinds, kinds):
+        a = draw_operand(a_kind, n, dtype, rng, batch=(batch,), draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, batch=(batch,), draw=random_integers)
+        for c_kind in (LOWER, DENSE):
+            with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}"):
+                assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
     failures.report()
 
 

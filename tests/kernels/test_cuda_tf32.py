@@ -14,6 +14,7 @@ from cases import (
     assert_exact,
     draw_operand,
     each,
+    hopper,
     mm,
     part_of,
 )
@@ -23,13 +24,7 @@ from packedtri import LowerTriangular
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import assert_product_close, densify, random, random_integers
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(
-        not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,
-        reason="Hopper's tensor cores",
-    ),
-]
+pytestmark = [pytest.mark.cuda, hopper]
 
 FLOAT = torch.float32
 DEVICE = torch.device("cuda")
@@ -101,7 +96,8 @@ def test_accuracy(n: int, tile: int, rng: torch.Generator, force: Force) -> None
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1e-40, 3.4028e38])
-def test_nonfinite(value: float, rng: torch.Generator, force: Force) -> None:
+@pytest.mark.parametrize("tile", [0, 1])
+def test_nonfinite(tile: int, value: float, rng: torch.Generator, force: Force) -> None:
     """What is not finite, or becomes so when it is rounded, leaks through no structural zero."""
     n = 300
     for a_kind, b_kind in each((LOWER, UPPER), (LOWER, UPPER)):
@@ -110,7 +106,7 @@ def test_nonfinite(value: float, rng: torch.Generator, force: Force) -> None:
         b[numel(40) + 3] = value
         results = []
         for method in (ENGINE, DIRECT):
-            force(method, -1, 1, 1, 1)
+            force(method, tile, 1, 1, 1)
             results.append(mm(a, b, n, a_kind, b_kind, LOWER, tf32=True))
         c, expected = results
         assert torch.equal(c.isnan(), expected.isnan())

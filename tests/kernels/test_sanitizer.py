@@ -61,6 +61,21 @@ def test_thin(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) 
     failures.report()
 
 
+@pytest.mark.parametrize("kind", [SYMMETRIC, HERMITIAN])
+def test_mirrored_vector(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """From n = 512 on a kernel of its own reads the stored half once."""
+    failures = Failures()
+    for n in (130, 513):
+        s = draw_operand(kind, n, dtype, rng, batch=(2,), draw=random_integers)
+        x = draw_operand(DENSE, n, dtype, rng, batch=(2,), cols=1, draw=random_integers)
+        y = draw_operand(DENSE, n, dtype, rng, batch=(2,), rows=1, draw=random_integers)
+        with failures.case(f"n={n}, times a column"):
+            assert_exact(ops.mm(s.stored, x.stored, n, kind, DENSE, DENSE), s, x, DENSE)
+        with failures.case(f"n={n}, a row times it"):
+            assert_exact(ops.mm(y.stored, s.stored, n, DENSE, kind, DENSE), y, s, DENSE)
+    failures.report()
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_nonfinite(value: float, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     """Kernels may take another path where an element is not finite."""

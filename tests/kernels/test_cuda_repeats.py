@@ -1,0 +1,138 @@
+"""Results on a GPU do not depend on timing: many runs, and several streams and graphs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+import torch
+from cases import SMALL, draw_operand, each, hopper, mm
+from torch import Tensor
+
+from packedtri import _library
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, numel
+from packedtri.testing import random
+
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(SMALL, reason="many runs")]
+
+Call = Callable[[], Tensor]
+
+# Of a triangle whose square goes by tile images and shares its longest sums, with ragged tiles.
+N = 1500
+engines = pytest.mark.parametrize(
+    ("element", "tf32"),
+    [(torch.bfloat16, False), (torch.float32, False), (torch.float32, True)],
+    ids=["bfloat16", "float32", "tf32"],
+)
+
+
+def draw_square(element: torch.dtype, tf32: bool, rng: torch.Generator) -> Call:
+    """L @ L for a random L, into a poisoned result."""
+    packed = random((numel(N),), element, rng.device, rng)
+    return partial(mm, packed, packed, N, LOWER, LOWER, LOWER, tf32)
+
+
+def assert_shares_sums(element: torch.dtype, tf32: bool) -> None:
+    device = torch.device("cuda", torch.cuda.current_device())
+    kernel = _library.cuda_kernel(element, N, N, 1, (LOWER, LOWER, LOWER), device, tf32)
+    assert "tile images" in kernel and "shared by" in kernel, kernel
+
+
+def differs(x: Tensor, y: Tensor) -> Tensor:
+    """Whether any bit does, without waiting for the device."""
+    return (x.view(torch.uint8) != y.view(torch.uint8)).any()
+
+
+@hopper
+@engines
+def test_repeats(element: torch.dtype, tf32: bool, device: str, rng: torch.Generator) -> None:
+    """10,000 runs agree in every bit."""
+    assert_shares_sums(element, tf32)
+    call = draw_square(element, tf32, rng)
+    first = call()
+    assert first.isfinite().all()
+    different = torch.zeros((), dtype=torch.bool, device=device)
+    for _ in range(10_000):
+        different |= differs(call(), first)
+    assert not different.item()
+
+
+# ---------------------------------------------------------------------- streams and graphs at once
+
+
+@dataclass
+class Lane:
+    """A stream with a call of its own, or with the replays of a graph of the call."""
+
+    name: str
+    run: Call
+    expected: Tensor
+    different: Tensor
+    stream: torch.cuda.Stream
+
+
+def replay(call: Call) -> Call:
+    """Captures the call and returns what replays it into a poisoned result."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+
+    def run() -> Tensor:
+        result.fill_(float("nan"))
+        graph.replay()
+        return result
+
+    return run
+
+
+def assert_independent(calls: Sequence[Call], turns: int) -> None:
+    """Runs each call on one stream and replays it on another, all at once: the bits of its result
+    are those that it has alone."""
+    lanes = []
+    for number, call in enumerate(calls):
+        alone = call()
+        assert alone.isfinite().all()
+        for way, run in (("called", call), ("replayed", replay(call))):
+            different = torch.zeros((), dtype=torch.bool, device=alone.device)
+            name = f"call {number}, {way}"
+            lanes.append(Lane(name, run, alone, different, torch.cuda.Stream()))
+    torch.cuda.synchronize()
+    # Behind the gate calls queue up, so that the device has work of all streams.
+    gate = torch.cuda.Stream()
+    with torch.cuda.stream(gate):
+        torch.cuda._sleep(100_000_000)
+    for lane in lanes:
+        lane.stream.wait_stream(gate)
+    for _ in range(turns):
+        for lane in lanes:
+            with torch.cuda.stream(lane.stream):
+                lane.different |= differs(lane.run(), lane.expected)
+    torch.cuda.synchronize()
+    wrong = [lane.name for lane in lanes if lane.different.item()]
+    assert not wrong, f"other bits than alone: {wrong}"
+
+
+@hopper
+@engines
+def test_squares_at_once(
+    element: torch.dtype, tf32: bool, device: str, rng: torch.Generator
+) -> None:
+    assert_shares_sums(element, tf32)
+    assert_independent([draw_square(element, tf32, rng) for _ in range(4)], turns=300)
+
+
+def test_vectors_at_once(device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """A symmetric matrix times a vector, whose parts meet in scratch memory from n = 512 on."""
+    n = 1100
+    calls: list[Call] = []
+    for kind, left in each((SYMMETRIC, HERMITIAN), (False, True)):
+        s = draw_operand(kind, n, dtype, rng, batch=(2,)).stored
+        if left:
+            y = draw_operand(DENSE, n, dtype, rng, batch=(2,), rows=1).stored
+            calls.append(partial(mm, y, s, n, DENSE, kind, DENSE))
+        else:
+            x = draw_operand(DENSE, n, dtype, rng, batch=(2,), cols=1).stored
+            calls.append(partial(mm, s, x, n, kind, DENSE, DENSE))
+    assert_independent(calls, turns=300)
