@@ -45,13 +45,14 @@ def bench_table(rows: Iterable[Row], title: str) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("op", no_wrap=True)
     table.add_column("dtype", no_wrap=True)
-    for name in ("n", "batch", "packed", "dense", "ratio", "TFLOP/s", "error", "dense"):
+    for name in ("n", "m", "batch", "packed", "dense", "ratio", "TFLOP/s", "error", "dense"):
         table.add_column(name, justify="right", no_wrap=True)
     for r in rows:
         table.add_row(
             r["op"],
             r["dtype"],
             str(r["n"]),
+            str(r["m"]),
             str(r["batch"]),
             milliseconds(r["ms"]),
             milliseconds(r["dense_ms"]),
