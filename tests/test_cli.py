@@ -18,7 +18,7 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 from packedtri import LowerTriangular
-from packedtri._cli import bench, covariance, sizes, timing, work
+from packedtri._cli import bench, covariance, report, sizes, timing, work
 from packedtri._cli.app import app
 from packedtri._cli.cases import CASES, Problem
 
@@ -250,6 +250,41 @@ def test_bench_sweeps_and_names_what_is_slower(
 )
 def test_limits_of_the_ratio(op: str, limit: float | None) -> None:
     assert CASES[op].limit == (None if limit is None else pytest.approx(limit))
+
+
+def drawn_lines(rows: list[dict], path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list]:
+    """The lines in every panel of a plot, as lists of x and y."""
+    figures: list = []
+    monkeypatch.setattr(report, "_save", lambda figure, _: figures.append(figure))
+    report.bench_plot(rows, "a device", path)
+    (figure,) = figures
+    return [
+        [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
+        for axes in figure.axes
+    ]
+
+
+def test_plot_has_times_ratios_and_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"op": "L@L", "dtype": "float32", "precision": "highest", "batch": 1}
+    rows = [row | {"n": n, "m": n, "ms": n / 8, "dense_ms": n, "ratio": 8} for n in (8, 4, 5)]
+    times, ratios = drawn_lines(rows, tmp_path, monkeypatch)
+    assert times == [([4, 8], [0.5, 1]), ([4, 8], [4, 8]), ([5], [0.625]), ([5], [5])]
+    *drawn, one, limit = ratios
+    assert drawn == [([4, 8], [8, 8]), ([5], [8])]
+    assert one[1] == [1, 1]
+    assert limit[1] == pytest.approx([6, 6])
+
+
+def test_plot_keeps_given_columns_on_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"op": "L@dense", "dtype": "float32", "precision": "highest", "batch": 1}
+    shapes = [(8, 8), (16, 8), (8, 16), (16, 16)]
+    rows = [row | {"n": n, "m": m, "ms": 1, "dense_ms": 2, "ratio": 2} for n, m in shapes]
+    _, ratios = drawn_lines(rows, tmp_path, monkeypatch)
+    assert [x for x, _ in ratios if x == [8, 16]] == [[8, 16]] * 2
 
 
 def test_bench_sets_the_precision(tmp_path: Path) -> None:
