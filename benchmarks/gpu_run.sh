@@ -3,9 +3,12 @@
 #
 #   benchmarks/gpu_run.sh OUTPUT [STEP...]
 #
-# Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. Each
-# writes OUTPUT/STEP.log; OUTPUT/summary.txt gets its exit code and duration. A failing step does not
-# stop the others; the exit code of the script is the number of steps that failed.
+# Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. One more,
+# sweep, runs only where it is named: about 800 cases, which take some minutes. It looks for sizes at
+# which dense torch is faster, and lists them at the end of its logs.
+#
+# Each writes OUTPUT/STEP.log; OUTPUT/summary.txt gets its exit code and duration. A failing step does
+# not stop the others; the exit code of the script is the number of steps that failed.
 #
 # Nothing is installed: `python3` must have torch, pytest, hypothesis and the packages of the extra
 # `cli`, and `make build` must have left the libraries in packedtri/. Where the tree has no git
@@ -78,6 +81,19 @@ for name in "${steps[@]}"; do
         --output "$output/bench_batched" --dtype float32 --dtype bfloat16 --batch 4096 \
         --op L@L --op solve_triangular --op cholesky \
         --batched-n 16 --batched-n 32 --batched-n 64 --batched-n 128
+      ;;
+    sweep)
+      # Powers of two, and what lies halfway between them, each with its odd neighbour.
+      types=(--dtype float32 --dtype float64 --dtype bfloat16)
+      sizes=(--ragged --n 32:8192:x2 --n 48:6144:x2)
+      step sweep 240 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
+        --output "$output/sweep" "${types[@]}" "${sizes[@]}" --op L@L --op L@dense --op S@dense
+      step sweep_columns 240 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
+        --output "$output/sweep_columns" "${types[@]}" "${sizes[@]}" --op L@dense \
+        --m 1 --m 16 --m 256
+      step sweep_batched 120 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
+        --output "$output/sweep_batched" "${types[@]}" --op L@L --op L@dense --op S@dense \
+        --batch 1024 --ragged --batched-n 8:256:x2 --batched-n 12:192:x2
       ;;
     *)
       echo "no step is named $name" >&2

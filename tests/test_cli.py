@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 from packedtri import LowerTriangular
-from packedtri._cli import bench, covariance, timing, work
+from packedtri._cli import bench, covariance, report, sizes, timing, work
 from packedtri._cli.app import app
 from packedtri._cli.cases import CASES, Problem
 
@@ -32,8 +33,9 @@ META_KEYS = {"device", "driver", "cuda", "torch", "python", "commit", "date", "t
 @pytest.fixture(autouse=True)
 def short_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times here are not looked at."""
-    monkeypatch.setattr(timing, "_CPU_SAMPLE_MS", 0.1)
-    monkeypatch.setattr(timing, "_CPU_BUDGET_S", 0.0)
+    for name in ("FULL", "QUICK"):
+        effort = replace(getattr(timing, name), cpu_sample_ms=0.1, cpu_budget_s=0.0)
+        monkeypatch.setattr(timing, name, effort)
 
 
 def run(*arguments: object) -> str:
@@ -193,6 +195,98 @@ def test_bench_runs_the_chosen_operations(tmp_path: Path) -> None:
     assert [(row["op"], row["m"]) for row in rows] == [("cholesky", 9), ("S@x", 1)]
 
 
+def test_sizes_are_numbers_and_ranges() -> None:
+    assert sizes.sizes(["7", "3", "7"]) == [3, 7]
+    assert sizes.sizes(["32:256:x2", "48:200:x2"]) == [32, 48, 64, 96, 128, 192, 256]
+    assert sizes.sizes(["10:30:x1.4"]) == [10, 14, 20, 27]
+    assert sizes.sizes(["64", "65"], ragged=True) == [64, 65, 66]
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-3", "ten", "8:4:x2", "8:64:x1", "8:64:2", "0:64:x2", "8:64"]
+)
+def test_bad_sizes_are_explained(text: str) -> None:
+    assert f"'{text}' is no size: use a positive integer" in refusal("bench", f"--n={text}")
+
+
+def test_columns_are_those_of_dense_operands() -> None:
+    found = bench.problems(["L@L", "L@dense", "L@x"], [8], [torch.float32], CPU, [1, 16], [4], 3)
+    assert [(p.op, p.n, p.m, p.batch) for p in found] == [
+        ("L@L", 8, 8, 1),
+        ("L@L", 4, 4, 3),
+        ("L@dense", 8, 1, 1),
+        ("L@dense", 8, 16, 1),
+        ("L@dense", 4, 1, 3),
+        ("L@dense", 4, 16, 3),
+        ("L@x", 8, 1, 1),
+        ("L@x", 4, 1, 3),
+    ]
+
+
+def test_bench_sweeps_and_names_what_is_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ratios = iter([1.5, 0.5, 0.25, 1.0])
+    measure = bench.measure
+    monkeypatch.setattr(bench, "measure", lambda *a: measure(*a) | {"ratio": next(ratios)})
+    grid = ["--op", "S@dense", "--n", "4:8:x2", "--ragged", "--m", 3, "--quick"]
+    output = run("bench", "--device", "cpu", *grid, "--output", tmp_path)
+    assert "Slower than dense torch: 2 of 4 cases." in output
+    content = json.loads((tmp_path / "bench.json").read_text())
+    assert content["meta"]["quick"] is True
+    assert [(r["n"], r["m"], r["samples"]) for r in content["rows"]] == [
+        (n, 3, timing.QUICK.least_samples) for n in (4, 5, 8, 9)
+    ]
+    case = {"op": "S@dense", "dtype": "float32", "precision": "highest", "m": 3, "batch": 1}
+    assert content["slower"] == [case | {"n": 8, "ratio": 0.25}, case | {"n": 5, "ratio": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("op", "limit"),
+    [
+        *[("L@L", 6), ("L@L backward", 6), ("L@L.mT", 6), ("L@U", 3), ("S@S", 2), ("L@dense", 2)],
+        *[("S@dense", 1), ("L@x", 2), ("S@x", 2), ("cholesky", 1), ("inverse", 3), ("pack", None)],
+    ],
+)
+def test_limits_of_the_ratio(op: str, limit: float | None) -> None:
+    assert CASES[op].limit == (None if limit is None else pytest.approx(limit))
+
+
+def drawn_lines(rows: list[dict], path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list]:
+    """The lines in every panel of a plot, as lists of x and y."""
+    figures: list = []
+    monkeypatch.setattr(report, "_save", lambda figure, _: figures.append(figure))
+    report.bench_plot(rows, "a device", path)
+    (figure,) = figures
+    return [
+        [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
+        for axes in figure.axes
+    ]
+
+
+def test_plot_has_times_ratios_and_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"op": "L@L", "dtype": "float32", "precision": "highest", "batch": 1}
+    rows = [row | {"n": n, "m": n, "ms": n / 8, "dense_ms": n, "ratio": 8} for n in (8, 4, 5)]
+    times, ratios = drawn_lines(rows, tmp_path, monkeypatch)
+    assert times == [([4, 8], [0.5, 1]), ([4, 8], [4, 8]), ([5], [0.625]), ([5], [5])]
+    *drawn, one, limit = ratios
+    assert drawn == [([4, 8], [8, 8]), ([5], [8])]
+    assert one[1] == [1, 1]
+    assert limit[1] == pytest.approx([6, 6])
+
+
+def test_plot_keeps_given_columns_on_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"op": "L@dense", "dtype": "float32", "precision": "highest", "batch": 1}
+    shapes = [(8, 8), (16, 8), (8, 16), (16, 16)]
+    rows = [row | {"n": n, "m": m, "ms": 1, "dense_ms": 2, "ratio": 2} for n, m in shapes]
+    _, ratios = drawn_lines(rows, tmp_path, monkeypatch)
+    assert [x for x, _ in ratios if x == [8, 16]] == [[8, 16]] * 2
+
+
 def test_bench_sets_the_precision(tmp_path: Path) -> None:
     run("bench", "--device", "cpu", "--op", "L@L", "--n", 9, "--tf32", "--output", tmp_path)
     (row,) = json.loads((tmp_path / "bench.json").read_text())["rows"]
@@ -219,7 +313,7 @@ def test_bench_leaves_out_what_dense_torch_has_not() -> None:
 def test_works_compute_the_same_on_both_sides(op: str, dtype: torch.dtype, batch: int) -> None:
     if dtype.itemsize == 2 and not CASES[op].sixteen_bits:
         pytest.skip("dense torch has none in 16-bit types")
-    problem = Problem(op, 17, 1 if CASES[op].vector else 5, batch, dtype, CPU)
+    problem = Problem(op, 17, 1 if CASES[op].columns == "1" else 5, batch, dtype, CPU)
     job = CASES[op].setup(problem)
     tolerance = 4 * torch.finfo(dtype).eps
     assert job.error(job.dense()) < tolerance
@@ -238,9 +332,9 @@ def test_errors_see_a_wrong_result(op: str) -> None:
 @pytest.mark.parametrize("op", list(CASES))
 @pytest.mark.parametrize(("n", "method"), [(48, "cuda graph"), (9000, "cuda stream")])
 def test_gpu_timing(op: str, n: int, method: str) -> None:
-    columns = 1 if CASES[op].vector else n
+    columns = 1 if CASES[op].columns == "1" else n
     problem = Problem(op, n, columns, 1, torch.float32, torch.device("cuda"))
-    row = bench.measure(problem)
+    row = bench.measure(problem, timing.FULL)
     assert row["ms"] > 0
     assert row["error"] < 1e-5
     if op == "L@L":

@@ -15,6 +15,7 @@ import pytest
 import packedtri
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # An opening fence with its language, and what stands up to the closing one.
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -66,6 +67,7 @@ def test_the_picture_is_what_its_script_draws() -> None:
 @pytest.fixture
 def performance() -> object:
     pytest.importorskip("sphinx")
+    pytest.importorskip("packedtri._cli.report")
     sys.path.insert(0, str(ROOT / "docs" / "_ext"))
     try:
         return importlib.import_module("performance")
@@ -73,23 +75,74 @@ def performance() -> object:
         sys.path.pop(0)
 
 
+def results_file(folder: Path, name: str, rows: list[dict], **meta: object) -> None:
+    """Write a file of results as ``python -m packedtri bench`` does."""
+    facts = {"device": "a device", "torch": "2.x", "commit": "abc", "date": "2026-01-02T03:04:05"}
+    (folder / "device").mkdir(exist_ok=True)
+    content = {"meta": facts | meta, "rows": rows}
+    (folder / "device" / f"{name}.json").write_text(json.dumps(content))
+
+
+ROW = {"op": "L@L", "dtype": "float32", "precision": "highest", "n": 4096, "m": 4096, "batch": 1}
+ROW |= {
+    "ms": 0.5,
+    "dense_ms": 2.25,
+    "ratio": 4.5,
+    "error": 1e-7,
+    "dense_error": 2e-7,
+    "kernel": "k",
+}
+
+
 def test_performance_page_without_results(performance, tmp_path: Path) -> None:
-    assert "No results" in performance.results_markdown(tmp_path)
+    assert "No results" in performance.results_markdown(tmp_path, tmp_path, tmp_path)
+    assert "No results" in performance.slower_markdown(tmp_path)
 
 
 def test_performance_page_shows_every_row(performance, tmp_path: Path) -> None:
-    meta = {"device": "a device", "torch": "2.x", "commit": "abc", "date": "2026-01-02T03:04:05"}
-    row = {"op": "L@L", "dtype": "float32", "precision": "highest", "n": 4096, "m": 4096}
-    row |= {"batch": 1, "ms": 0.5, "dense_ms": 2.25, "ratio": 4.5, "kernel": "k"}
-    row |= {"error": 1e-7, "dense_error": 2e-7}
-    (tmp_path / "device").mkdir()
-    content = {"meta": meta, "rows": [row, {**row, "n": 8192}]}
-    (tmp_path / "device" / "run.json").write_text(json.dumps(content))
-    text = performance.results_markdown(tmp_path)
+    results_file(tmp_path, "run", [ROW, {**ROW, "n": 8192, "m": 8192}])
+    text = performance.results_markdown(tmp_path / "plots", tmp_path, tmp_path)
     assert "## a device: run" in text
     assert "torch 2.x" in text
     assert "driver" not in text
     assert "packedtri commit abc" in text
+    assert "few samples" not in text
     assert "4,096" in text
     assert "8,192" in text
     assert text.count("**4.50**") == 2
+    assert "](<plots/device/run.svg>)" in text
+    assert (tmp_path / "plots" / "device" / "run.svg").stat().st_size > 10_000
+
+
+def test_performance_page_says_where_samples_are_few(performance, tmp_path: Path) -> None:
+    results_file(tmp_path, "sweep", [ROW], quick=True)
+    assert "few samples" in performance.results_markdown(tmp_path, tmp_path, tmp_path)
+
+
+def test_performance_page_lists_what_is_slower(performance, tmp_path: Path) -> None:
+    small, smaller = ({**ROW, "n": n, "m": n, "ratio": r} for n, r in ((1024, 0.5), (512, 0.75)))
+    thin = {**ROW, "op": "L@dense", "m": 16, "ratio": 0.25}
+    tf32 = {**ROW, "precision": "tf32", "ratio": 0.875}
+    results_file(tmp_path, "one", [ROW, small, smaller, thin, tf32])
+    text = performance.slower_markdown(tmp_path)
+    assert "On a device, 4 of 5 measured cases are slower than dense torch:" in text
+    assert text.splitlines()[-3:] == [
+        "| L@dense | float32 | 16 | 1 | 4,096 (0.25) |  |",
+        "| L@L | float32 | n | 1 | 512 (0.75); 1,024 (0.50) | 4,096 |",
+        "| L@L | float32, tf32 | n | 1 | 4,096 (0.88) |  |",
+    ]
+    # The same cases, faster, in a file that comes earlier by name but not by date.
+    now = [{**row, "ratio": 2.0} for row in (small, smaller, thin, tf32)]
+    results_file(tmp_path, "a", now, date="2026-02-02T03:04:05")
+    text = performance.slower_markdown(tmp_path)
+    assert text == "On a device, 0 of 5 measured cases are slower than dense torch."
+
+
+@pytest.mark.parametrize(
+    "path", sorted(RESULTS.glob("*/*.json")), ids=lambda p: f"{p.parent.name}/{p.stem}"
+)
+def test_committed_results_can_be_drawn(path: Path, tmp_path: Path) -> None:
+    report = pytest.importorskip("packedtri._cli.report")
+    picture = tmp_path / "plot.svg"
+    report.bench_plot(json.loads(path.read_text())["rows"], path.stem, picture)
+    assert picture.stat().st_size > 10_000

@@ -1,12 +1,15 @@
-"""Sphinx extension: tables of the committed benchmark results, for the performance page.
+"""Sphinx extension: the committed benchmark results, for the performance page.
 
-The directive ``performance-results`` reads every ``benchmarks/results/<device>/*.json`` and shows
-what was measured, on what, and with which commit.
+Everything is made from ``benchmarks/results/<device>/*.json`` when the documentation is built. The
+directive ``performance-slower`` lists the cases in which dense torch is faster, and
+``performance-results`` shows a plot and a table of every file: what was measured, on what, and with
+which commit.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,11 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from packedtri._cli import cases, report
+
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+Row = dict[str, Any]
 
 _NONE_YET = "No results have been committed yet."
 _COLUMNS = (
@@ -34,15 +41,68 @@ _COLUMNS = (
 )
 
 
-def results_markdown(folder: Path = RESULTS) -> str:
-    """All results under a folder as Markdown, a section for each file."""
-    files = sorted(folder.glob("*/*.json"))
-    return "\n\n".join(_file_markdown(path) for path in files) if files else _NONE_YET
+def slower_markdown(folder: Path = RESULTS) -> str:
+    """A table for each device of the orders at which dense torch is faster, worst case first."""
+    devices: dict[str, list[tuple[str, list[Row]]]] = {}
+    for path in _files(folder):
+        meta, rows = _read(path)
+        devices.setdefault(meta["device"], []).append((meta["date"], rows))
+    parts = []
+    for device, files in devices.items():
+        # Of a case that was measured more than once the last measurement counts.
+        latest = {
+            (_case(row), row["n"]): row["ratio"]
+            for _, rows in sorted(files, key=lambda file: file[0])
+            for row in rows
+        }
+        parts.append(_slower_on(device, latest))
+    return "\n\n".join(parts) or _NONE_YET
 
 
-def _file_markdown(path: Path) -> str:
+def results_markdown(pictures: Path, beside: Path, folder: Path = RESULTS) -> str:
+    """All results under a folder as Markdown, a section for each file.
+
+    Plots are drawn into ``pictures`` and named by their paths from ``beside``.
+    """
+    return "\n\n".join(_file_markdown(p, pictures, beside) for p in _files(folder)) or _NONE_YET
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*.json"))
+
+
+def _read(path: Path) -> tuple[Row, list[Row]]:
     content = json.loads(path.read_text())
-    meta, rows = content["meta"], content["rows"]
+    return content["meta"], content["rows"]
+
+
+def _case(row: Row) -> tuple[str, ...]:
+    """What tells a row from others, but its order."""
+    dtype = row["dtype"] if row["precision"] == "highest" else f"{row['dtype']}, {row['precision']}"
+    return row["op"], dtype, "n" if row["m"] == row["n"] else f"{row['m']:,}", f"{row['batch']:,}"
+
+
+def _slower_on(device: str, latest: dict[tuple[tuple[str, ...], int], float]) -> str:
+    orders: dict[tuple[str, ...], dict[int, float]] = {}
+    for (case, n), ratio in sorted(latest.items()):
+        orders.setdefault(case, {})[n] = ratio
+    lines = []
+    for case, ratios in sorted(orders.items(), key=lambda item: min(item[1].values())):
+        slower = [f"{n:,} ({ratio:.2f})" for n, ratio in ratios.items() if ratio < 1]
+        others = [f"{n:,}" for n, ratio in ratios.items() if ratio >= 1]
+        if slower:
+            cells = [*case, "; ".join(slower), "; ".join(others)]
+            lines.append("| " + " | ".join(cells) + " |")
+    count = sum(ratio < 1 for ratio in latest.values())
+    summary = f"On {device}, {count} of {len(latest)} measured cases are slower than dense torch"
+    if not lines:
+        return summary + "."
+    columns = ("op", "dtype", "m", "batch", "slower at n (ratio)", "not slower at n")
+    return "\n".join([summary + ":", "", *_head(columns), *lines])
+
+
+def _file_markdown(path: Path, pictures: Path, beside: Path) -> str:
+    meta, rows = _read(path)
     facts = [
         f"{name} {meta[key]}"
         for name, key in (
@@ -55,18 +115,26 @@ def _file_markdown(path: Path) -> str:
         )
         if meta.get(key) is not None
     ]
-    heading = f"## {meta['device']}: {path.stem}"
-    origin = f"Measured {meta['date'][:10]}; {', '.join(facts)}."
-    return "\n\n".join([heading, origin, _table(rows)])
+    title = f"{meta['device']}: {path.stem}"
+    samples = ", with few samples of each case" if meta.get("quick") else ""
+    origin = f"Measured {meta['date'][:10]}{samples}; {', '.join(facts)}."
+    picture = pictures / path.parent.name / f"{path.stem}.svg"
+    report.bench_plot(rows, title, picture)
+    plot = f"![Times and ratios over n, {title}](<{os.path.relpath(picture, beside)}>)"
+    # Long tables are folded away where the output can do that.
+    fold = f"<details><summary>All {len(rows)} cases as a table</summary>"
+    return "\n\n".join([f"## {title}", origin, plot, fold, _table(rows), "</details>"])
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| " + " | ".join(_COLUMNS) + " |", "|" + " --- |" * len(_COLUMNS)]
-    lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
-    return "\n".join(lines)
+def _head(columns: tuple[str, ...]) -> list[str]:
+    return ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _table(rows: list[Row]) -> str:
+    return "\n".join(_head(_COLUMNS) + ["| " + " | ".join(_cells(row)) + " |" for row in rows])
+
+
+def _cells(row: Row) -> list[str]:
     return [
         row["op"],
         row["dtype"],
@@ -83,21 +151,42 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-class PerformanceResults(SphinxDirective):
-    """Puts the tables where it stands."""
+class _FromResults(SphinxDirective):
+    """Puts Markdown made from the results where it stands."""
+
+    def markdown(self) -> str:
+        """What to put there."""
+        raise NotImplementedError
 
     def run(self) -> list[nodes.Node]:
-        """Parse the Markdown of the results in place."""
-        for path in RESULTS.glob("*/*.json"):
+        """Parse the Markdown in place."""
+        for path in (*_files(RESULTS), report.__file__, cases.__file__):
             self.env.note_dependency(str(path))
         container = nodes.section()
         container.document = self.state.document
-        lines = StringList(results_markdown().splitlines(), source=str(RESULTS))
+        lines = StringList(self.markdown().splitlines(), source=str(RESULTS))
         self.state.nested_parse(lines, self.content_offset, container, match_titles=True)
         return container.children
 
 
+class PerformanceSlower(_FromResults):
+    """What is slower than dense torch."""
+
+    def markdown(self) -> str:
+        """The tables of the slower cases."""
+        return slower_markdown()
+
+
+class PerformanceResults(_FromResults):
+    """All results."""
+
+    def markdown(self) -> str:
+        """Plots and tables; the plots lie beside what else the build keeps for itself."""
+        return results_markdown(Path(self.env.doctreedir) / "plots", Path(self.env.srcdir))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directive."""
+    """Register the directives."""
+    app.add_directive("performance-slower", PerformanceSlower)
     app.add_directive("performance-results", PerformanceResults)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from packedtri import LowerTriangular
 from packedtri._cli import bench as benchmark
-from packedtri._cli import covariance, environment, report
+from packedtri._cli import covariance, environment, report, sizes, timing
 from packedtri._cli import demo as demonstration
 from packedtri._cli import info as information
 from packedtri._cli.cases import CASES, Problem
@@ -27,7 +27,7 @@ app = typer.Typer(
     help="Triangular and symmetric matrices that store and compute on one triangle.",
 )
 # Tables that go to a file or a pipe are not cut to the width of a screen.
-console = Console(width=None if sys.stdout.isatty() else 110)
+console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 class DType(str, Enum):
@@ -67,6 +67,7 @@ Device = Annotated[
     str, typer.Option(help="cpu, cuda or cuda:N; by default the GPU where there is one.")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the random operands.")]
+_SIZES = "each a number or FIRST:LAST:xFACTOR such as 32:8192:x1.4"
 
 
 def _device(name: str) -> torch.device:
@@ -150,16 +151,20 @@ def bench(
         list[str] | None,
         typer.Option("--op", help=f"One of {', '.join(CASES)}; repeatable."),
     ] = None,
-    sizes: Annotated[
-        list[int] | None, typer.Option("--n", help="Orders; repeatable.", min=1)
+    orders: Annotated[
+        list[str] | None, typer.Option("--n", help=f"Orders, {_SIZES}; repeatable.")
     ] = None,
-    batched_sizes: Annotated[
-        list[int] | None,
-        typer.Option("--batched-n", help="Orders of batches; repeatable.", min=1),
+    batched_orders: Annotated[
+        list[str] | None,
+        typer.Option("--batched-n", help="Orders of batches, written likewise; repeatable."),
     ] = None,
+    ragged: Annotated[
+        bool, typer.Option("--ragged", help="Take n + 1 beside each order n, for its alignment.")
+    ] = False,
     batch: Annotated[int, typer.Option(help="Matrices in a batched problem.", min=2)] = 256,
-    m: Annotated[
-        int | None, typer.Option(help="Columns of dense operands; n by default.", min=1)
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--m", help="Columns of dense operands, n by default; repeatable."),
     ] = None,
     dtypes: Annotated[
         list[DType] | None, typer.Option("--dtype", help="Element types; repeatable.")
@@ -175,10 +180,13 @@ def bench(
     threads: Annotated[
         int | None, typer.Option(help="CPU threads; torch's choice by default.", min=1)
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few samples of each case, for a sweep over many.")
+    ] = False,
     output: Annotated[Path, typer.Option(help="Folder for bench.json and the plot.")] = Path(
         "bench-output"
     ),
-    plot: Annotated[bool, typer.Option(help="Draw the ratios over n.")] = True,
+    plot: Annotated[bool, typer.Option(help="Draw times and ratios over n.")] = True,
     commit: Annotated[
         str | None, typer.Option(help="Recorded in the results where git cannot tell it.")
     ] = None,
@@ -193,21 +201,29 @@ def bench(
     for op in ops or ():
         if op not in CASES:
             raise typer.BadParameter(f"{op!r} is none of {', '.join(CASES)}")
+    if not orders and not batched_orders:
+        orders = ["256", "1024", "2048"]
     problems = benchmark.problems(
         ops or list(CASES),
-        sizes or ([] if batched_sizes else [256, 1024, 2048]),
+        _sizes(orders, ragged),
         [d.torch for d in dtypes or [DType.float32]],
         where,
-        m,
-        batched_sizes or (),
+        _sizes(columns),
+        _sizes(batched_orders, ragged),
         batch,
     )
     if not problems:
         raise typer.BadParameter("dense torch has none of these operations in 16-bit types")
     results = output / "bench.json"
-    rows = _measure_all(problems, results, where, commit)
+    # Taken once: it asks the driver, which takes longer than many a case.
+    meta = environment.meta(where, commit) | {"quick": quick}
+    rows = _measure_all(problems, results, meta, timing.QUICK if quick else timing.FULL)
     title = f"{environment.device_name(where)}, torch {torch.__version__}"
     console.print(report.bench_table(rows, title))
+    slower = benchmark.slower(rows)
+    if slower:
+        console.print(report.bench_table(slower, "Slower than dense torch, worst first"))
+    console.print(f"Slower than dense torch: {len(slower)} of {len(rows)} cases.")
     console.print(f"Results: {results}")
     if plot:
         picture = output / "bench.png"
@@ -215,16 +231,23 @@ def bench(
         console.print(f"Plot: {picture}")
 
 
+def _sizes(texts: Sequence[str] | None, ragged: bool = False) -> list[int]:
+    try:
+        return sizes.sizes(texts or (), ragged)
+    except sizes.BadSize as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 def _measure_all(
-    problems: Sequence[Problem], results: Path, device: torch.device, commit: str | None
+    problems: Sequence[Problem], results: Path, meta: benchmark.Row, effort: timing.Effort
 ) -> list[benchmark.Row]:
     rows: list[benchmark.Row] = []
     with _progress() as progress:
         task = progress.add_task("starting", total=len(problems))
         for problem in problems:
             progress.update(task, description=f"{problem.op} n = {problem.n}")
-            rows.append(benchmark.measure(problem))
+            rows.append(benchmark.measure(problem, effort))
             # Written after each problem, so that a run cut short keeps what it measured.
-            benchmark.save(results, rows, device, commit)
+            benchmark.save(results, rows, meta)
             progress.advance(task)
     return rows

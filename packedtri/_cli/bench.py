@@ -7,7 +7,8 @@ schema, which the documentation's performance page reads.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ import torch
 
 from packedtri._cli import environment
 from packedtri._cli.cases import CASES, Problem
-from packedtri._cli.timing import measuring_stream, sets_needed, time_works
+from packedtri._cli.timing import Effort, measuring_stream, sets_needed, time_works
 from packedtri.ops.mm import tf32_is_set
 
 Row = dict[str, Any]
+
+# What tells a row from the others, and how it ended.
+_NAMING = ("op", "dtype", "precision", "n", "m", "batch", "ratio")
 
 
 def problems(
@@ -26,31 +30,41 @@ def problems(
     sizes: Sequence[int],
     dtypes: Sequence[torch.dtype],
     device: torch.device,
-    m: int | None = None,
+    columns: Sequence[int] = (),
     batched_sizes: Sequence[int] = (),
     batch: int = 256,
 ) -> list[Problem]:
     """Every operation in every dtype at every size, alone and, where asked for, in a batch.
 
-    What dense torch does not have in a dtype is left out.
+    ``columns`` are those of dense operands, as many as the order where none are given. What dense
+    torch does not have in a dtype is left out.
     """
     shapes = [(n, 1) for n in sizes] + [(n, batch) for n in batched_sizes]
     return [
-        Problem(op, n, 1 if CASES[op].vector else m or n, count, dtype, device)
+        Problem(op, n, m, count, dtype, device)
         for op in ops
         for dtype in dtypes
         if dtype.itemsize > 2 or CASES[op].sixteen_bits
         for n, count in shapes
+        for m in _columns(op, n, columns)
     ]
 
 
-def measure(problem: Problem) -> Row:
+def _columns(op: str, n: int, asked_for: Sequence[int]) -> Sequence[int]:
+    if CASES[op].columns == "1":
+        return (1,)
+    return asked_for or (n,) if CASES[op].columns == "m" else (n,)
+
+
+def measure(problem: Problem, effort: Effort) -> Row:
     """Time one problem and compare its result with float64."""
     case = CASES[problem.op]
+    elements = problem.batch * problem.n**2 * problem.m
     with measuring_stream(problem.device):
         first = case.setup(problem)
         more = range(sets_needed(first, problem.device) - 1)
-        timing = time_works([first, *(case.setup(problem) for _ in more)], problem.device)
+        works = [first, *(case.setup(problem) for _ in more)]
+        timing = time_works(works, problem.device, effort)
         error, dense_error = first.error(first.packed()), first.error(first.dense())
     return {
         "op": problem.op,
@@ -78,8 +92,8 @@ def measure(problem: Problem) -> Row:
         "samples": timing.samples,
         "operand_sets": timing.sets,
         "waited": timing.waited,
-        "tflops": case.flops(problem) / timing.ms / 1e9,
-        "dense_equivalent_tflops": case.dense_flops(problem) / timing.ms / 1e9,
+        "tflops": case.flops * elements / timing.ms / 1e9,
+        "dense_equivalent_tflops": case.dense_flops * elements / timing.ms / 1e9,
         "gbps": first.packed_bytes / timing.ms / 1e6,
     }
 
@@ -93,8 +107,20 @@ def precision(dtype: torch.dtype, device: torch.device) -> str:
     return torch.get_float32_matmul_precision()
 
 
-def save(path: Path, rows: Sequence[Row], device: torch.device, commit: str | None) -> None:
-    """Write the rows with a header that says what they were measured on."""
+def slower(rows: Iterable[Row]) -> list[Row]:
+    """The rows in which dense torch is faster, worst first."""
+    return sorted((row for row in rows if row["ratio"] < 1), key=itemgetter("ratio"))
+
+
+def save(path: Path, rows: Sequence[Row], meta: Row) -> None:
+    """Write the rows with a header that says what they were measured on.
+
+    What is slower than dense torch is named once more at the end, without the details.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"meta": environment.meta(device, commit), "rows": list(rows)}
+    content = {
+        "meta": meta,
+        "rows": list(rows),
+        "slower": [{key: row[key] for key in _NAMING} for row in slower(rows)],
+    }
     path.write_text(json.dumps(content, indent=1) + "\n")

@@ -10,9 +10,8 @@ from rich import box
 from rich.table import Table
 
 from packedtri import LowerTriangular
-from packedtri._cli import work
+from packedtri._cli import timing, work
 from packedtri._cli.report import milliseconds, ratio_text
-from packedtri._cli.timing import measuring_stream, time_works
 from packedtri._cli.work import Work
 
 Row = dict[str, Any]
@@ -52,15 +51,15 @@ def _solve(factor: torch.Tensor, right_sides: torch.Tensor) -> torch.Tensor:
 def run(factor: LowerTriangular) -> Iterator[Row]:
     """Run every job in both forms; yields a row of results for each."""
     for name, setup in jobs(factor):
-        with measuring_stream(factor.device):
+        with timing.measuring_stream(factor.device):
             job = setup()
-            timing = time_works([job], factor.device)
+            times = timing.time_works([job], factor.device, timing.FULL)
             error, dense_error = job.error(job.packed()), job.error(job.dense())
         yield {
             "op": name,
-            "ms": timing.ms,
-            "dense_ms": timing.dense_ms,
-            "ratio": timing.dense_ms / timing.ms,
+            "ms": times.ms,
+            "dense_ms": times.dense_ms,
+            "ratio": times.dense_ms / times.ms,
             "mebibytes": job.packed_bytes / 2**20,
             "dense_mebibytes": job.dense_bytes / 2**20,
             "error": error,

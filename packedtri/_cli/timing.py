@@ -19,15 +19,8 @@ from packedtri._cli.work import Work
 # Shorter calls than this are timed as replays of a CUDA graph, so that the GPU is measured and not
 # the host that launches on it.
 _GRAPH_BELOW_MS = 100.0
-_LEAST_SAMPLES = 7
-_GPU_SAMPLE_MS = 2.0
-_GPU_SAMPLES = 21
-_GPU_BUDGET_MS = 4000.0
-_CPU_SAMPLE_MS = 10.0
-# A sample in which threads waited for a larger part of its time than this is a disturbed one; this
-# long a disturbed machine gets to bring forth others.
+# A sample in which threads waited for a larger part of its time than this is a disturbed one.
 _CPU_WAITED = 0.02
-_CPU_BUDGET_S = 5.0
 # No more operand sets than this are rotated, however small they are.
 _MOST_SETS = 32
 
@@ -35,6 +28,39 @@ _MOST_SETS = 32
 Side = Sequence[Callable[[], Any]]
 #: What runs between two events, and how many calls that is.
 Pass = tuple[Callable[[], Any], int]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many samples are taken, and how long they are."""
+
+    least_samples: int
+    gpu_samples: int
+    gpu_sample_ms: float
+    #: Long calls get no more samples than fill this, unless the least number does.
+    gpu_budget_ms: float
+    cpu_sample_ms: float
+    #: How long a disturbed machine gets to bring forth other samples.
+    cpu_budget_s: float
+
+
+FULL = Effort(
+    least_samples=7,
+    gpu_samples=21,
+    gpu_sample_ms=2.0,
+    gpu_budget_ms=4000.0,
+    cpu_sample_ms=10.0,
+    cpu_budget_s=5.0,
+)
+#: For hundreds of cases: enough to find what is slower, not to quote by how much.
+QUICK = Effort(
+    least_samples=5,
+    gpu_samples=7,
+    gpu_sample_ms=1.0,
+    gpu_budget_ms=300.0,
+    cpu_sample_ms=3.0,
+    cpu_budget_s=0.5,
+)
 
 
 @dataclass(frozen=True)
@@ -79,15 +105,15 @@ def sets_needed(work: Work, device: torch.device) -> int:
     return max(1, min(needed, _MOST_SETS))
 
 
-def time_works(works: Sequence[Work], device: torch.device) -> Timing:
+def time_works(works: Sequence[Work], device: torch.device, effort: Effort) -> Timing:
     """Time equal works on different operands, on the device that holds them."""
     packed, dense = [w.packed for w in works], [w.dense for w in works]
     if device.type != "cuda":
-        return time_cpu(packed, dense)
-    return time_cuda(packed, dense, all(w.capturable for w in works))
+        return time_cpu(packed, dense, effort)
+    return time_cuda(packed, dense, all(w.capturable for w in works), effort)
 
 
-def time_cpu(packed: Side, dense: Side) -> Timing:
+def time_cpu(packed: Side, dense: Side, effort: Effort) -> Timing:
     """Wall-clock time of both sides in turn.
 
     Other programs may share the machine: samples in which threads of ours waited for a processor
@@ -95,20 +121,20 @@ def time_cpu(packed: Side, dense: Side) -> Timing:
     """
     sides = (packed, dense)
     guess = [min(_cpu_pass(side, 1)[1] for _ in range(3)) for side in sides]
-    rounds = [_calls_filling(_CPU_SAMPLE_MS, ms * len(packed)) for ms in guess]
-    deadline = time.perf_counter() + _CPU_BUDGET_S
+    rounds = [_calls_filling(effort.cpu_sample_ms, ms * len(packed)) for ms in guess]
+    deadline = time.perf_counter() + effort.cpu_budget_s
     samples: list[list[tuple[float, float]]] = [[], []]
     while True:
         for side, count, taken in zip(sides, rounds, samples, strict=True):
             taken.append(_cpu_pass(side, count))
         undisturbed = min(sum(w < _CPU_WAITED for w, _ in taken) for taken in samples)
-        late = len(samples[0]) >= _LEAST_SAMPLES and time.perf_counter() > deadline
-        if undisturbed >= _LEAST_SAMPLES or late:
+        late = len(samples[0]) >= effort.least_samples and time.perf_counter() > deadline
+        if undisturbed >= effort.least_samples or late:
             break
-    best = [sorted(taken)[:_LEAST_SAMPLES] for taken in samples]
+    best = [sorted(taken)[: effort.least_samples] for taken in samples]
     ms, dense_ms = (median(ms for _, ms in taken) for taken in best)
     waited = max(taken[-1][0] for taken in best)
-    return Timing(ms, dense_ms, "wall clock", _LEAST_SAMPLES, len(packed), waited)
+    return Timing(ms, dense_ms, "wall clock", effort.least_samples, len(packed), waited)
 
 
 def _cpu_pass(side: Side, rounds: int) -> tuple[float, float]:
@@ -125,7 +151,7 @@ def _waited_s() -> float:
     return sum(int(file.read_text().split()[1]) for file in files) / 1e9
 
 
-def time_cuda(packed: Side, dense: Side, capturable: bool) -> Timing:
+def time_cuda(packed: Side, dense: Side, capturable: bool, effort: Effort) -> Timing:
     """GPU time of both sides in turn, between CUDA events, inside :func:`measuring_stream`."""
     sides = (packed, dense)
     passes: list[Pass] = [(partial(_run, side), len(side)) for side in sides]
@@ -134,7 +160,7 @@ def time_cuda(packed: Side, dense: Side, capturable: bool) -> Timing:
     guess = [_cuda_pass(p) for p in passes]
     method = "cuda stream"
     if capturable and min(guess) < _GRAPH_BELOW_MS:
-        rounds = [_calls_filling(_GPU_SAMPLE_MS, ms * len(packed)) for ms in guess]
+        rounds = [_calls_filling(effort.gpu_sample_ms, ms * len(packed)) for ms in guess]
         try:
             passes = [_capture(side, r) for side, r in zip(sides, rounds, strict=True)]
             method = "cuda graph"
@@ -142,7 +168,8 @@ def time_cuda(packed: Side, dense: Side, capturable: bool) -> Timing:
             torch.cuda.synchronize()
         guess = [_cuda_pass(p) for p in passes]
     round_ms = sum(ms * calls for ms, (_, calls) in zip(guess, passes, strict=True))
-    count = max(_LEAST_SAMPLES, min(_GPU_SAMPLES, int(_GPU_BUDGET_MS / round_ms)))
+    fitting = int(effort.gpu_budget_ms / round_ms)
+    count = max(effort.least_samples, min(effort.gpu_samples, fitting))
     samples = [[_cuda_pass(p) for p in passes] for _ in range(count)]
     ms, dense_ms = (median(taken) for taken in zip(*samples, strict=True))
     return Timing(ms, dense_ms, method, count, len(packed))
