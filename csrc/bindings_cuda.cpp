@@ -1,4 +1,6 @@
 // The CUDA kernels of the ops.
+#include <optional>
+
 #include "arguments.h"
 #include "bindings.h"
 #include "cuda/config.h"
@@ -26,17 +28,28 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
                bool tf32) {
     // Operands on different devices are told apart by the checks that follow.
     const torch::stable::accelerator::DeviceGuard guard((a.is_cuda() ? a : b).get_device_index());
+    const auto dense_product = [&] {
+        return torch::stable::contiguous(
+            torch::stable::matmul(dense_of(a, n, a_kind), dense_of(b, n, b_kind)));
+    };
+    std::optional<Tensor> mended;
+    bool to_dense = false;
     {
         TorchScratch scratch(a);
-        bool to_dense = false;
         const Tensor c = mm(a, b, n, a_kind, b_kind, c_kind, tf32, [&](const Product& p) {
             to_dense = cuda::leaves_to_dense(p);
-            if (!to_dense) cuda::mm(p, &scratch, current_stream());
+            if (!to_dense) return cuda::mm(p, &scratch, current_stream());
+            if (has_symmetric(p) || p.c.kind != Kind::Dense) return;
+            mended = dense_product();
+            Product done = p;
+            done.c.data = mended->mutable_data_ptr();
+            cuda::mend(done, current_stream());
         });
         if (!to_dense) return c;
     }
+    if (mended) return *mended;
     // The operands have been checked, and c is free again.
-    const Tensor c = torch::stable::matmul(dense_of(a, n, a_kind), dense_of(b, n, b_kind));
+    const Tensor c = dense_product();
     return kind_of(c_kind, "mm", "c_kind") == Kind::Dense ? c : pack_cuda(c, c_kind);
 }
 
@@ -63,9 +76,11 @@ extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_exp
     p.m = p.k = n;
     p.n = m;
     p.batch = batch;
-    p.a = {a, static_cast<Kind>(a_kind), n, n, n, 1, n * n};
-    p.b = {b, static_cast<Kind>(b_kind), n, m, m, 1, n * m};
-    p.c.kind = static_cast<Kind>(c_kind);
+    p.a = {a, kind_of(a_kind, "explain", "a_kind"), n, n, n, 1, n * n};
+    p.b = {b, kind_of(b_kind, "explain", "b_kind"), n, m, m, 1, n * m};
+    p.a.hermitian = is_hermitian(a_kind, p.dtype);
+    p.b.hermitian = is_hermitian(b_kind, p.dtype);
+    p.c.kind = kind_of(c_kind, "explain", "c_kind");
     p.tf32 = tf32 && p.dtype == DType::f32;
     text = cuda::explain(p, {multiprocessors, major == 9});
     return text.c_str();

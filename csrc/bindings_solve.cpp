@@ -35,7 +35,8 @@ void check_right_hand_side(const Tensor& b, bool dense, int64_t n, bool left) {
 
 Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
                         int64_t b_kind, bool left, bool unit,
-                        const std::function<void(const Solve&)>& run) {
+                        const std::function<void(const Solve&)>& run,
+                        const OtherWay<Solve, Tensor>& other) {
     constexpr const char* op = "solve_triangular";
     const Kind k = kind_of(kind, op, "kind"), x_kind = kind_of(b_kind, op, "b_kind");
     const bool dense = x_kind == Kind::Dense;
@@ -53,9 +54,7 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
     Sizes shape = batch;
     const Sizes own = sizes_of(b);
     shape.insert(shape.end(), own.end() - static_cast<int64_t>(inner), own.end());
-    Tensor x = torch::stable::new_empty(b, shape);
-    if (x.numel() == 0) return x;
-    torch::stable::copy_(x, b);
+    if (product_of(shape) == 0) return torch::stable::new_empty(b, shape);
     const Walkable w = walkable(packed, batch, 1, false);
     int64_t count = product_of(batch), m = n, cols = 0;
     if (dense) {
@@ -64,22 +63,42 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
         // Rows on the left of one triangle are one tall right-hand side.
         if (!left && w.batch_stride == 0) m *= std::exchange(count, 1);
     }
-    run({dtype, k, left, unit, n, m, count, w.tensor.const_data_ptr(), w.batch_stride, x_kind,
-         x.mutable_data_ptr(), cols, x.numel() / count});
+    Solve p{dtype,
+            k,
+            left,
+            unit,
+            n,
+            m,
+            count,
+            w.tensor.const_data_ptr(),
+            w.batch_stride,
+            x_kind,
+            nullptr,
+            cols,
+            product_of(shape) / count};
+    if (other.pays(p)) return other.run();
+    Tensor x = torch::stable::new_empty(b, shape);
+    torch::stable::copy_(x, b);
+    p.x = x.mutable_data_ptr();
+    run(p);
     return x;
 }
 
 std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,
-                                    const std::function<void(const Factor&)>& run) {
+                                    const std::function<void(const Factor&)>& run,
+                                    const OtherWay<Factor, std::tuple<Tensor, Tensor>>& other) {
     const DType dtype = solvable_dtype_of(packed, "cholesky");
     check_packed(packed, n, "cholesky");
     const Sizes batch = batch_of(packed, 1);
+    Factor p{dtype, n, product_of(batch), nullptr, row_start(n), nullptr};
+    if (packed.numel() > 0 && other.pays(p)) return other.run();
     Tensor factor = torch::stable::new_empty(packed, sizes_of(packed));
     Tensor info = torch::stable::new_empty(packed, batch, torch::headeronly::ScalarType::Int);
     if (factor.numel() == 0) return {factor, torch::stable::zero_(info)};
     torch::stable::copy_(factor, packed);
-    run({dtype, n, product_of(batch), factor.mutable_data_ptr(), row_start(n),
-         static_cast<int32_t*>(info.mutable_data_ptr())});
+    p.packed = factor.mutable_data_ptr();
+    p.info = static_cast<int32_t*>(info.mutable_data_ptr());
+    run(p);
     return {factor, info};
 }
 

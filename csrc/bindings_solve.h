@@ -2,6 +2,7 @@
 // products.
 #pragma once
 
+#include <functional>
 #include <tuple>
 
 #include "bindings.h"
@@ -9,13 +10,22 @@
 
 namespace packedtri {
 
+// Another way to the result R of a problem P, which is asked for when the operands have been checked.
+template <class P, class R>
+struct OtherWay {
+    std::function<bool(const P&)> pays = [](const P&) { return false; };
+    std::function<R()> run;
+};
+
 Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
                         int64_t b_kind, bool left, bool unit,
-                        const std::function<void(const Solve&)>& run);
+                        const std::function<void(const Solve&)>& run,
+                        const OtherWay<Solve, Tensor>& other = {});
 std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x, int64_t n,
                                            bool downdate,
                                            const std::function<void(const FactorUpdate&)>& run);
 std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,
-                                    const std::function<void(const Factor&)>& run);
+                                    const std::function<void(const Factor&)>& run,
+                                    const OtherWay<Factor, std::tuple<Tensor, Tensor>>& other = {});
 
 }  // namespace packedtri

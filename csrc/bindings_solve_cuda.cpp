@@ -1,10 +1,44 @@
 // The CUDA kernels of solves and factorizations.
+#include <array>
+
+#include "arguments.h"
 #include "bindings_solve.h"
+#include "cuda/config.h"
 #include "cuda/kernels.h"
 #include "torch_cuda.h"
 
 namespace packedtri {
 namespace {
+
+Tensor unpacked(const Tensor& packed, int64_t n, int64_t kind) {
+    return unpack(packed, n, kind, [](const Conversion& c) { cuda::unpack(c, current_stream()); });
+}
+
+// Dense torch on unpacked copies. The ops of packedtri return contiguous tensors.
+Tensor dense_solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind, bool left,
+                   bool unit) {
+    const Tensor t = unpacked(packed, n, kind);
+    std::array<StableIValue, 5> stack{
+        torch::stable::detail::from(t), torch::stable::detail::from(b),
+        torch::stable::detail::from(kind == static_cast<int64_t>(Kind::Upper)),
+        torch::stable::detail::from(left), torch::stable::detail::from(unit)};
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linalg_solve_triangular", "",
+                                                        stack.data(), TORCH_ABI_VERSION));
+    return torch::stable::contiguous(torch::stable::detail::to<Tensor>(stack[0]));
+}
+
+std::tuple<Tensor, Tensor> dense_cholesky(const Tensor& packed, int64_t n) {
+    const Tensor a = unpacked(packed, n, hermitian_kind);
+    std::array<StableIValue, 3> stack{torch::stable::detail::from(a),
+                                      torch::stable::detail::from(false),   // upper
+                                      torch::stable::detail::from(false)};  // check_errors
+    STABLE_TORCH_ERROR_CODE_CHECK(
+        torch_call_dispatcher("aten::linalg_cholesky_ex", "", stack.data(), TORCH_ABI_VERSION));
+    const auto factor = torch::stable::detail::to<Tensor>(stack[0]);
+    return {pack(factor, static_cast<int64_t>(Kind::Lower),
+                 [](const Conversion& c) { cuda::pack(c, current_stream()); }),
+            torch::stable::detail::to<Tensor>(stack[1])};
+}
 
 Tensor solve_triangular_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, int64_t b_kind,
                              bool left, bool unit) {
@@ -13,14 +47,18 @@ Tensor solve_triangular_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, i
         (packed.is_cuda() ? packed : b).get_device_index());
     TorchScratch scratch(packed);
     return solve_triangular(packed, b, n, kind, b_kind, left, unit,
-                            [&](const Solve& p) { cuda::solve(p, &scratch, current_stream()); });
+                            [&](const Solve& p) { cuda::solve(p, &scratch, current_stream()); },
+                            {[](const Solve& p) { return cuda::leaves_to_dense(p); },
+                             [&] { return dense_solve(packed, b, n, kind, left, unit); }});
 }
 
 std::tuple<Tensor, Tensor> cholesky_cuda(Tensor packed, int64_t n) {
     const torch::stable::accelerator::DeviceGuard guard(packed.get_device_index());
     TorchScratch scratch(packed);
     return cholesky(packed, n,
-                    [&](const Factor& p) { cuda::factor(p, &scratch, current_stream()); });
+                    [&](const Factor& p) { cuda::factor(p, &scratch, current_stream()); },
+                    {[](const Factor& p) { return cuda::leaves_to_dense(p); },
+                     [&] { return dense_cholesky(packed, n); }});
 }
 
 std::tuple<Tensor, Tensor> cholesky_update_cuda(Tensor packed, Tensor x, int64_t n, bool downdate) {

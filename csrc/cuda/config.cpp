@@ -149,15 +149,62 @@ Config choose(const Product& p, const Device& device, bool scratch) {
     return config;
 }
 
+namespace {
+
+// Whether the sizes of a product lie between those of two cubes.
+bool between(const Product& p, double least, double most) {
+    const double size =
+        static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+    return size >= least * least * least && size <= most * most * most;
+}
+
+// Whether a product of a dense matrix and a triangle, or of two dense ones whose result is packed, has
+// too few tiles to fill the device with, and is not small.
+bool middle_sized(const Product& p) {
+    const bool packed = p.c.kind == Kind::Lower;
+    if (!is_plain(p) || (p.a.kind != Kind::Dense && p.b.kind != Kind::Dense)) return false;
+    if (p.c.staggered || (packed && (triangular(p.a.kind) || triangular(p.b.kind)))) return false;
+    if (element_size(p.dtype) == 2) return between(p, 300, packed ? 1600 : 2200);
+    return p.dtype == DType::f64 && packed && between(p, 300, 1100);
+}
+
+}  // namespace
+
 bool leaves_to_dense(const Product& p) {
-    // Dense, a structural zero times an infinite or nan element is a nan. What torch does with float32
-    // depends on a setting that the product need not share.
-    if (!has_symmetric(p) || triangular(p.a.kind) || triangular(p.b.kind)) return false;
-    if (p.dtype == DType::f32 || is_mv(p) || forced_method >= 0) return false;
+    if (p.k == 0 || p.dtype == DType::f32 || is_mv(p) || forced_method >= 0) return false;
+    // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
+    // dense results.
+    const bool triangle = triangular(p.a.kind) || triangular(p.b.kind);
+    if (has_symmetric(p) ? triangle : !middle_sized(p)) return false;
     // Copies of the packed operands, and of a result that is packed in the end.
     const int64_t matrices =
-        (p.a.kind == Kind::Symmetric) + (p.b.kind == Kind::Symmetric) + (p.c.kind == Kind::Lower);
-    return p.k > 0 && matrices * element_size(p.dtype) * p.k * p.k * p.batch <= SCRATCH_LIMIT;
+        (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense) + (p.c.kind == Kind::Lower);
+    return matrices * element_size(p.dtype) * p.k * p.k * p.batch <= SCRATCH_LIMIT;
+}
+
+bool leaves_to_dense(const Solve& p) {
+    if (p.x_kind != Kind::Dense || p.batch > 1 || forced_method >= 0) return false;
+    if (element_size(p.dtype) * p.n * p.n > SCRATCH_LIMIT) return false;
+    if (p.m == 1) return p.n >= 512;
+    const bool is_complex = p.dtype == DType::c64 || p.dtype == DType::c128;
+    if (is_complex) return p.m > 32 && p.n >= 256;
+    return p.dtype == DType::f64 && p.m >= 64 && p.n >= 1024 && (p.n <= 3000 || p.m <= 512);
+}
+
+bool leaves_to_dense(const Factor& p) {
+    if (p.batch > 1 || forced_method >= 0) return false;
+    if (2 * element_size(p.dtype) * p.n * p.n > SCRATCH_LIMIT) return false;
+    switch (p.dtype) {
+        case DType::f32: return p.n >= 450 && p.n <= 5000;
+        case DType::f64: return p.n >= 200 && p.n <= 9000;
+        default: return p.n >= 1500 && p.n <= 5000;
+    }
+}
+
+// Below the first the parts take longer than what they save; batches are the second dimension of a
+// grid.
+bool mv_symmetric_can(const Product& p) {
+    return has_symmetric(p) && p.k >= 512 && p.batch <= 65535;
 }
 
 int small_side(const Product& p, const Device& device) {
@@ -177,7 +224,10 @@ int small_side(const Product& p, const Device& device) {
 }
 
 std::string explain(const Product& p, const Device& device) {
-    if (is_mv(p)) return "matrix-vector, one pass over the triangle";
+    if (is_mv(p))
+        return has_symmetric(p) && !mv_symmetric_can(p)
+                   ? "matrix-vector, two passes over the triangle"
+                   : "matrix-vector, one pass over the triangle";
     if (leaves_to_dense(p)) return "unpacked, then dense torch";
     if (const int side = small_side(p, device)) {
         if (goes_by_row_pairs(p)) return "small, rows of the result in registers";

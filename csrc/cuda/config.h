@@ -5,6 +5,7 @@
 #include <string>
 
 #include "../problem.h"
+#include "../solve_problem.h"
 #include "schedule.h"
 
 namespace packedtri::cuda {
@@ -71,10 +72,17 @@ inline bool is_mv(const Product& p) {
 // `scratch`: whether there is any.
 Config choose(const Product& p, const Device& device, bool scratch = true);
 
-// Whether a product of symmetric matrices, or of one and a dense matrix, is left to torch's dense
-// product, on unpacked copies.
-// Our direct kernels read the stored half twice, and round 16-bit sums twice; float32 has the engine.
+// Whether a symmetric matrix times a vector has the kernel that reads the triangle once (mv.h).
+bool mv_symmetric_can(const Product& p);
+
+// What is left to dense torch, on unpacked copies, because it is faster with them, packing included
+// (measured on an H100, docs/cuda.md). Products of symmetric matrices: our direct kernels read the
+// stored half twice, and round 16-bit sums twice; float32 has the engine. Middle-sized products with
+// dense operands, solves with one right-hand side, and factors of one matrix: their steps wait for each
+// other.
 bool leaves_to_dense(const Product& p);
+bool leaves_to_dense(const Solve& p);
+bool leaves_to_dense(const Factor& p);
 
 // For many small products, each of which one block or one warp has as a whole (small.h): the side of
 // the square tile that holds every operand, 32, 64 or 128. 0 for all other products.

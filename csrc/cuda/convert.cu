@@ -30,8 +30,11 @@ __device__ T on_diagonal(const ConvertArgs<T>& args, T x) {
     return x;
 }
 
+// Small tiles give a small matrix to more multiprocessors; the rows of large ones are better for
+// memory.
+constexpr int SMALL = 32;
 template <class T>
-constexpr int tile_of = sizeof(T) <= 8 ? 64 : 32;
+constexpr int LARGE = sizeof(T) <= 8 ? 64 : 32;
 
 // Calls f(r, c) for the elements of a tile; lanes run along c.
 template <int TILE, class F>
@@ -44,27 +47,27 @@ __device__ void for_tile(F f) {
 }
 
 // The tile (i0, j0), j0 <= i0, and the matrix of the batch that a block works on.
-template <class T>
+template <class T, int TILE>
 struct Place {
     T* packed;
     T* dense;
     int i0, j0;
 
     __device__ explicit Place(const ConvertArgs<T>& args) {
-        const int64_t batch = blockIdx.x % args.batch, tile = blockIdx.x / args.batch;
+        const auto matrices = static_cast<unsigned>(args.batch);
+        const unsigned batch = blockIdx.x % matrices, tile = blockIdx.x / matrices;
         const int64_t i = row_of(tile);
         packed = args.packed + batch * args.packed_batch_stride;
         dense = args.dense + batch * args.dense_batch_stride;
-        i0 = static_cast<int>(i) * tile_of<T>;
-        j0 = static_cast<int>(tile - row_start(i)) * tile_of<T>;
+        i0 = static_cast<int>(i) * TILE;
+        j0 = static_cast<int>(tile - row_start(i)) * TILE;
     }
 };
 
-template <class T>
+template <int TILE, class T>
 __global__ void __launch_bounds__(THREADS) pack_kernel(const ConvertArgs<T> args) {
-    constexpr int TILE = tile_of<T>;
     __shared__ T mirror[TILE][TILE + 1];
-    const Place<T> at(args);
+    const Place<T, TILE> at(args);
     const auto dense = [&](int i, int j) -> const T& {
         return at.dense[i * args.row_stride + j * args.col_stride];
     };
@@ -86,11 +89,10 @@ __global__ void __launch_bounds__(THREADS) pack_kernel(const ConvertArgs<T> args
     });
 }
 
-template <class T>
+template <int TILE, class T>
 __global__ void __launch_bounds__(THREADS) unpack_kernel(const ConvertArgs<T> args) {
-    constexpr int TILE = tile_of<T>;
     __shared__ T tile[TILE][TILE + 1];
-    const Place<T> at(args);
+    const Place<T, TILE> at(args);
     for_tile<TILE>([&](int r, int c) {
         const int i = at.i0 + r, j = at.j0 + c;
         if (i < args.n && j <= i) tile[r][c] = at.packed[offset(i, j)];
@@ -136,29 +138,32 @@ ConvertArgs<T> arguments(const Conversion& c) {
 }
 
 template <class T>
-unsigned blocks(const ConvertArgs<T>& args) {
-    const int64_t count = row_start(ceil_div(args.n, tile_of<T>)) * args.batch;
+void launch(void (*small)(ConvertArgs<T>), void (*large)(ConvertArgs<T>), const Conversion& c,
+            cudaStream_t stream) {
+    const ConvertArgs<T> args = arguments<T>(c);
+    const bool few = row_start(ceil_div(args.n, LARGE<T>)) * args.batch <
+                     8 * int64_t{current_device().multiprocessors};
+    const int64_t count = row_start(ceil_div(args.n, few ? SMALL : LARGE<T>)) * args.batch;
     if (count > INT32_MAX)
         throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    return static_cast<unsigned>(count);
+    (few ? small : large)<<<static_cast<unsigned>(count), THREADS, 0, stream>>>(args);
+    check(cudaGetLastError(), "cannot launch a conversion");
 }
 
 }  // namespace
 
 void pack(const Conversion& c, cudaStream_t stream) {
     with_element_type(c.dtype, [&](auto element) {
-        const auto args = arguments<decltype(element)>(c);
-        pack_kernel<<<blocks(args), THREADS, 0, stream>>>(args);
+        using T = decltype(element);
+        launch<T>(pack_kernel<SMALL, T>, pack_kernel<LARGE<T>, T>, c, stream);
     });
-    check(cudaGetLastError(), "cannot launch a pack");
 }
 
 void unpack(const Conversion& c, cudaStream_t stream) {
     with_element_type(c.dtype, [&](auto element) {
-        const auto args = arguments<decltype(element)>(c);
-        unpack_kernel<<<blocks(args), THREADS, 0, stream>>>(args);
+        using T = decltype(element);
+        launch<T>(unpack_kernel<SMALL, T>, unpack_kernel<LARGE<T>, T>, c, stream);
     });
-    check(cudaGetLastError(), "cannot launch an unpack");
 }
 
 }  // namespace packedtri::cuda

@@ -21,6 +21,9 @@ class Scratch {
 
 // Without scratch memory some products, and what is made of them, are slower.
 void mm(const Product& p, Scratch* scratch, cudaStream_t stream);
+// After C = A B has been computed by others, with zeros where a triangle stores none: computes again,
+// over stored elements only, what is not finite. C is dense, without gaps.
+void mend(const Product& p, cudaStream_t stream);
 void pack(const Conversion& c, cudaStream_t stream);
 void unpack(const Conversion& c, cudaStream_t stream);
 void solve(const Solve& p, Scratch* scratch, cudaStream_t stream);

@@ -179,13 +179,6 @@ void launch(SymmetricArgs<T> args, int64_t batch, Scratch& scratch, cudaStream_t
 
 }  // namespace
 
-// Below the first the parts take longer than what they save; batches are the second dimension of a
-// grid.
-bool mv_symmetric_can(const Product& p) {
-    const bool symmetric = p.a.kind == Kind::Symmetric || p.b.kind == Kind::Symmetric;
-    return symmetric && p.k >= 512 && p.batch <= 65535;
-}
-
 void mv_symmetric(const Product& p, Scratch& scratch, cudaStream_t stream) {
     const bool left = p.a.kind != Kind::Dense;
     const Operand &s = left ? p.a : p.b, &x = left ? p.b : p.a;

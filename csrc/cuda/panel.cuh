@@ -37,6 +37,11 @@ struct Panel {
     __device__ bool full(int R, int c, int nr, int nc) const {
         return R + nr <= rows && c + nc <= length(R);
     }
+    // Element (r, k) of the operand, null where none is stored.
+    __device__ const T* stored(bool k_major, int r, int k) const {
+        const int row = k_major ? r : k, col = k_major ? k : r;
+        return row < rows && col < length(row) ? data + row_offset(row) + col : nullptr;
+    }
     // Whether it holds structural zeros: places right of the diagonal.
     __device__ bool crosses_diagonal(int R, int c, int nc) const { return c + nc > R + reach; }
 };

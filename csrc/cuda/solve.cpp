@@ -85,7 +85,7 @@ class Solver {
 }  // namespace
 
 void solve(const Solve& p, Scratch* scratch, cudaStream_t stream) {
-    if (p.x_kind == Kind::Dense && p.m <= THIN) solve_thin(p, stream);
+    if (p.x_kind == Kind::Dense && p.m <= thin(p.dtype)) solve_thin(p, stream);
     else Solver(p, scratch, stream).solve({0, p.n});
 }
 

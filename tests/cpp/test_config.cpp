@@ -43,22 +43,64 @@ void every_choice_is_possible(const cuda::Device& device) {
 void large_products_go_through_images() {
     Product p = lower_product(DType::bf16, 4096);
     CHECK(cuda::choose(p, hopper).method == Method::Engine, "bfloat16");
-    CHECK(cuda::choose(p, hopper, false).method == Method::Hopper, "no scratch memory");
+    CHECK(cuda::choose(p, hopper, false).method == Method::Direct, "no scratch memory");
     CHECK(cuda::choose(p, ampere).method == Method::Direct, "ampere");
-    CHECK(cuda::choose(lower_product(DType::bf16, 66000), hopper).method == Method::Hopper,
+    CHECK(cuda::choose(lower_product(DType::bf16, 66000), hopper).method == Method::Direct,
           "memory");
-    CHECK(cuda::choose(lower_product(DType::bf16, 500), hopper).method == Method::Hopper, "small");
+    CHECK(cuda::choose(lower_product(DType::bf16, 500), hopper).method == Method::Direct, "small");
     p = lower_product(DType::f32, 4096);
     CHECK(cuda::choose(p, hopper).method == Method::Engine, "float32");
     p.beta = 1;
     CHECK(cuda::choose(p, hopper).method == Method::Engine, "a sum into the result");
     p = lower_product(DType::bf16, 4096);
     p.beta = 1;
-    CHECK(cuda::choose(p, hopper).method == Method::Hopper, "16-bit sums are not scaled");
+    CHECK(cuda::choose(p, hopper).method == Method::Direct, "16-bit sums are not scaled");
     p = lower_product(DType::f32, 4096);
     const int mark = 0;
     p.marks = &mark;
     CHECK(cuda::choose(p, hopper).method == Method::Direct, "what the engine left");
+}
+
+// Dense torch gets what it does faster, but nothing with zeros that it could not be mended for.
+void some_problems_are_left_to_dense_torch() {
+    Product p = lower_product(DType::bf16, 1024);
+    CHECK(!cuda::leaves_to_dense(p), "two triangles");
+    static const char dense = 0;
+    p.b = {&dense, Kind::Dense, 1024, 1024, 1024, 1, 0};
+    p.c = {nullptr, Kind::Dense, 1024, 0};
+    CHECK(cuda::leaves_to_dense(p), "a middle-sized product with a dense matrix");
+    p.b.kind = Kind::Symmetric;
+    CHECK(!cuda::leaves_to_dense(p), "a triangle and a symmetric matrix");
+    p.a.kind = Kind::Symmetric;
+    p.m = p.n = p.k = 8192;
+    CHECK(cuda::leaves_to_dense(p), "symmetric matrices");
+    p.dtype = DType::f32;
+    CHECK(!cuda::leaves_to_dense(p), "float32");
+
+    CHECK(cuda::leaves_to_dense(Factor{DType::f32, 1024, 1, nullptr, 0, nullptr}), "one factor");
+    CHECK(!cuda::leaves_to_dense(Factor{DType::f32, 1024, 2, nullptr, 0, nullptr}), "factors");
+    CHECK(!cuda::leaves_to_dense(Factor{DType::f64, 66000, 1, nullptr, 0, nullptr}), "memory");
+    Solve solve{};
+    solve.dtype = DType::f32;
+    solve.n = 4096;
+    solve.m = solve.batch = 1;
+    solve.x_kind = Kind::Dense;
+    CHECK(cuda::leaves_to_dense(solve), "one right-hand side");
+    solve.m = 4096;
+    CHECK(!cuda::leaves_to_dense(solve), "many right-hand sides");
+}
+
+// A symmetric matrix times a vector is read once where that pays, and explain knows.
+void symmetric_vectors() {
+    Product p = lower_product(DType::f32, 512);
+    static const char dense = 0;
+    p.a.kind = Kind::Symmetric;
+    p.b = {&dense, Kind::Dense, 512, 1, 1, 1, 0};
+    p.c = {nullptr, Kind::Dense, 1, 0};
+    p.n = 1;
+    CHECK(cuda::explain(p, hopper).find("one pass") != std::string::npos, "512");
+    p.m = p.k = 511;
+    CHECK(cuda::explain(p, hopper).find("two passes") != std::string::npos, "511");
 }
 
 // Products of float32 that may be rounded have tiles of both sizes, and explain says what they do.
@@ -120,6 +162,8 @@ int main() {
     CHECK(cuda::choose(lower_product(DType::f32, 1024, 64), hopper).split <= 2, "batch");
 
     large_products_go_through_images();
+    some_problems_are_left_to_dense_torch();
+    symmetric_vectors();
     tf32_is_a_choice();
     tf32_images();
 

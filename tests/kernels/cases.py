@@ -16,6 +16,7 @@ from torch import Tensor
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import (
     densify,
+    epsilon,
     poisoned,
     random,
     take_part,
@@ -150,6 +151,11 @@ def assert_same(got: Tensor, expected: Tensor) -> None:
             f"{len(wrong)} of {got.numel()} elements differ, first at {first}: "
             f"{got[first].item()} for {expected[first].item()}"
         )
+
+
+def assert_close_or_equal(c: Tensor, expected: Tensor, atol: float) -> None:
+    """Finite elements within one rounding, infinite ones equal, and nan in the same places."""
+    torch.testing.assert_close(c, expected, rtol=epsilon(c.dtype), atol=atol, equal_nan=True)
 
 
 class Failures:

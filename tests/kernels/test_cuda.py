@@ -17,6 +17,7 @@ from cases import (
     Failures,
     Force,
     Operand,
+    assert_close_or_equal,
     assert_exact,
     assert_same,
     draw_operand,
@@ -35,7 +36,6 @@ from packedtri.testing import (
     assert_product_close,
     assert_product_probe,
     densify,
-    epsilon,
     packed_rows,
     packed_times,
     random,
@@ -351,11 +351,6 @@ def test_nonfinite(
                 if a_kind == b_kind:
                     assert_close_or_equal(c.diagonal(), expected.diagonal(), atol=0)
     failures.report()
-
-
-def assert_close_or_equal(c: Tensor, expected: Tensor, atol: float) -> None:
-    """Finite elements within one rounding, infinite ones equal, and nan in the same places."""
-    torch.testing.assert_close(c, expected, rtol=epsilon(c.dtype), atol=atol, equal_nan=True)
 
 
 @hopper

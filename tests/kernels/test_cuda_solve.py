@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from cases import SMALL, Failures, assert_same
+from cases import DIRECT, ENGINE, SMALL, Failures, Force, assert_same
 from torch import Tensor
 
 from packedtri.layout import DENSE, LOWER, UPPER
@@ -20,6 +20,10 @@ ops = torch.ops.packedtri
 SOLVED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 solved_dtypes = pytest.mark.parametrize(
     "dtype", SOLVED, ids=lambda t: str(t).removeprefix("torch.")
+)
+# Which kernels: what is chosen, perhaps dense torch, or ours with either way to multiply.
+kernels = pytest.mark.parametrize(
+    "method", [-1, DIRECT, ENGINE], ids=["chosen", "direct", "engine"]
 )
 # About the steps and the order of the triangles that are solved at once, and beyond.
 SIZES = (
@@ -164,12 +168,34 @@ def test_solve_many_sides(left: bool, device: str, rng: torch.Generator) -> None
 @pytest.mark.skipif(SMALL, reason="large sizes")
 @pytest.mark.parametrize("n", [2048, 4097])
 @pytest.mark.parametrize("dtype", SOLVED[:3], ids=str)
-def test_solve_large(n: int, dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+@kernels
+def test_solve_large(
+    method: int, n: int, dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    force(method, -1, -1, -1, -1)
     t = triangle((), n, dtype, rng)
     for kind, left in itertools.product((LOWER, UPPER), (True, False)):
         b = random((n, 257) if left else (257, n), dtype, device, rng)
         x = ops.solve_triangular(t, b, n, kind, DENSE, left, False)
         assert_solves(x, matrix(t, n, kind, False), b, left)
+
+
+@solved_dtypes
+def test_solve_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """What dense torch solves (config.cpp): the result is as that of our kernels."""
+    n, many = (1030, 64) if dtype == torch.float64 else (600, 40)
+    failures = Failures()
+    for kind, left, unit, m in itertools.product(
+        (LOWER, UPPER), (True, False), (True, False), (1, many)
+    ):
+        t = triangle((), n, dtype, rng, unit)
+        for batch in ((), (2,)):
+            b = random((*batch, n, m) if left else (*batch, m, n), dtype, device, rng)
+            with failures.case(f"{kind=}, {left=}, {unit=}, {m=}, {batch=}"):
+                x = ops.solve_triangular(t, b, n, kind, DENSE, left, unit)
+                assert x.is_contiguous()
+                assert_solves(x, matrix(t, n, kind, unit), b, left)
+    failures.report()
 
 
 def test_zero_on_diagonal(device: str, rng: torch.Generator) -> None:
@@ -225,11 +251,34 @@ def test_cholesky(dtype: torch.dtype, device: str, rng: torch.Generator) -> None
 @pytest.mark.skipif(SMALL, reason="large sizes")
 @pytest.mark.parametrize("n", [2048, 4097])
 @pytest.mark.parametrize("dtype", SOLVED[:3], ids=str)
-def test_cholesky_large(n: int, dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+@kernels
+def test_cholesky_large(
+    method: int, n: int, dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    force(method, -1, -1, -1, -1)
     a = definite((), n, dtype, rng)
     factor, info = ops.cholesky(pack(a), n)
     assert info.item() == 0
     assert_factors(factor, a)
+
+
+@solved_dtypes
+def test_cholesky_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """What dense torch factors (config.cpp): values, info and layout are as those of ours."""
+    n = 1600 if dtype.is_complex else 500
+    a = definite((), n, dtype, rng)
+    packed = pack(a)
+    if dtype.is_complex:  # It is not read.
+        packed[torch.arange(n, device=device).add(1).cumsum(0) - 1] += 0.5j
+    before = packed.clone()
+    factor, info = ops.cholesky(packed, n)
+    assert factor.is_contiguous() and info.shape == () and info.dtype == torch.int32
+    assert info.item() == 0
+    assert_factors(factor, a)
+    assert_same(packed, before)
+    for value in (-1, 0, math.nan):
+        a[n // 2, n // 2] = value
+        assert ops.cholesky(pack(a), n)[1].item() == n // 2 + 1, value
 
 
 @solved_dtypes
@@ -285,7 +334,7 @@ def calls(n: int, dtype: torch.dtype, rng: torch.Generator) -> Iterator[tuple[st
 
 
 @solved_dtypes
-@pytest.mark.parametrize("n", [20, 300])
+@pytest.mark.parametrize("n", [20, 300, 600])
 def test_graph(n: int, dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
     """Calls can be captured, so they do not wait for the device, and repeat bit by bit."""
     for _name, call in calls(n, dtype, rng):
@@ -300,8 +349,9 @@ def test_graph(n: int, dtype: torch.dtype, device: str, rng: torch.Generator) ->
 
 
 @solved_dtypes
-def test_peak_memory(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
-    """Nothing of order n^2 is allocated but the results."""
+def test_peak_memory(dtype: torch.dtype, device: str, rng: torch.Generator, force: Force) -> None:
+    """Our kernels allocate nothing of order n^2 but the results."""
+    force(DIRECT, -1, -1, -1, -1)
     n = 64 if SMALL else 700
     for name, call in calls(n, dtype, rng):
         torch.cuda.synchronize()
