@@ -34,15 +34,6 @@ struct Chunk {
         ptx::load_if(words[1], low + 1, valid > 0 && shift + valid > 8);
     }
 
-    // Reads both words.
-    __device__ __forceinline__ void load(const void* from) {
-        const uintptr_t address = reinterpret_cast<uintptr_t>(from);
-        const uint4* low = reinterpret_cast<const uint4*>(address & ~uintptr_t{15});
-        shift = static_cast<int>(address & 15) / 2;
-        words[0] = __ldg(low);
-        words[1] = __ldg(low + 1);
-    }
-
     __device__ __forceinline__ uint4 cut() const {
         uint32_t w[8] = {words[0].x, words[0].y, words[0].z, words[0].w,
                          words[1].x, words[1].y, words[1].z, words[1].w};

@@ -49,6 +49,7 @@ class EngineConsumer {
             const int k = x / Shape::HALVES;
             ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
             if (exists && tile.needs_row(group_, k)) step(tile, k, acc);
+            else __syncwarp();  // Products do that too: no lane waits for a stage that is filled again.
             release();
         }
     }
@@ -107,7 +108,6 @@ class EngineConsumer {
     // for each other.
     __device__ void release() {
         const int lane = threadIdx.x % 32;
-        __syncwarp();
         if (Shape::CLUSTER == 1) {
             if (lane == 0) ptx::mbarrier_arrive(shared_.empty(at_.stage));
         } else if (lane < Shape::CLUSTER) {

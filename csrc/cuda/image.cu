@@ -9,8 +9,6 @@ namespace packedtri::cuda {
 namespace {
 
 constexpr int SIDE = Image::SIDE;
-// Of a thread block, which makes one block of an image.
-constexpr int THREADS = 256, WARPS = THREADS / 32;
 
 template <class T>
 struct PackArgs {
@@ -56,31 +54,18 @@ __device__ __forceinline__ uint4 load_chunk(const T* from, int valid, const T* b
     return clipped(chunk.cut(), valid);
 }
 
-// One block of the image, 8 lanes a row.
+// One block of the image by 256 threads, 8 lanes a row.
 template <class T>
 __device__ void pack_block(const PackArgs<T>& args, int row, int col, char* to) {
-    constexpr int ROWS = THREADS / 8, PASSES = SIDE / ROWS;
     const int chunk = threadIdx.x % 8, last = args.panel.rows - 1;
-    const int i0 = row * SIDE + threadIdx.x / 8, j = col * SIDE + chunk * 8;
-    to += Image::chunk_offset(threadIdx.x / 8, chunk);
-    // Most blocks are full, and their words lie between those of other rows.
-    if (row > 0 && (row + 1) * SIDE < last && (col + 1) * SIDE <= args.panel.length(row * SIDE)) {
-        Chunk chunks[PASSES];
-#pragma unroll
-        for (int pass = 0; pass < PASSES; ++pass)
-            chunks[pass].load(args.panel.data + args.panel.row_offset(i0 + pass * ROWS) + j);
-#pragma unroll
-        for (int pass = 0; pass < PASSES; ++pass)
-            *reinterpret_cast<uint4*>(to + pass * ROWS * Image::ROW_BYTES) = chunks[pass].cut();
-        return;
-    }
     const T* end = args.panel.data + args.panel.row_offset(last) + args.panel.length(last);
 #pragma unroll
-    for (int pass = 0; pass < PASSES; ++pass) {
-        const int i = i0 + pass * ROWS;
-        const int valid = i <= last ? max(0, min(8, args.panel.length(i) - j)) : 0;
-        *reinterpret_cast<uint4*>(to + pass * ROWS * Image::ROW_BYTES) =
+    for (int pass = 0; pass < 2; ++pass) {
+        const int r = threadIdx.x / 8 + 32 * pass, i = row * SIDE + r, j = col * SIDE + chunk * 8;
+        const int valid = i < args.panel.rows ? max(0, min(8, args.panel.length(i) - j)) : 0;
+        const uint4 word =
             load_chunk(args.panel.data + args.panel.row_offset(i) + j, valid, args.panel.data, end);
+        *reinterpret_cast<uint4*>(to + Image::chunk_offset(r, chunk)) = word;
     }
 }
 
@@ -99,9 +84,9 @@ __device__ __forceinline__ void split(float x, __nv_bfloat16 (&parts)[3]) {
 // The same for float32: a warp a row, two elements a lane, three images.
 __device__ void pack_block(const PackArgs<float>& args, int row, int col, char* to) {
     const int lane = threadIdx.x % 32, j = col * SIDE + 2 * lane;
-#pragma unroll 8
-    for (int r = threadIdx.x / 32; r < SIDE; r += WARPS) {
-        const int i = row * SIDE + r;
+#pragma unroll
+    for (int pass = 0; pass < 8; ++pass) {
+        const int r = threadIdx.x / 32 + 8 * pass, i = row * SIDE + r;
         const int valid = i < args.panel.rows ? args.panel.length(i) - j : 0;
         const float* from = args.panel.data + args.panel.row_offset(i) + j;
         __nv_bfloat16 x[3], y[3];
@@ -119,8 +104,9 @@ template <class X>
 __device__ __forceinline__ void store_block(char* to, int64_t part_bytes, X x, Tf32) {
     constexpr int HALF = SIDE / 2;
     const int lane = threadIdx.x % HALF;
-#pragma unroll 8
-    for (int r = threadIdx.x / HALF; r < SIDE; r += THREADS / HALF) {
+#pragma unroll
+    for (int pass = 0; pass < 8; ++pass) {
+        const int r = threadIdx.x / HALF + 8 * pass;
         char* at = to + Image::offset_of(r, lane * 4);
 #pragma unroll
         for (int half = 0; half < 2; ++half)
@@ -158,7 +144,7 @@ __device__ __forceinline__ void store_chunk(char* to, int64_t part_bytes, int r,
 // Writes a block whose elements are x(r, c).
 template <class T, class X>
 __device__ __forceinline__ void store_block(char* to, int64_t part_bytes, X x, T) {
-    for (int place = threadIdx.x; place < SIDE * SIDE / 8; place += THREADS) {
+    for (int place = threadIdx.x; place < SIDE * SIDE / 8; place += 256) {
         const int r = place / 8, chunk = place % 8;
         store_chunk(to, part_bytes, r, chunk, [&](int e) { return x(r, chunk * 8 + e); }, T{});
     }
@@ -179,7 +165,7 @@ struct StoredBlock {
 
     __device__ void load(const PackArgs<T>& args, int row, int col) {
 #pragma unroll 4
-        for (int x = threadIdx.x; x < SIDE * SIDE; x += THREADS)
+        for (int x = threadIdx.x; x < SIDE * SIDE; x += 256)
             at[x / SIDE][x % SIDE] = element(args, row * SIDE + x / SIDE, col * SIDE + x % SIDE);
         __syncthreads();
     }
@@ -204,34 +190,15 @@ __device__ void pack_mirrored(const PackArgs<T>& args, int row, int col, char* t
         T{});
 }
 
-// A warp reads 8 half rows at a time. Of a block that is transposed these are 8 rows, and a lane has 32
-// bytes of the image; of another one, four rows.
 __device__ void pack_block(const PackArgs<Tf32>& args, int row, int col, char* to) {
-    constexpr int HALF = SIDE / 2;
-    const int lane = threadIdx.x % HALF, i0 = row * SIDE, j0 = col * SIDE + lane;
-#pragma unroll 1
-    for (int part = threadIdx.x / HALF; part < 2 * SIDE / 8; part += WARPS) {
-        uint32_t x[8];
-        if (args.transposed) {
-            const int r = part % 2 * HALF, c = part / 2 * 8;
-#pragma unroll
-            for (int e = 0; e < 8; ++e)
-                x[e] = ptx::round_to_tf32(element(args, i0 + c + e, j0 + r).value);
-            char* at = to + c / HALF * args.part_bytes;
-#pragma unroll
-            for (int e = 0; e < 8; e += 4)
-                *reinterpret_cast<uint4*>(at + Image::offset_of(r + lane, (c % HALF + e) * 4)) =
-                    make_uint4(x[e], x[e + 1], x[e + 2], x[e + 3]);
-        } else {
-#pragma unroll
-            for (int e = 0; e < 8; ++e)
-                x[e] = ptx::round_to_tf32(
-                    element(args, i0 + 4 * part + e / 2, j0 + e % 2 * HALF).value);
-#pragma unroll
-            for (int e = 0; e < 8; ++e)
-                *reinterpret_cast<uint32_t*>(to + e % 2 * args.part_bytes +
-                                             Image::offset_of(4 * part + e / 2, lane * 4)) = x[e];
-        }
+    if (args.transposed) {
+        StoredBlock<Tf32>& stored = stored_block<Tf32>();
+        stored.load(args, row, col);
+        store_block(to, args.part_bytes, [&](int r, int c) { return stored.at[c][r]; }, Tf32{});
+    } else {
+        store_block(
+            to, args.part_bytes,
+            [&](int r, int c) { return element(args, row * SIDE + r, col * SIDE + c); }, Tf32{});
     }
 }
 
@@ -244,10 +211,10 @@ struct PackPair {
 };
 
 template <class T>
-__global__ void __launch_bounds__(THREADS) pack_kernel(const __grid_constant__ PackPair<T> pair) {
+__global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackPair<T> pair) {
     ptx::launch_dependents();
     if (blockIdx.x == 0)
-        for (int w = threadIdx.x; w < pair.control_words; w += THREADS) pair.control[w] = 0;
+        for (int w = threadIdx.x; w < pair.control_words; w += 256) pair.control[w] = 0;
     const bool second = blockIdx.x >= pair.first_blocks;
     const PackArgs<T>& args = pair.of[second];
     const int64_t index = second ? blockIdx.x - pair.first_blocks : blockIdx.x;
@@ -273,7 +240,7 @@ void launch_pack(const ImageRequest* requests, int count, int* control, int word
                  cudaStream_t stream) {
     int64_t blocks = 0;
     for (int r = 0; r < count; ++r) blocks += requests[r].layout.blocks();
-    pack_kernel<T><<<static_cast<unsigned>(blocks), THREADS, 0, stream>>>(
+    pack_kernel<T><<<static_cast<unsigned>(blocks), 256, 0, stream>>>(
         {{pack_args<T>(requests[0]), pack_args<T>(requests[count - 1])},
          requests[0].layout.blocks(),
          control,
