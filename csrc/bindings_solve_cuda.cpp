@@ -14,17 +14,24 @@ Tensor unpacked(const Tensor& packed, int64_t n, int64_t kind) {
     return unpack(packed, n, kind, [](const Conversion& c) { cuda::unpack(c, current_stream()); });
 }
 
+Tensor packed_lower(const Tensor& dense) {
+    return pack(dense, static_cast<int64_t>(Kind::Lower),
+                [](const Conversion& c) { cuda::pack(c, current_stream()); });
+}
+
 // Dense torch on unpacked copies. The ops of packedtri return contiguous tensors.
-Tensor dense_solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind, bool left,
-                   bool unit) {
-    const Tensor t = unpacked(packed, n, kind);
+Tensor dense_solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind, int64_t b_kind,
+                   bool left, bool unit) {
+    const bool typed = b_kind != static_cast<int64_t>(Kind::Dense);
+    const Tensor t = unpacked(packed, n, kind), x = typed ? unpacked(b, n, b_kind) : b;
     std::array<StableIValue, 5> stack{
         torch::stable::detail::from(t), torch::stable::detail::from(b),
         torch::stable::detail::from(kind == static_cast<int64_t>(Kind::Upper)),
         torch::stable::detail::from(left), torch::stable::detail::from(unit)};
     STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linalg_solve_triangular", "",
                                                         stack.data(), TORCH_ABI_VERSION));
-    return torch::stable::contiguous(torch::stable::detail::to<Tensor>(stack[0]));
+    const auto y = torch::stable::detail::to<Tensor>(stack[0]);
+    return typed ? packed_lower(y) : torch::stable::contiguous(y);
 }
 
 std::tuple<Tensor, Tensor> dense_cholesky(const Tensor& packed, int64_t n) {
@@ -35,9 +42,7 @@ std::tuple<Tensor, Tensor> dense_cholesky(const Tensor& packed, int64_t n) {
     STABLE_TORCH_ERROR_CODE_CHECK(
         torch_call_dispatcher("aten::linalg_cholesky_ex", "", stack.data(), TORCH_ABI_VERSION));
     const auto factor = torch::stable::detail::to<Tensor>(stack[0]);
-    return {pack(factor, static_cast<int64_t>(Kind::Lower),
-                 [](const Conversion& c) { cuda::pack(c, current_stream()); }),
-            torch::stable::detail::to<Tensor>(stack[1])};
+    return {packed_lower(factor), torch::stable::detail::to<Tensor>(stack[1])};
 }
 
 Tensor solve_triangular_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, int64_t b_kind,
@@ -49,7 +54,7 @@ Tensor solve_triangular_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, i
     return solve_triangular(packed, b, n, kind, b_kind, left, unit,
                             [&](const Solve& p) { cuda::solve(p, &scratch, current_stream()); },
                             {[](const Solve& p) { return cuda::leaves_to_dense(p); },
-                             [&] { return dense_solve(packed, b, n, kind, left, unit); }});
+                             [&] { return dense_solve(packed, b, n, kind, b_kind, left, unit); }});
 }
 
 std::tuple<Tensor, Tensor> cholesky_cuda(Tensor packed, int64_t n) {

@@ -93,7 +93,8 @@ Config choose_engine(const Product& p, const Device& device) {
 Config choose_direct(const Product& p, const Device& device) {
     Config config{Method::Direct, TileSize::Large, 1, 1, 1};
     // Large tiles reuse more of what they load, but a small problem has too few to fill the device.
-    if (direct_work(p, TileSize::Large, device).per_slot < 5 ||
+    const double few = p.dtype == DType::f64 ? 7 : 5;
+    if (direct_work(p, TileSize::Large, device).per_slot < few ||
         tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib)
         config.tile = TileSize::Small;
 
@@ -183,10 +184,11 @@ bool leaves_to_dense(const Product& p) {
 }
 
 bool leaves_to_dense(const Solve& p) {
-    if (p.x_kind != Kind::Dense || p.batch > 1 || forced_method >= 0) return false;
-    if (element_size(p.dtype) * p.n * p.n > SCRATCH_LIMIT) return false;
-    if (p.m == 1) return p.n >= 512;
+    if (p.batch > 1 || forced_method >= 0) return false;
+    if (3 * element_size(p.dtype) * p.n * p.n > SCRATCH_LIMIT) return false;
     const bool is_complex = p.dtype == DType::c64 || p.dtype == DType::c128;
+    if (p.x_kind == Kind::Lower) return p.n >= 200 && p.n <= (is_complex ? 5000 : 2000);
+    if (p.m == 1) return p.n >= 512;
     if (is_complex) return p.m > 32 && p.n >= 256;
     return p.dtype == DType::f64 && p.m >= 64 && p.n >= 1024 && (p.n <= 3000 || p.m <= 512);
 }

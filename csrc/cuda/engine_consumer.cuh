@@ -49,7 +49,8 @@ class EngineConsumer {
             const int k = x / Shape::HALVES;
             ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
             if (exists && tile.needs_row(group_, k)) step(tile, k, acc);
-            else __syncwarp();  // Products do that too: no lane waits for a stage that is filled again.
+            else
+                __syncwarp();  // As products do: no lane must wait for a stage that is filled again.
             release();
         }
     }

@@ -11,7 +11,7 @@ import torch
 from cases import DIRECT, ENGINE, SMALL, Failures, Force, assert_same
 from torch import Tensor
 
-from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.layout import DENSE, LOWER, UPPER, numel
 from packedtri.testing import densify, epsilon, random, wide_dtype
 
 pytestmark = pytest.mark.cuda
@@ -196,6 +196,24 @@ def test_solve_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generat
                 assert x.is_contiguous()
                 assert_solves(x, matrix(t, n, kind, unit), b, left)
     failures.report()
+
+
+@solved_dtypes
+def test_solve_packed_left_to_dense(
+    dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """Typed right-hand sides: dense torch's results against those of our kernels."""
+    n = 321
+    t = triangle((), n, dtype, rng)
+    b = random((numel(n),), dtype, device, rng)
+    for kind, left in itertools.product((LOWER, UPPER), (True, False)):
+        force(DIRECT, -1, -1, -1, -1)
+        expected = ops.solve_triangular(t, b, n, kind, LOWER, left, False)
+        force(-1, -1, -1, -1, -1)
+        x = ops.solve_triangular(t, b, n, kind, LOWER, left, False)
+        assert x.shape == b.shape and x.is_contiguous()
+        error = torch.linalg.vector_norm(x - expected) / torch.linalg.vector_norm(expected)
+        assert error <= 4 * n * epsilon(dtype), f"{kind=}, {left=}: {error}"
 
 
 def test_zero_on_diagonal(device: str, rng: torch.Generator) -> None:
