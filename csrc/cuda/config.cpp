@@ -93,7 +93,8 @@ Config choose_engine(const Product& p, const Device& device) {
 Config choose_direct(const Product& p, const Device& device) {
     Config config{Method::Direct, TileSize::Large, 1, 1, 1};
     // Large tiles reuse more of what they load, but a small problem has too few to fill the device.
-    const double few = p.dtype == DType::f64 ? 7 : 5;
+    // Small tiles of 16-bit elements share a multiprocessor, where one copies while the other multiplies.
+    const double few = element_size(p.dtype) == 2 ? 8 : p.dtype == DType::f64 ? 7 : 5;
     if (direct_work(p, TileSize::Large, device).per_slot < few ||
         tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib)
         config.tile = TileSize::Small;
@@ -111,8 +112,13 @@ Config choose_direct(const Product& p, const Device& device) {
             config.split_above =
                 std::max(1, static_cast<int>(above * static_cast<double>(w.longest)));
         };
-        if (small_elements && excess > 4) share(excess > 20 ? 4 : 2, 0.25);
-        else if (excess > 20) share(8, 0);
+        if (small_elements) {
+            // Their sums of a few tiles take less time than a cluster needs to meet.
+            if (w.longest <= 4) share(1, 1);
+            else if (excess > 8) share(4, 0.5);
+            else if (excess > 2) share(2, excess > 4 ? 0.5 : 0.65);
+            else if (excess > 0.3) share(2, 0.87);
+        } else if (excess > 20) share(8, 0);
         else if (excess > 8) share(4, 0);
         else if (excess > 4) share(2, 0.25);
         else if (excess > 2) share(2, blocks_per_sm(p.dtype, config.tile) > 2 ? 0.65 : 0.25);

@@ -25,8 +25,12 @@ class WordLoader {
     static_assert(!K_MAJOR || PITCH % 64 == 32, "");
     static constexpr int ROWS_PER_PASS = THREADS / WORDS, PASSES = ROWS / ROWS_PER_PASS;
     static_assert(PASSES * ROWS_PER_PASS == ROWS && ROWS_PER_PASS % 4 == 0, "");
-    static constexpr int LAST_PASSES = (ROWS + THREADS - 1) / THREADS;
-    static_assert(LAST_PASSES == 1, "");
+    static_assert(ROWS <= THREADS, "");
+    static constexpr int READS = K_MAJOR ? 2 : 8;  // Rows of a tile that a lane reads at a time.
+    // Offsets within a tile have 32 bits where rows are less than FAR elements apart. It has less than
+    // MOST words then.
+    static constexpr int64_t FAR = 1 << 24;
+    static constexpr uint32_t MOST = 1 << 29;
 
   public:
     static constexpr int SIZE = ROWS * PITCH;
@@ -34,83 +38,46 @@ class WordLoader {
 
     // `line`: the first of this warp's lines.
     __device__ WordLoader(const Panel<T>& panel, int r0, int k0, int line)
-        : panel_(panel), r0_(r0), k0_(k0) {
-        const int R0 = memory_row(0), c0 = memory_col();
-        from_ = panel.data + panel.row_offset(R0 + first_row()) + c0;
-        last_from_ = panel.data + panel.row_offset(R0 + last_row()) + c0 + COLS;
-        bend_ = panel.packed ? 1 : 0;
-        step_ = panel.row_offset(R0 + first_row() + 1) - panel.row_offset(R0 + first_row());
-        last_step_ = step_ + bend_ * (last_row() - first_row());
+        : panel_(panel), r0_(r0), line_(line), row_(K_MAJOR ? r0 : k0) {
+        const T* from = panel.data + panel.row_offset(row_) + (K_MAJOR ? k0 : r0);
+        past_ = ptx::past_word(from);
+        tile_ = from - past_;
+        bent_ = panel.packed ? 1 : 0;
+        step_ = static_cast<uint32_t>(panel.ld) + bent_ * (row_ + 1);
+        const int last = panel.rows - 1;
+        end_ = panel.data + panel.row_offset(last) + panel.length(last);
+    }
+
+    // Starts copying the words of the next tile to `to`, as far as they lie inside the matrix. What
+    // they hold besides the tile's stored elements does not matter: a chunk that is not full is clipped
+    // when it is read. Of the tile, the first `depth` steps of k are needed.
+    __device__ __forceinline__ void begin(uint32_t to, int depth) {
+        const bool head = tile_ < panel_.data;
+        const int64_t words = max((end_ - tile_) / WORD, int64_t{head});
+        if (panel_.ld < FAR)
+            copy_words(to, head, static_cast<uint32_t>(min(words, int64_t{MOST})), depth);
+        if (head || words <= offset(ROWS - 1) / WORD + WORDS || panel_.ld >= FAR)
+            copy_rest(to, head);
+        if (K_MAJOR) {
+            tile_ += BK;
+        } else {
+            tile_ += BK * panel_.ld + bent_ * (static_cast<int64_t>(BK) * row_ + BK * (BK + 1) / 2);
+            row_ += BK;
+            step_ += bent_ * BK;
+        }
+    }
+
+    // Finds where this lane reads, which is the same in every tile.
+    __device__ __forceinline__ void prepare_reading() {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-        line_ = line;
-        if constexpr (K_MAJOR) {
+        odd_ = 0;
 #pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const int shift = row_shift(r0 + line + g + 8 * h, c0);
-                at_[h] = place(line + g + 8 * h) * PITCH * 2 + shift / 2 * 4 + t * 16;
-                odd_ = shift & 1;
-            }
-        } else {
-#pragma unroll
-            for (int x = 0; x < 8; ++x) {
-                const int shift = row_shift(k0 + 8 * t + x, c0);
-                at_[x] = (8 * t + x) * PITCH * 2 + shift / 2 * 4 + line * 2 + g * 16;
-                odd_ |= static_cast<uint32_t>(shift & 1) << x;
-            }
-        }
-    }
-
-    // The k0 for which the tile's words lie inside the matrix.
-    __device__ KRange plain_range() const {
-        const int last = panel_.rows - 1;
-        const auto reaches_end = [&](int col) { return col + WORD > panel_.length(last); };
-        if (K_MAJOR) {
-            if (r0_ + R > panel_.rows) return {0, 0};
-            const int end = panel_.length(r0_) - BK + 1,
-                      before_last = r0_ + R > last ? panel_.length(last) - BK - WORD + 1 : end;
-            return {r0_ == 0 ? BK : 0, min(end, before_last)};
-        }
-        if (r0_ + R > panel_.cols) return {0, 0};
-        const int begin = panel_.packed ? r0_ + R - panel_.reach : 0;
-        return {max(begin, r0_ == 0 ? 1 : 0), panel_.rows - BK + (reaches_end(r0_ + R) ? 0 : 1)};
-    }
-
-    // Starts copying the words of the next tile to `to`. PLAIN: k0 is in plain_range.
-    template <bool PLAIN>
-    __device__ __forceinline__ void begin(uint32_t to) {
-        const T* from = from_;
-        int64_t step = step_;
-        const uint32_t last_to = to + (place(last_row()) * PITCH + COLS) * 2;
-        to += (place(first_row()) * PITCH + word() * WORD) * 2;
-#pragma unroll
-        for (int p = 0; p < PASSES; ++p) {
-            const T* w = aligned(from) + word() * WORD;
-            if (PLAIN) ptx::cp_async_16(to, w);
-            else
-                copy_word(to, w, first_row() + p * ROWS_PER_PASS,
-                          word() * WORD - ptx::past_word(from));
-            to += ROWS_PER_PASS * PITCH * 2;
-            // ROWS_PER_PASS rows on.
-            from += step * ROWS_PER_PASS + bend_ * (ROWS_PER_PASS * (ROWS_PER_PASS - 1) / 2);
-            step += bend_ * ROWS_PER_PASS;
-        }
-        if (has_last()) {
-            const int past = ptx::past_word(last_from_);
-            if (PLAIN) {
-                if (past > 0) ptx::cp_async_16(last_to, last_from_ - past);
-            } else {
-                copy_word(last_to, last_from_ - past, last_row(), COLS - past);
-            }
-        }
-        k0_ += BK;
-        if (K_MAJOR) {
-            from_ += BK;
-            last_from_ += BK;
-        } else {
-            from_ = from;
-            step_ = step;
-            last_from_ += last_step_ * BK + bend_ * (BK * (BK - 1) / 2);
-            last_step_ += bend_ * BK;
+        for (int x = 0; x < READS; ++x) {
+            const int row = K_MAJOR ? line_ + g + 8 * x : 8 * t + x;
+            const uint32_t shift = offset(row) % WORD;
+            at_[x] =
+                place(row) * PITCH * 2 + shift / 2 * 4 + (K_MAJOR ? t * 16 : line_ * 2 + g * 16);
+            odd_ |= (shift & 1) << (K_MAJOR ? 0 : x);
         }
     }
 
@@ -167,10 +134,6 @@ class WordLoader {
     }
 
   private:
-    // Of the next tile to copy, the first row in memory and where in it.
-    __device__ int memory_row(int within) const { return (K_MAJOR ? r0_ : k0_) + within; }
-    __device__ int memory_col() const { return K_MAJOR ? k0_ : r0_; }
-
     // Where a row of the tile lies: of four rows of a triangle, the first and the last start at
     // elements of one parity and the others of the other one, and the first of a pair (see PITCH) is
     // odd where the second is even.
@@ -194,50 +157,79 @@ class WordLoader {
             x[j] = 2 * j + 1 < stored ? x[j] : 2 * j < stored ? x[j] & 0xffffu : 0;
     }
 
-    // The words that this thread copies, WORDS lanes a row, and then perhaps the last of last_row().
-    __device__ static int word() { return threadIdx.x % WORDS; }
-    __device__ static int first_row() { return threadIdx.x / WORDS; }
-    __device__ static int last_row() { return threadIdx.x % ROWS; }
-    __device__ static bool has_last() { return ROWS == THREADS || threadIdx.x < ROWS; }
-
-    __device__ static const T* aligned(const T* p) { return p - ptx::past_word(p); }
-
-    // past_word of element (row, c), where c is a multiple of WORD. The places of a triangle's rows
-    // repeat every 16 rows modulo 8.
-    __device__ int row_shift(int row, int c) const {
-        const uint32_t base = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(panel_.data) / 2);
-        const uint32_t bent = panel_.packed ? (row & 15) * ((row & 15) + 1) / 2 : 0;
-        return static_cast<int>(
-            (base + static_cast<uint32_t>(row) * static_cast<uint32_t>(panel_.ld) + bent + c) & 7);
+    // Where row x of the next tile starts, in elements from tile_ on.
+    __device__ uint32_t offset(int x) const {
+        return past_ + x * step_ + bent_ * (x * (x - 1) / 2);
     }
 
-    // Copies the word at `from`, which begins with element `first` of the tile's row, if it has stored
-    // elements. It may reach out of the matrix, into memory that is not ours.
-    __device__ __forceinline__ void copy_word(uint32_t to, const T* from, int row,
-                                              int first) const {
-        const int in_memory = memory_row(row);
-        const int stored =
-            in_memory < panel_.rows ? min(COLS, panel_.length(in_memory) - memory_col()) : 0;
-        if (stored <= 0 || first >= stored) return;
-        const int last = panel_.rows - 1;
-        const T* end = panel_.data + panel_.row_offset(last) + panel_.length(last);
-        if (from >= panel_.data && from + WORD <= end) ptx::cp_async_16(to, from);
-        else copy_elements(to, from, max(0, -first), min(WORD, stored - first));
+    // Copies the words that lie in the matrix as a whole, WORDS lanes a row, and then perhaps the one
+    // more of a row for each thread. All sizes are in 32 bits and none is negative; `words` lie between
+    // tile_ and the end of the matrix. Where there is a `head`, the first of them starts before it.
+    __device__ __forceinline__ void copy_words(uint32_t to, bool head, uint32_t words,
+                                               int depth) const {
+        const uint32_t skip = head ? 1 : 0;
+        const T* tile = tile_ + skip * WORD;
+        words -= skip;
+        const int row = threadIdx.x / WORDS, word = threadIdx.x % WORDS, last = threadIdx.x % ROWS;
+        if (K_MAJOR && word * WORD >= depth + WORD) words = 0;
+        // An element before `tile` gets an offset that is too large.
+        const uint32_t last_at = offset(last) + (COLS - skip * WORD);
+        uint32_t at = offset(row) + (word - skip) * WORD;
+        uint32_t step = ROWS_PER_PASS * (step_ + bent_ * row) +
+                        bent_ * (ROWS_PER_PASS * (ROWS_PER_PASS - 1) / 2);
+        const uint32_t last_to = to + (place(last) * PITCH + COLS) * 2;
+        to += (place(row) * PITCH + word * WORD) * 2;
+#pragma unroll
+        for (int p = 0; p < PASSES; ++p) {
+            const uint32_t w = at / WORD;
+            const bool needed = w < words && (K_MAJOR || row + p * ROWS_PER_PASS < depth);
+            ptx::cp_async_16(to, tile + uint64_t{w} * WORD, needed);
+            to += ROWS_PER_PASS * PITCH * 2;
+            at += step;
+            step += bent_ * (ROWS_PER_PASS * ROWS_PER_PASS);
+        }
+        const uint32_t w = last_at / WORD;
+        const bool needed =
+            last_at % WORD > 0 && w < words && (K_MAJOR ? COLS < depth + WORD : last < depth);
+        if (ROWS == THREADS || threadIdx.x < ROWS)
+            ptx::cp_async_16(last_to, tile + uint64_t{w} * WORD, needed);
     }
-    __device__ static __noinline__ void copy_elements(uint32_t to, const T* from, int begin,
-                                                      int end) {
-        for (int e = begin; e < end; ++e)
-            ptx::store_shared(to + e * 2, *reinterpret_cast<const uint16_t*>(from + e));
+
+    // Copies the elements in the words that lie in the matrix in part, or all elements of rows too far
+    // apart for 32 bits, one row a thread.
+    __device__ __forceinline__ void copy_rest(uint32_t to, bool head) const {
+        const T* end_word = end_ - ptx::past_word(end_);
+        const bool all = panel_.ld >= FAR;
+        if (!all && !head && end_word == end_) return;
+        const int x = threadIdx.x;
+        if (ROWS < THREADS && x >= ROWS) return;
+        const T* row = tile_ + past_ + x * (panel_.ld + bent_ * (row_ + int64_t{1})) +
+                       bent_ * (x * (x - 1) / 2);
+        row -= ptx::past_word(row);
+        to += place(x) * PITCH * 2;
+        if (head || all)
+            copy_elements(to, row, panel_.data, all || tile_ + WORD > end_ ? end_ : tile_ + WORD);
+        if (!all) copy_elements(to, row, end_word < panel_.data ? panel_.data : end_word, end_);
+    }
+    // What the words of a row have of the elements from `begin` to `end`.
+    __device__ static __noinline__ void copy_elements(uint32_t to, const T* row, const T* begin,
+                                                      const T* end) {
+        if (end > row + COLS + WORD) end = row + COLS + WORD;
+#pragma unroll 1
+        for (const T* e = begin < row ? row : begin; e < end; ++e)
+            ptx::store_shared(to + static_cast<uint32_t>(e - row) * 2,
+                              *reinterpret_cast<const uint16_t*>(e));
     }
 
     Panel<T> panel_;
-    const T* from_;       // The start, in the next tile, of the first row that this thread copies.
-    const T* last_from_;  // The element behind last_row().
-    int64_t step_, last_step_,
-        bend_;  // From one row to the next, and how much more that is each time.
-    int r0_, k0_, line_;
-    int at_[K_MAJOR ? 2 : 8];  // Where this lane's rows of a tile begin, in bytes.
-    uint32_t odd_ = 0;         // Whether rows start in the upper half of 4 bytes, one bit for each.
+    const T* tile_;  // The word that holds the first element of the next tile.
+    const T* end_;   // Of the matrix.
+    int r0_, line_, row_;
+    // How far the next tile's first element lies in its word, how far its second row from the first,
+    // and how much longer that is for every row.
+    uint32_t past_, step_, bent_;
+    int at_[READS];  // Where this lane's rows of a tile begin, in bytes.
+    uint32_t odd_;   // Whether rows start in the upper half of 4 bytes, one bit for each.
 };
 
 }  // namespace packedtri::cuda

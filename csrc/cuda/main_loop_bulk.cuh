@@ -60,6 +60,7 @@ class MainLoopBulk {
   public:
     using Index = int64_t;  // See product_kernel.
     static constexpr int THREADS = Mma::THREADS + PRODUCERS;
+    static constexpr bool STORES = false;  // See compute_tile.
     static constexpr int SHARED_BYTES = TILE_BYTES + static_cast<int>(sizeof(Ring<STAGES>));
 
     // Computes `part` and gives it to `finish`, in the threads that have it, when the shared memory

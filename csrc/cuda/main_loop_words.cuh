@@ -2,92 +2,70 @@
 // with the same ones share the sum over k. Operands go from the words that hold them to registers.
 #pragma once
 
+#include "hopper.cuh"
 #include "loader_words.cuh"
 #include "main_loop.cuh"
 
 namespace packedtri::cuda {
 
-// The sums of a BM x BN tile, of which WARPS_K warps make those of 64 x 64. In the end each of them has
-// some of these rows.
-template <class T, int BM_, int BN_, int WARPS_K, bool A_K_MAJOR, bool B_K_MAJOR>
-struct WarpSums {
+// A BM x BN tile by quadrants of 64 x 64. WARPS_K warps share the sum over k
+// of each.
+template <int BM_, int BN_, int WARPS_K>
+struct WarpTile {
     using Acc = float;
     static constexpr int BM = BM_, BN = BN_, BK = 32 * WARPS_K;
     static constexpr int SIDE = 64;
-    static constexpr int THREADS = 32 * WARPS_K * (BM / SIDE) * (BN / SIDE);
-    // In 16 x 8 x 16 products.
-    static constexpr int MT = SIDE / 16, NT = SIDE / 8, OWN = MT / WARPS_K;
-    static constexpr int ACCS = OWN * NT * 4;
-    // Runs of accumulators that are neighbours in a row.
-    static constexpr int RUN = B_K_MAJOR ? 2 : 8;
+    static constexpr int QUADRANTS = (BM / SIDE) * (BN / SIDE);
+    static constexpr int THREADS = 32 * WARPS_K * QUADRANTS;
 
-    float acc[ACCS];
-    int row0, col0;  // This lane's first element in the tile.
-
-    __device__ WarpSums() {
-        const int lane = threadIdx.x % 32;
-        row0 =
-            row() + (A_K_MAJOR ? lane / 4 + 16 * OWN * share() : lane / 4 * 8 + 2 * OWN * share());
-        col0 = col() + (B_K_MAJOR ? lane % 4 * 2 : lane % 4 * 16);
-    }
-    // The place in the tile of what this warp multiplies, and its number among those that do so.
-    __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
-    __device__ static int share() { return warp() % WARPS_K; }
-    __device__ static int row() { return warp() / WARPS_K % (BM / SIDE) * SIDE; }
-    __device__ static int col() { return warp() / WARPS_K / (BM / SIDE) * SIDE; }
-
-    __device__ static int row_of_acc(int e) {
-        const int m = e / (4 * NT), h = e / (2 * NT) % 2;
-        return A_K_MAJOR ? 16 * m + 8 * h : 2 * m + h;
-    }
-    __device__ static int col_of_acc(int e) {
-        return B_K_MAJOR ? e / 2 % NT * 8 + e % 2 : e / NT % 2 * 8 + e % NT;
-    }
-    // Accumulator x of product (m, n), the order of an instruction being (h, p) = x / 2, x % 2.
-    __device__ static constexpr int index(int m, int n, int x) {
-        return 4 * NT * m + 2 * NT * (x / 2) + (B_K_MAJOR ? 2 * n + x % 2 : NT * (x % 2) + n);
-    }
+    // The number of this warp among those of its quadrant.
+    __device__ static int share() { return static_cast<int>(threadIdx.x) / 32 % WARPS_K; }
+    __device__ static int quadrant() { return static_cast<int>(threadIdx.x) / 32 / WARPS_K; }
+    __device__ static int row() { return quadrant() % (BM / SIDE) * SIDE; }
+    __device__ static int col() { return quadrant() / (BM / SIDE) * SIDE; }
 };
 
 template <class T_, int BM, int BN, int WARPS_K, int STAGES, bool A_K_MAJOR, bool B_K_MAJOR>
 class MainLoopWords {
   public:
     using T = T_;
-    using Mma = WarpSums<T, BM, BN, WARPS_K, A_K_MAJOR, B_K_MAJOR>;
+    using Mma = WarpTile<BM, BN, WARPS_K>;
     using Index = int;  // See product_kernel.
     static constexpr int THREADS = Mma::THREADS;
 
   private:
-    static constexpr int BK = Mma::BK, MT = Mma::MT, NT = Mma::NT;
+    static constexpr int BK = Mma::BK, SIDE = Mma::SIDE;
+    // In 16 x 8 x 16 products.
+    static constexpr int MT = SIDE / 16, NT = SIDE / 8;
     using LoadA = WordLoader<T, BM, BK, THREADS, A_K_MAJOR>;
     using LoadB = WordLoader<T, BN, BK, THREADS, B_K_MAJOR>;
     static constexpr int CHUNK = LoadA::CHUNK;
     static constexpr int STAGE = (LoadA::SIZE + LoadB::SIZE) * static_cast<int>(sizeof(T));
-    static constexpr int EXCHANGE = WARPS_K * BM * BN * static_cast<int>(sizeof(float));
+    // The sums of all warps, and those of a cluster that meet in one of its blocks.
+    static constexpr int AREA = SIDE * SIDE;
+    static constexpr int SUMS = WARPS_K * Mma::QUADRANTS * AREA * 4,
+                         MEETING = Mma::QUADRANTS * AREA * 4;
 
   public:
-    static constexpr int SHARED_BYTES = STAGES * STAGE > EXCHANGE ? STAGES * STAGE : EXCHANGE;
+    static constexpr bool STORES = true;
+    static constexpr int shared_bytes(bool cluster) {
+        const int epilogue = SUMS + (cluster ? MEETING : 0);
+        return STAGES * STAGE > epilogue ? STAGES * STAGE : epilogue;
+    }
 
-    // Computes `part` and gives it to `finish` when the shared memory is free again.
-    template <class Finish>
+    // Computes part `rank` of `parts` of a tile, and stores its share of the rows of the tile's sum from
+    // first_row to end_row.
     __device__ static void run(const ProductArgs<T>& args, int64_t batch, const TilePart& part,
-                               char* shared, Finish finish) {
+                               int rank, int parts, int first_row, int end_row, char* shared) {
         MainLoopWords loop(args, batch, part, shared);
-        const bool padded = loop.multiply_all();
-        __syncthreads();
-        Mma mma;
-        loop.exchange(mma, shared);
-        // The zeros past a diagonal, times an infinite or nan element, are nan: such an element leaves
-        // its mark on every sum that it enters.
-        bool made_again = false;
-        if (padded) {
-#pragma unroll
-            for (int e = 0; e < Mma::ACCS; ++e) made_again |= !isfinite(mma.acc[e]);
-        }
-        if (!made_again) return finish(mma);
-        Mma stored;
-        add_stored_elements(args, batch, part, stored);
-        finish(stored);
+        ptx::wait_for_dependency();
+        const bool padded = __syncthreads_or(loop.multiply_all());
+        // The next kernel may start where there is room. Earlier it would take places in which its
+        // blocks are badly balanced.
+        ptx::launch_dependents();
+        loop.put_sums(reinterpret_cast<float*>(shared));
+        loop.store(reinterpret_cast<float*>(shared), batch, padded, rank, parts, first_row,
+                   end_row);
     }
 
   private:
@@ -96,14 +74,14 @@ class MainLoopWords {
         : args_(args), part_(part), shared_(ptx::shared_address(shared)),
           load_a_(at_batch(args.a, batch * args.a_batch_stride), part.i0, part.k0, Mma::row()),
           load_b_(at_batch(args.b, batch * args.b_batch_stride), part.j0, part.k0, Mma::col()) {
-        const KRange a = load_a_.plain_range(), b = load_b_.plain_range();
-        plain_begin_ = static_cast<int>(max(a.begin, b.begin));
-        plain_end_ = static_cast<int>(min(a.end, b.end));
         const int i = part.i0 + Mma::row(), j = part.j0 + Mma::col();
-        const KRange needed =
-            k_range(args.a_kind, args.b_kind, i, i + Mma::SIDE, j, j + Mma::SIDE, args.k);
-        k_begin_ = static_cast<int>(needed.begin);
-        k_end_ = i < args.m && j < args.n ? static_cast<int>(needed.end) : 0;
+        const auto needed =
+            k_range<int>(args.a_kind, args.b_kind, i, i + Mma::SIDE, j, j + Mma::SIDE, args.k);
+        k_last_ = k_range<int>(args.a_kind, args.b_kind, part.i0, part.i0 + BM, part.j0,
+                               part.j0 + BN, args.k)
+                      .end;
+        k_begin_ = needed.begin;
+        k_end_ = i < args.m && j < args.n ? needed.end : 0;
     }
 
     __device__ uint32_t a_tile(int step) const { return shared_ + step % STAGES * STAGE; }
@@ -118,6 +96,10 @@ class MainLoopWords {
         // wait for, is there once.
 #pragma unroll 1
         for (int s = 1 - STAGES; s < part_.steps; ++s) {
+            if (s == 0) {
+                load_a_.prepare_reading();
+                load_b_.prepare_reading();
+            }
             if (s >= 0) {
                 ptx::cp_async_wait<STAGES - 2>();
                 __syncthreads();
@@ -139,14 +121,9 @@ class MainLoopWords {
 
     __device__ __forceinline__ void begin(int step) {
         if (step < part_.steps) {
-            const int k = part_.k0 + step * BK;
-            if (k >= plain_begin_ && k < plain_end_) {
-                load_a_.template begin<true>(a_tile(step));
-                load_b_.template begin<true>(b_tile(step));
-            } else {
-                load_a_.template begin<false>(a_tile(step));
-                load_b_.template begin<false>(b_tile(step));
-            }
+            const int depth = k_last_ - part_.k0 - step * BK;
+            load_a_.begin(a_tile(step), depth);
+            load_b_.begin(b_tile(step), depth);
         }
         ptx::cp_async_commit();
     }
@@ -199,58 +176,173 @@ class MainLoopWords {
         }
     }
 
-    // Adds up what the warps with the same lines have; each gets its own rows. The order of the parts
-    // is that of the warps, and does not depend on timing.
-    __device__ __forceinline__ void exchange(Mma& mma, char* shared) const {
-        constexpr int WORDS = Mma::ACCS / 4;  // Of 16 bytes, of each owner from each warp.
-        float4* area = reinterpret_cast<float4*>(shared) +
-                       threadIdx.x / (32 * WARPS_K) * (32 * WARPS_K * WARPS_K * WORDS) +
-                       threadIdx.x % 32;
-        const int share = Mma::share();
-        const auto place = [](int owner, int from, int word) {
-            return ((owner * WARPS_K + from) * WORDS + word) * 32;
-        };
-#pragma unroll
-        for (int w = 0; w < WARPS_K * WORDS; ++w) {
-            const float* x = acc_[w / NT][w % NT];
-            area[place(w / WORDS, share, w % WORDS)] = make_float4(x[0], x[1], x[2], x[3]);
-        }
-        __syncthreads();
-#pragma unroll
-        for (int w = 0; w < WORDS; ++w) {
-            float4 sum = area[place(share, 0, w)];
-#pragma unroll
-            for (int from = 1; from < WARPS_K; ++from) {
-                const float4 x = area[place(share, from, w)];
-                sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
-            }
-            mma.acc[Mma::index(w / NT, w % NT, 0)] = sum.x;
-            mma.acc[Mma::index(w / NT, w % NT, 1)] = sum.y;
-            mma.acc[Mma::index(w / NT, w % NT, 2)] = sum.z;
-            mma.acc[Mma::index(w / NT, w % NT, 3)] = sum.w;
-        }
-        __syncthreads();
+    // Element (row, col) of 64 x 64 sums in shared memory. Rows are permuted, so that lanes write what
+    // they have 8 or 16 bytes at a time to all banks.
+    __device__ static int place(int row, int col) {
+        const int group = A_K_MAJOR ? row : row / 8;
+        const int word =
+            B_K_MAJOR ? (col / 4) ^ (group % 4 * 2) : (col / 4) ^ (col / 32 * 2) ^ (group % 2);
+        return row * SIDE + word * 4 + col % 4;
     }
 
-    // The same sums, element by element and stored elements only.
-    __device__ static __noinline__ void add_stored_elements(const ProductArgs<T>& args,
-                                                            int64_t batch, const TilePart& part,
-                                                            Mma& mma) {
+    __device__ __forceinline__ void put_sums(float* sums) const {
+        const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        sums += (Mma::quadrant() * WARPS_K + Mma::share()) * AREA;
+#pragma unroll
+        for (int m = 0; m < MT; ++m)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const int row = A_K_MAJOR ? 16 * m + 8 * h + g : 8 * g + 2 * m + h;
+                const auto sum = [&](int n, int p) { return acc_[m][n][2 * h + p]; };
+                if constexpr (B_K_MAJOR) {
+#pragma unroll
+                    for (int n = 0; n < NT; ++n)
+                        *reinterpret_cast<float2*>(sums + place(row, 8 * n + 2 * t)) =
+                            make_float2(sum(n, 0), sum(n, 1));
+                } else {
+#pragma unroll
+                    for (int n = 0; n < 2 * NT; n += 4)
+                        *reinterpret_cast<float4*>(sums + place(row, 16 * t + n)) =
+                            make_float4(sum(n % NT, n / NT), sum(n % NT + 1, n / NT),
+                                        sum(n % NT + 2, n / NT), sum(n % NT + 3, n / NT));
+                }
+            }
+    }
+
+    // A warp has every WARPS_K-th row of its quadrant, ROWS of them at a time, and a lane every 32nd
+    // element.
+    static constexpr int ROWS = 8;
+    struct Sums {
+        float x[ROWS][2];
+    };
+
+    // Adds up `count` areas of sums, `distance` apart, in their order, which does not depend on timing.
+    __device__ __forceinline__ static void add_up(Sums& sum, const float* sums, int count,
+                                                  int distance, int row, int last) {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int u = 0; u < ROWS; ++u) sum.x[u][0] = sum.x[u][1] = 0;
+#pragma unroll 1
+        for (int i = 0; i < count; ++i, sums += distance)
+#pragma unroll
+            for (int u = 0; u < ROWS; ++u) {
+                const int y = min(row + u * WARPS_K, last);
+                sum.x[u][0] += sums[place(y, lane)];
+                sum.x[u][1] += sums[place(y, lane + 32)];
+            }
+    }
+
+    // The zeros past a diagonal, times an infinite or nan element, are nan: such an element leaves
+    // its mark on every sum that it enters. These sums are made again.
+    __device__ __forceinline__ void mend(Sums& sum, int64_t batch, int row) const {
+        bool finite = true;
+#pragma unroll
+        for (int u = 0; u < ROWS; ++u) finite &= isfinite(sum.x[u][0]) && isfinite(sum.x[u][1]);
+        if (finite) return;
+        sum = of_stored(sum, at_batch(args_.a, batch * args_.a_batch_stride),
+                        at_batch(args_.b, batch * args_.b_batch_stride),
+                        part_.i0 + Mma::row() + row, part_.j0 + Mma::col() + threadIdx.x % 32,
+                        part_.k0, part_.k0 + part_.steps * BK);
+    }
+    // `sum`, those from element (i, j) on that are not finite summed again over stored elements.
+    __device__ static __noinline__ Sums of_stored(Sums sum, Panel<T> a, Panel<T> b, int i, int j,
+                                                  int begin, int end) {
         const auto element = [](const Panel<T>& panel, bool k_major, int r, int k) {
             const int row = k_major ? r : k, col = k_major ? k : r;
             const bool stored = row < panel.rows && col < panel.length(row);
             return stored ? panel.data + panel.row_offset(row) + col : nullptr;
         };
-        const Panel<T> a = at_batch(args.a, batch * args.a_batch_stride),
-                       b = at_batch(args.b, batch * args.b_batch_stride);
-        for (int e = 0; e < Mma::ACCS; ++e) {
-            float sum = 0;
-            for (int k = part.k0; k < part.k0 + part.steps * BK; ++k) {
-                const T *x = element(a, A_K_MAJOR, part.i0 + mma.row0 + Mma::row_of_acc(e), k),
-                        *y = element(b, B_K_MAJOR, part.j0 + mma.col0 + Mma::col_of_acc(e), k);
-                if (x && y) fma_into(sum, Accumulator<T>::widen(*x), Accumulator<T>::widen(*y));
+#pragma unroll 1
+        for (int e = 0; e < 2 * ROWS; ++e) {
+            float& x = sum.x[e / 2][e % 2];
+            if (isfinite(x)) continue;
+            x = 0;
+#pragma unroll 1
+            for (int k = begin; k < end; ++k) {
+                const T *p = element(a, A_K_MAJOR, i + e / 2 * WARPS_K, k),
+                        *q = element(b, B_K_MAJOR, j + e % 2 * 32, k);
+                if (p && q) fma_into(x, Accumulator<T>::widen(*p), Accumulator<T>::widen(*q));
             }
-            mma.acc[e] = sum;
+        }
+        return sum;
+    }
+
+    // Adds up the sums of the warps and, in a cluster, those of its blocks, each of which has its part
+    // of the rows, and stores them.
+    __device__ __forceinline__ void store(float* sums, int64_t batch, bool padded, int rank,
+                                          int parts, int first_row, int end_row) const {
+        const int lane = threadIdx.x % 32, warp = Mma::share(), rows = SIDE >> (__ffs(parts) - 1);
+        const float* areas = sums + Mma::quadrant() * WARPS_K * AREA;
+        int count = WARPS_K, distance = AREA, first = 0;
+        Sums sum;
+        if (parts > 1) {
+            ptx::cluster_sync();  // All sums are there, and operands are nowhere needed any more.
+            float* meeting = sums + (Mma::QUADRANTS * WARPS_K + Mma::quadrant()) * AREA;
+            // The blocks' sums of the rows that one of them owns lie there one after another.
+#pragma unroll 1
+            for (int row = warp; row < SIDE; row += ROWS * WARPS_K) {
+                add_up(sum, areas, WARPS_K, AREA, row, SIDE - 1);
+                if (padded) mend(sum, batch, row);
+#pragma unroll
+                for (int u = 0; u < ROWS; ++u) {
+                    const int y = row + u * WARPS_K, owner = y * parts / SIDE;
+                    float* to = ptx::cluster_peer(meeting + (rank - owner) * rows * SIDE, owner);
+                    to[place(y, lane)] = sum.x[u][0];
+                    to[place(y, lane + 32)] = sum.x[u][1];
+                }
+            }
+            ptx::cluster_sync();
+            first = rank * rows;
+            areas = meeting - first * SIDE;
+            count = parts, distance = rows * SIDE;
+        } else {
+            __syncthreads();
+        }
+
+        const int i0 = part_.i0 + Mma::row(), j = part_.j0 + Mma::col() + lane;
+        // Rows of this quadrant of the tile.
+        const int last = first + rows - 1;
+        const int end = min(min(first + rows, args_.m - i0), end_row - Mma::row());
+        first = max(first, first_row - Mma::row());
+        T* out = args_.c + batch * args_.c_batch_stride +
+                 row_offset(i0 + first + warp, args_.c_ld, args_.c_packed) + j;
+        int64_t step = WARPS_K * args_.c_ld;
+        const int bent = args_.c_packed ? WARPS_K * WARPS_K : 0;
+        if (args_.c_packed) step += WARPS_K * (i0 + first + warp) + WARPS_K * (WARPS_K + 1) / 2;
+#pragma unroll 1
+        for (int row = first + warp; row < end; row += ROWS * WARPS_K) {
+            add_up(sum, areas, count, distance, row, last);
+            if (padded && parts == 1) mend(sum, batch, row);
+            // Calls f(element of the sums, its place in memory, whether the result has it).
+            const auto for_each = [&](auto f) {
+                T* at = out;
+                int64_t next = step;
+#pragma unroll
+                for (int u = 0; u < ROWS; ++u, at += next, next += bent) {
+                    const int y = row + u * WARPS_K;
+                    const int limit = args_.c_lower ? min(i0 + y + 1, args_.n) : args_.n;
+#pragma unroll
+                    for (int x = 0; x < 2; ++x)
+                        f(sum.x[u][x], at + x * 32, y < end && j + x * 32 < limit);
+                }
+            };
+            if (args_.beta == 0) {
+#pragma unroll
+                for (int u = 0; u < ROWS; ++u)
+#pragma unroll
+                    for (int x = 0; x < 2; ++x) sum.x[u][x] = scale(sum.x[u][x], args_.alpha);
+            } else {
+                // All is read before the first element is stored, for reading takes long.
+                for_each([&](float& x, const T* at, bool exists) {
+                    const float there = exists ? Accumulator<T>::widen(*at) : 0;
+                    x = scale(x, args_.alpha) + scale(there, args_.beta);
+                });
+            }
+            for_each([&](float x, T* at, bool exists) {
+                ptx::store_if(at, Accumulator<T>::round(x), exists);
+            });
+            out += ROWS * step + bent * (ROWS * (ROWS - 1) / 2);
+            step += ROWS * bent;
         }
     }
 
@@ -259,7 +351,7 @@ class MainLoopWords {
     uint32_t shared_;
     LoadA load_a_;
     LoadB load_b_;
-    int plain_begin_, plain_end_;
+    int k_last_;           // Where the tile's sum ends.
     int k_begin_, k_end_;  // What this warp's sums need.
     float acc_[MT][NT][4] = {};
 };

@@ -59,10 +59,10 @@ struct ProductArgs {
     bool a_hermitian, b_hermitian;  // Whether an operand is a half of a Hermitian matrix.
     int m, n, k;
     int batch;
-    // Blocks come in clusters of `split`. For the first shared_items tiles a whole cluster shares
-    // the sum over k; for the others each block has a tile of its own.
+    // Blocks come in clusters of `split`, a power of two. For the first shared_items of the tiles of
+    // all matrices a whole cluster shares the sum over k; for the others each block has its own.
     int split;
-    int64_t shared_items;
+    int64_t shared_items, items;
     Schedule schedule;
     const int* marks;  // See Product.
 };

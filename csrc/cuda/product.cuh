@@ -9,9 +9,13 @@
 namespace packedtri::cuda {
 
 template <class MainLoop>
-constexpr int shared_bytes() {
-    constexpr int staging = Staging<typename MainLoop::Mma>::bytes;
-    return MainLoop::SHARED_BYTES > staging ? MainLoop::SHARED_BYTES : staging;
+constexpr int shared_bytes(bool cluster = false) {
+    if constexpr (MainLoop::STORES) {
+        return MainLoop::shared_bytes(cluster);
+    } else {
+        constexpr int staging = Staging<typename MainLoop::Mma>::bytes;
+        return MainLoop::SHARED_BYTES > staging ? MainLoop::SHARED_BYTES : staging;
+    }
 }
 
 // Computes the rows [first_row, end_row) of a tile, or with other blocks of a cluster its part of them:
@@ -23,28 +27,31 @@ __device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop
                                              char* shared) {
     using Mma = typename MainLoop::Mma;
     const int i0 = tile.i * Mma::BM, j0 = tile.j * Mma::BN;
-    const KRange range =
-        k_range(args.a_kind, args.b_kind, i0, i0 + Mma::BM, j0, j0 + Mma::BN, args.k);
-    const int64_t steps = ceil_div(range.length(), Mma::BK);
-    const int first = static_cast<int>(steps * part_index / parts),
-              last = static_cast<int>(steps * (part_index + 1) / parts);
-    const TilePart part{i0, j0, static_cast<int>(range.begin) + first * Mma::BK, last - first};
+    const auto range =
+        k_range<int>(args.a_kind, args.b_kind, i0, i0 + Mma::BM, j0, j0 + Mma::BN, args.k);
+    const int steps = (range.length() + Mma::BK - 1) / Mma::BK, log_parts = __ffs(parts) - 1;
+    const int first = steps * part_index >> log_parts, last = steps * (part_index + 1) >> log_parts;
+    const TilePart part{i0, j0, range.begin + first * Mma::BK, last - first};
 
-    auto* staging = reinterpret_cast<typename Mma::Acc*>(shared);
-    MainLoop::run(args, batch, part, shared,
-                  [&](const Mma& mma) { Staging<Mma>::put(mma, staging); });
+    if constexpr (MainLoop::STORES) {
+        MainLoop::run(args, batch, part, part_index, parts, first_row, end_row, shared);
+    } else {
+        auto* staging = reinterpret_cast<typename Mma::Acc*>(shared);
+        MainLoop::run(args, batch, part, shared,
+                      [&](const Mma& mma) { Staging<Mma>::put(mma, staging); });
 
-    auto* c = args.c + batch * args.c_batch_stride;
-    if (parts == 1) {
-        __syncthreads();
-        store_rows<Mma, MainLoop::THREADS>(args, c, staging, 1, i0, j0, first_row, end_row);
-        return;
+        auto* c = args.c + batch * args.c_batch_stride;
+        if (parts == 1) {
+            __syncthreads();
+            store_rows<Mma, MainLoop::THREADS>(args, c, staging, 1, i0, j0, first_row, end_row);
+            return;
+        }
+        ptx::cluster_sync();
+        store_rows<Mma, MainLoop::THREADS>(args, c, staging, parts, i0, j0,
+                                           Mma::BM * part_index / parts,
+                                           Mma::BM * (part_index + 1) / parts);
+        ptx::cluster_sync();  // A block's shared memory must outlive its peers' reads.
     }
-    ptx::cluster_sync();
-    store_rows<Mma, MainLoop::THREADS>(args, c, staging, parts, i0, j0,
-                                       Mma::BM * part_index / parts,
-                                       Mma::BM * (part_index + 1) / parts);
-    ptx::cluster_sync();  // A block's shared memory must outlive its peers' reads.
 }
 
 template <class MainLoop, int BLOCKS_PER_SM>
@@ -54,16 +61,18 @@ __global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
     // A cluster of blocks works on one tile, each on a part of its sum, or each block on its own.
     // 32 bits are enough, and quick to divide, but in some main loops make the compiler spill.
     using Index = typename MainLoop::Index;
-    const Index cluster = static_cast<int>(blockIdx.x) / args.split,
+    const Index cluster = static_cast<int>(blockIdx.x) >> (__ffs(args.split) - 1),
                 shared_items = static_cast<Index>(args.shared_items);
-    const int rank = static_cast<int>(blockIdx.x) % args.split;
+    const int rank = static_cast<int>(blockIdx.x) & (args.split - 1);
     const bool shares = cluster < shared_items;
     const Index item =
         shares ? cluster : shared_items + (cluster - shared_items) * args.split + rank;
-    if (item >= static_cast<Index>(args.schedule.size()) * args.batch) return;
-    const Schedule::Tile tile = args.schedule.at(item / args.batch);
+    if (item >= static_cast<Index>(args.items)) return;
+    // Most products are alone, and divisions take long.
+    const bool alone = args.batch == 1;
+    const Schedule::Tile tile = args.schedule.at(alone ? item : item / args.batch);
     if (!tile.exists) return;
-    compute_tile<MainLoop>(args, tile, item % args.batch, shares ? rank : 0,
+    compute_tile<MainLoop>(args, tile, alone ? 0 : item % args.batch, shares ? rank : 0,
                            shares ? args.split : 1, 0, MainLoop::Mma::BM, shared);
 }
 

@@ -31,7 +31,7 @@ OrientedPanel<T> orient(const Operand& x, bool is_a) {
 
 template <class MainLoop, class Args>
 void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaStream_t stream) {
-    constexpr int shared = shared_bytes<MainLoop>();
+    const int shared = shared_bytes<MainLoop>(args.split > 1);
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
           "cannot reserve shared memory");
     if (blocks > std::numeric_limits<int32_t>::max())
@@ -43,7 +43,8 @@ void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaS
     config.stream = stream;
     LaunchAttributes<2> attributes;
     if (args.split > 1) attributes.cluster(args.split);
-    if (args.marks) attributes.overlap();
+    // Products whose main loop waits for the kernel before set themselves up while it ends.
+    if (args.marks || (MainLoop::STORES && current_device().clusters)) attributes.overlap();
     attributes.give(config);
     check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");
 }
@@ -51,14 +52,13 @@ void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaS
 template <class MainLoop, int BLOCKS_PER_SM, bool MARKED>
 void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) {
     using Args = const ProductArgs<typename MainLoop::T>;
-    const int64_t items = args.schedule.size() * args.batch,
-                  blocks = (args.shared_items + ceil_div(items - args.shared_items, args.split)) *
-                           args.split;
+    const int64_t blocks =
+        (args.shared_items + ceil_div(args.items - args.shared_items, args.split)) * args.split;
     if constexpr (MARKED) {
         if (args.marks)
             return launch_blocks<MainLoop, Args>(
                 marked_kernel<MainLoop>, args,
-                std::min<int64_t>(items, current_device().multiprocessors), stream);
+                std::min<int64_t>(args.items, current_device().multiprocessors), stream);
     }
     launch_blocks<MainLoop, Args>(product_kernel<MainLoop, BLOCKS_PER_SM>, args, blocks, stream);
 }
@@ -104,6 +104,7 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
             static_cast<int>(p.batch),
             config.split,
             std::min(shared, schedule.size()) * p.batch,
+            schedule.size() * p.batch,
             schedule,
             p.marks};
 }

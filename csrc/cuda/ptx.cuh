@@ -45,9 +45,14 @@ __device__ __forceinline__ void cp_async(uint32_t to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(BYTES)
                  : "memory");
 }
-// 16 bytes past the L1 cache.
-__device__ __forceinline__ void cp_async_16(uint32_t to, const void* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+// 16 bytes when `needed`, without a branch. They go through the L1 cache, which serves the words that
+// share a line faster than copies past it would.
+__device__ __forceinline__ void cp_async_16(uint32_t to, const void* from, bool needed) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n"
+        "@p cp.async.ca.shared.global [%0], [%1], 16;\n}" ::"r"(to),
+        "l"(from), "r"(static_cast<uint32_t>(needed))
+        : "memory");
 }
 __device__ __forceinline__ uint32_t load_shared(uint32_t from) {
     uint32_t x;
@@ -73,6 +78,15 @@ __device__ __forceinline__ void load_if(uint4& to, const void* from, bool needed
         "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
         : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
         : "l"(from), "r"(static_cast<uint32_t>(needed)));
+}
+
+// Stores an element of 2 bytes when `needed`, without a branch.
+template <class T>
+__device__ __forceinline__ void store_if(T* to, T x, bool needed) {
+    static_assert(sizeof(T) == 2, "");
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p st.global.u16 [%0], %1;\n}" ::"l"(to),
+                 "h"(*reinterpret_cast<const uint16_t*>(&x)), "r"(static_cast<uint32_t>(needed))
+                 : "memory");
 }
 
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
@@ -151,11 +165,11 @@ __device__ __forceinline__ void cluster_sync() {
                      : "memory");
 #endif
 }
-// The address at which `rank`'s copy of this block's shared variable is read.
+// The address of `rank`'s copy of this block's shared variable.
 template <class T>
-__device__ __forceinline__ const T* cluster_peer(const T* p, uint32_t rank) {
+__device__ __forceinline__ T* cluster_peer(T* p, uint32_t rank) {
 #if __CUDA_ARCH__ >= 900
-    const T* peer;
+    T* peer;
     asm volatile("mapa.u64 %0, %1, %2;" : "=l"(peer) : "l"(p), "r"(rank));
     return peer;
 #else

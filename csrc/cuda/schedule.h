@@ -34,7 +34,9 @@ struct Schedule {
         bool exists;
     };
 
-    PACKEDTRI_HD constexpr int groups(int tiles) const { return (tiles + group - 1) / group; }
+    PACKEDTRI_HD constexpr int groups(int tiles) const {
+        return group == 1 ? tiles : (tiles + group - 1) / group;
+    }
 
     // How many indices there are. Some fall outside the result: Tile::exists tells.
     PACKEDTRI_HD constexpr int64_t size() const {
@@ -45,10 +47,15 @@ struct Schedule {
     // 32 bits are much faster to divide.
     template <class Index>
     PACKEDTRI_HD constexpr Tile at(Index index) const {
-        const int within = static_cast<int>(index % (group * group));
-        const Tile g =
-            lower ? lower_group(index / (group * group)) : dense_group(index / (group * group));
-        const int i = g.i * group + (group - 1 - within / group), j = g.j * group + within % group;
+        // Groups of one tile are frequent where a launch is short, and divisions take long.
+        const int within = group == 1 ? 0 : static_cast<int>(index % (group * group));
+        if (group > 1) index /= group * group;
+        const Tile g = lower ? lower_group(index) : dense_group(index);
+        int i = g.i, j = g.j;
+        if (group > 1) {
+            i = i * group + (group - 1 - within / group);
+            j = j * group + within % group;
+        }
         return {i, j, i < tiles_m && j < tiles_n && (!(lower || trapezoid) || j <= i)};
     }
 
@@ -65,12 +72,21 @@ struct Schedule {
     }
 
   private:
+    PACKEDTRI_HD static constexpr int group_row(int64_t index) {
+        return static_cast<int>(row_of(index));
+    }
+#if defined(__CUDA_ARCH__)
+    // No memory holds a triangle of 2^30 groups.
+    __device__ static int group_row(int index) { return row_of_small(index); }
+#endif
+
     template <class Index>
     PACKEDTRI_HD constexpr Tile lower_group(Index index) const {
         const int last = groups(tiles_m) - 1;
         if (longest == Longest::HighRows || longest == Longest::LowColumns)
             index = static_cast<Index>(row_start(last + 1)) - 1 - index;
-        const int r = static_cast<int>(row_of(index)), s = static_cast<int>(index - row_start(r));
+        const int r = group_row(index),
+                  s = static_cast<int>(index) - static_cast<int>(row_start(r));
         switch (longest) {
             case Longest::FarFromDiagonal: return {s + last - r, s, true};
             case Longest::LowColumns:

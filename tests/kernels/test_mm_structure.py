@@ -96,6 +96,24 @@ def test_structural_zeros(
     failures.report()
 
 
+def test_structural_zeros_in_every_step(
+    device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    """A bad element at any step of a tile's sum, whichever warp multiplies that step.
+
+    Sums that stay finite must, whichever warp stores them.
+    """
+    n = 8 if SMALL else 64
+    a = draw_operand(LOWER, n, dtype, rng, draw=random_integers)
+    b = draw_operand(LOWER, n, dtype, rng, draw=random_integers)
+    at = torch.tensor([k * (k + 1) // 2 for k in range(n)], device=a.stored.device)
+    spoiled = b.stored.repeat(n, 1)
+    spoiled[torch.arange(n), at] = float("nan")
+    c = densify(mm(a.stored, spoiled, n, LOWER, LOWER, LOWER), n, LOWER)
+    bad = take_part(affected(at, n, LOWER, LOWER, False), part_of(LOWER))
+    assert_spoiled(c, bad, take_part(a.dense @ b.dense, part_of(LOWER)))
+
+
 def assert_spoiled(c: Tensor, bad: Tensor, expected: Tensor) -> None:
     """Not finite exactly where `bad`, and equal to `expected` elsewhere."""
     leaked, missed = ~c.isfinite() & ~bad, c.isfinite() & bad
