@@ -25,7 +25,7 @@ Tensor dense_solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kin
     const bool typed = b_kind != static_cast<int64_t>(Kind::Dense);
     const Tensor t = unpacked(packed, n, kind), x = typed ? unpacked(b, n, b_kind) : b;
     std::array<StableIValue, 5> stack{
-        torch::stable::detail::from(t), torch::stable::detail::from(b),
+        torch::stable::detail::from(t), torch::stable::detail::from(x),
         torch::stable::detail::from(kind == static_cast<int64_t>(Kind::Upper)),
         torch::stable::detail::from(left), torch::stable::detail::from(unit)};
     STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linalg_solve_triangular", "",

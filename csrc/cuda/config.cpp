@@ -57,7 +57,7 @@ constexpr int64_t SCRATCH_LIMIT = int64_t{4} << 30;
 // products fills the device without.
 bool engine_pays(const Product& p, const Config& config) {
     const auto size = [](int64_t x) { return static_cast<double>(x); };
-    const double least = p.batch > 1 ? 2048 : element_size(p.dtype) == 2 ? 1200 : 1000;
+    const double least = p.batch > 1 ? 2048 : element_size(p.dtype) == 2 ? 1450 : 1000;
     constexpr int64_t narrow = 128;
     return std::min({p.m, p.n, p.k}) >= narrow &&
            size(p.m) * size(p.n) * size(p.k) >= least * least * least &&
