@@ -179,7 +179,10 @@ void launch_row_pairs(const Product& p, cudaStream_t stream) {
     if (p.n <= 16) return launch_grid<LaneGrid<T, 16, 8, 4, 4, 4, 8>>(p, stream);
     if (p.n <= 32) return launch_grid<LaneGrid<T, 32, 8, 4, 4, 1, 24>>(p, stream);
     if (p.n <= 64) return launch_grid<LaneGrid<T, 64, 8, 8, 8, 1, 48 / sizeof(T)>>(p, stream);
-    if constexpr (sizeof(T) == 4) launch_grid<LaneGrid<T, 128, 16, 8, 4, 1, 3>>(p, stream);
+    if constexpr (sizeof(T) == 4) {
+        if (p.n <= 96) return launch_grid<LaneGrid<T, 96, 8, 8, 4, 1, 6>>(p, stream);
+        launch_grid<LaneGrid<T, 128, 16, 8, 4, 1, 3>>(p, stream);
+    }
 }
 
 }  // namespace packedtri::cuda
