@@ -1,278 +1,187 @@
 // A kernel for batches of small products of two lower triangles on the ordinary floating-point units.
-// Each lane has pairs of rows of a result, the p-th from the top and the p-th from the bottom, so that
-// all lanes have equally much to do. It reads its rows of A as they are packed: rows of a triangle
-// start at triangular numbers, of which 32 in a row fall into 32 different banks.
+// Operands are read in shared memory as they are packed: rows of a triangle start at triangular
+// numbers, of which 32 in a row fall into 32 different banks. A team has one product. The others of
+// its multiprocessor hide what it waits for, and blocks that start as room becomes free share the
+// work better than those that go on to further products.
 #pragma once
 
 #include "small.cuh"
 
 namespace packedtri::cuda {
 
-// A lane has PAIRS pairs of rows, and shares them with the other GROUPS - 1 groups of lanes: columns,
-// in blocks of 8, go to the groups in turn. The more rows a lane has, the fewer reads of B there are
-// for each product; their data come at 4 lanes a clock, even if all are the same.
-template <class T_, int SIDE_, int PAIRS_>
-struct RowPairs {
+// The threads of a matrix are a grid of HEIGHT x WIDTH. Thread (y, x) has the rows y, y + HEIGHT, ...
+// and the columns x, x + WIDTH, ... of the result in registers. WIDTH threads read each element of A
+// and HEIGHT each of B, most of the traffic in shared memory: it is least where the grid is nearly
+// square, and grows with the number of threads. All threads have equally much to do, and multiply by
+// zeros only near the diagonals. STEPS of k are one after another in the code: more of them read
+// ahead further, until the code misses the instruction cache.
+template <class T_, int SIDE_, int HEIGHT, int WIDTH, int STEPS, int TEAMS_, int BLOCKS_PER_SM_>
+struct LaneGrid {
     using T = T_;
-    static constexpr int SIDE = SIDE_, PAIRS = PAIRS_, GROUPS = PAIRS_;
-    static constexpr int LANES = SIDE / (2 * PAIRS);  // Of a group.
-    static constexpr int TEAM = LANES * GROUPS;       // Threads that share a matrix.
-    static constexpr int WARPS = TEAM > 32 ? TEAM / 32 : 1;
-    static constexpr int MATRICES = TEAM < 32 ? 32 / TEAM : 1;             // That share a warp.
-    static constexpr int THREADS = 32 * WARPS, TEAMS = WARPS > 1 ? 1 : 4;  // TEAMS in a block.
-    static constexpr int BLOCKS_PER_SM = SIDE > 64 ? 3 : SIDE > 32 ? 2 : 16 / sizeof(T);
+    static constexpr int SIDE = SIDE_, ROWS = SIDE / HEIGHT, COLUMNS = SIDE / WIDTH;
+    static constexpr int WARPS = HEIGHT * WIDTH / 32, THREADS = 32 * WARPS, TEAMS = TEAMS_;
+    static constexpr int BLOCKS_PER_SM = BLOCKS_PER_SM_;
+    static constexpr bool ONE_PRODUCT = true;
+    static_assert(HEIGHT * WIDTH % 32 == 0 && HEIGHT % WIDTH == 0);
+    static_assert(WARPS == 1 || TEAMS == 1, "teams of several warps have a block each");
     using Crew = Team<WARPS>;
-
-    static constexpr int BLOCK = 8, BLOCKS = SIDE / BLOCK;
-    static_assert(LANES % BLOCK == 0, "where a row ends is known for all lanes together");
-    // How many of the first `blocks` blocks of columns a group has, at most.
-    __host__ __device__ static constexpr int own(int blocks) {
-        return (blocks + GROUPS - 1) / GROUPS;
-    }
-    // In shared memory rows of B come in blocks of 8, each as long as the longest of its block, and so
-    // long that all groups have equally many columns.
-    __host__ __device__ static constexpr int b_length(int block) {
-        return own(block + 1) * GROUPS * BLOCK;
-    }
-    __host__ __device__ static constexpr int b_block(int block) {
-        int start = 0;
-        for (int b = 0; b < block; ++b) start += BLOCK * b_length(b);
-        return start;
-    }
-    __device__ static int b_row(int k) {
-        // Blocks of equal length come in runs of GROUPS.
-        const int block = k / BLOCK, run = block / GROUPS;
-        return BLOCK * BLOCK * GROUPS *
-                   (GROUPS * (run * (run + 1) / 2) + block % GROUPS * (run + 1)) +
-               k % BLOCK * (run + 1) * GROUPS * BLOCK;
-    }
 
     struct Args {
         Pieces<T> a, b;
         T* c;
         int64_t c_stride;
         int n, batch;
-        // 16 more than a multiple of 128, so that the matrices of a warp lie in different banks.
-        __host__ __device__ int matrix_bytes() const {
-            // Rows past the last read the last one, and up to a block of steps past its end.
-            const int bytes =
-                (b_block(BLOCKS) + BLOCK) * static_cast<int>(sizeof(T)) + 16 * a.words();
-            return (bytes - 16 + 127) / 128 * 128 + 16;
+        // Rows of B up to the last step of k.
+        __host__ __device__ int b_rows() const { return (n + HEIGHT - 1) / HEIGHT * HEIGHT; }
+        // Words of B, with elements past its last one that are read and not used.
+        __host__ __device__ int b_elements() const {
+            constexpr int WORD = Pieces<T>::WORD;
+            return (triangle(b_rows()) + WIDTH + 2 * WORD - 2) / WORD * WORD;
         }
-        __host__ __device__ int team_bytes() const { return MATRICES * matrix_bytes(); }
+        // The last row of A is read to the last step of k.
+        __host__ __device__ int team_bytes() const {
+            const int a_elements = a.words() * Pieces<T>::WORD + HEIGHT;
+            return (b_elements() + a_elements) * static_cast<int>(sizeof(T));
+        }
     };
 
-    // The products of every `step`-th group of MATRICES from number `group` on.
-    __device__ static void run(const Args& args, int64_t group, int64_t step, char* shared) {
-        for (int64_t batch = group * MATRICES; batch < args.batch; batch += step * MATRICES) {
-            const int count = min(MATRICES, args.batch - static_cast<int>(batch));
-            for (int x = 0; x < count; ++x) {
-                args.a.template begin<THREADS>(batch + x, raw(args, shared, x));
-                args.b.template begin<THREADS>(batch + x, b_of(args, shared, x));
-            }
-            ptx::cp_async_commit();
-            ptx::cp_async_wait<0>();
-            Crew::sync();
-            for (int x = 0; x < count; ++x) {
-                T* b = b_of(args, shared, x);
-                unpack_b(args.b.first(batch + x, b), args.n, b);
-            }
-            const bool staged = RowPairs(args, batch, count, shared).multiply();
-            Crew::sync();
-            for (int x = 0; x < count && staged; ++x)
-                Pieces<T>::template store<THREADS>(args.c + (batch + x) * args.c_stride,
-                                                   raw(args, shared, x), args.a.count);
+    // The product number `batch`.
+    __device__ static void run(const Args& args, int64_t batch, int64_t, char* shared) {
+        if (batch >= args.batch) return;
+        T *b = reinterpret_cast<T*>(shared), *a = b + args.b_elements();
+        args.b.template begin<THREADS, true>(batch, b);
+        args.a.template begin<THREADS, true>(batch, a);
+        ptx::cp_async_commit();
+        ptx::cp_async_wait<0>();
+        Crew::sync();
+        if (args.n % HEIGHT != 0) {
+            // Zero times what happens to be there could be nan.
+            T* rows = b + ptx::past_word(args.b.data + batch * args.b.stride);
+            for (int e = args.b.count + threadIdx.x; e < triangle(args.b_rows()); e += THREADS)
+                rows[e] = T{};
             Crew::sync();
         }
+        LaneGrid(args, batch, a, b).multiply_and_store(args.a.count, a);
     }
 
   private:
-    __device__ static T* b_of(const Args& args, char* shared, int matrix) {
-        return reinterpret_cast<T*>(shared + matrix * args.matrix_bytes());
-    }
-    // The words of A, later of the result.
-    __device__ static T* raw(const Args& args, char* shared, int matrix) {
-        return b_of(args, shared, matrix) + b_block(BLOCKS);
-    }
+    __host__ __device__ static constexpr int triangle(int n) { return n * (n + 1) / 2; }
 
-    // Moves the rows of B from where its words begin to their places, the last ones first: each goes to
-    // where nothing is any more that is still to be moved. Zeros fill the rows.
-    __device__ static void unpack_b(const T* words, int n, T* b) {
-        constexpr int WIDTH = SIDE < 32 ? SIDE : 32, AT_ONCE = THREADS / WIDTH,
-                      PASSES = BLOCK / AT_ONCE, CHUNKS = (SIDE + 31) / 32;
-        const int lane = threadIdx.x % WIDTH, first = threadIdx.x / WIDTH;
-#pragma unroll
-        for (int block = BLOCKS - 1; block >= 0; --block) {
-            if (block * BLOCK >= n) continue;
-            T x[PASSES][CHUNKS];
-#pragma unroll
-            for (int pass = 0; pass < PASSES; ++pass) {
-                const int row = block * BLOCK + pass * AT_ONCE + first;
-                const T* from = words + row * (row + 1) / 2 + lane;
-#pragma unroll
-                for (int c = 0; c < CHUNKS; ++c)
-                    if (c * 32 < b_length(block))
-                        x[pass][c] = row < n && c * 32 + lane <= row ? from[c * 32] : T{};
-            }
-            Crew::sync();
-#pragma unroll
-            for (int pass = 0; pass < PASSES; ++pass) {
-                T* to = b + b_block(block) + (pass * AT_ONCE + first) * b_length(block) + lane;
-#pragma unroll
-                for (int c = 0; c < CHUNKS; ++c)
-                    if (c * 32 + lane < b_length(block)) to[c * 32] = x[pass][c];
-            }
-            Crew::sync();
-        }
-    }
-
-    __device__ RowPairs(const Args& args, int64_t batch, int count, char* shared)
-        : n_(args.n), first_(threadIdx.x % LANES), group_(threadIdx.x / LANES % GROUPS) {
-        // Threads without a matrix of their own repeat the first one's sums.
-        const int matrix = static_cast<int>(threadIdx.x) / TEAM % MATRICES;
-        writes_ = matrix < count;
-        const int own = writes_ ? matrix : 0;
-        T* words = raw(args, shared, own);
-        b_ = b_of(args, shared, own);
-        a_ = words + ptx::past_word(args.a.data + (batch + own) * args.a.stride);
+    __device__ LaneGrid(const Args& args, int64_t batch, T* a, T* b)
+        : n_(args.n), y_(static_cast<int>(threadIdx.x) % HEIGHT),
+          x_(static_cast<int>(threadIdx.x) / HEIGHT),
+          a_(a + ptx::past_word(args.a.data + batch * args.a.stride)),
+          b_(b + ptx::past_word(args.b.data + batch * args.b.stride)),
+          c_(args.c + batch * args.c_stride) {
         // What rows past the last come to is stored nowhere.
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            const int i = min(row(r), n_ - 1);
-            rows_[r] = a_ + i * (i + 1) / 2;
-        }
-        c_ = args.c + (batch + own) * args.c_stride;
-        out_ = words + ptx::past_word(c_);
+        for (int r = 0; r < ROWS; ++r) rows_[r] = a_ + triangle(min(row(r), n_ - 1));
     }
 
-    // Row r of this lane: first those from the top, then those from the bottom.
-    __device__ int row(int r) const {
-        const int p = first_ + LANES * (r % PAIRS);
-        return r < PAIRS ? p : SIDE - 1 - p;
-    }
-    // The first of the lanes' r-th rows, and where the longest of them ends.
-    __device__ static constexpr int row_begin(int r) { return row_end(r) - LANES; }
-    __device__ static constexpr int row_end(int r) {
-        return r < PAIRS ? LANES * (r + 1) : SIDE - LANES * (r - PAIRS);
-    }
-    // The columns of row r that this lane has, and the place of each.
-    __device__ static constexpr int columns(int r) { return own(row_end(r) / BLOCK) * BLOCK; }
-
-    static constexpr int ROWS = 2 * PAIRS, COLUMNS = SIDE / GROUPS;
+    // The r-th row of this thread, and how many of its columns some thread has.
+    __device__ int row(int r) const { return y_ + HEIGHT * r; }
+    __device__ static constexpr int columns(int r) { return HEIGHT / WIDTH * (r + 1); }
     using Sums = T[ROWS][COLUMNS];
 
-    // Returns whether the result is in shared memory; else it is stored.
-    __device__ bool multiply() {
+    // `piece` is where the words of A are.
+    __device__ void multiply_and_store(int count, T* piece) {
         Sums sums = {};
-        add_blocks<0>(sums);
+        add_steps<0>(sums, b_ + x_);
         // An infinite or nan element leaves its mark on every sum that it enters, even by way of
         // zeros that are no part of the product.
         T mark{};
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            if (row(r) >= n_) continue;
+            T of_row{};
 #pragma unroll
-            for (int c = 0; c < COLUMNS; ++c)
-                if (c < columns(r)) fma_into(mark, sums[r][c], T{});
+            for (int c = 0; c < columns(r); ++c) fma_into(of_row, sums[r][c], T{});
+            if (row(r) < n_) mark += of_row;
         }
-        if (Crew::any(mark != T{})) {
-            store_exact();
-            return false;
-        }
+        if (Crew::any(mark != T{})) return store_exact();
         // The result takes the place of A, which nobody reads any more.
+        T* result = piece + ptx::past_word(c_);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            if (!writes_ || row(r) >= n_) continue;
-            T* to = out_ + row(r) * (row(r) + 1) / 2 + group_ * BLOCK;
+            if (row(r) >= n_) continue;
+            T* to = result + triangle(row(r)) + x_;
 #pragma unroll
-            for (int c = 0; c < COLUMNS; ++c) {
-                const int first = c / BLOCK * GROUPS * BLOCK + c % BLOCK;
-                const bool stored = first + (GROUPS - 1) * BLOCK < row_begin(r);
-                if (c < columns(r) && (stored || first + group_ * BLOCK <= row(r)))
-                    to[first] = sums[r][c];
-            }
+            for (int c = 0; c < columns(r); ++c)
+                if (c * WIDTH + WIDTH <= r * HEIGHT || c * WIDTH + x_ <= row(r))
+                    to[c * WIDTH] = sums[r][c];
         }
-        return true;
+        Crew::sync();
+        Pieces<T>::template store<THREADS>(c_, piece, count);
     }
 
-    // Adds the products of a block of rows of B and those behind it.
-    template <int FROM>
-    __device__ __forceinline__ void add_blocks(Sums& sums) const {
-        if constexpr (FROM < BLOCKS) {
-            if (FROM * BLOCK >= n_) return;
-            add_block<FROM>(sums);
-            add_blocks<FROM + 1>(sums);
-        }
-    }
-    template <int block>
-    __device__ __forceinline__ void add_block(Sums& sums) const {
-        constexpr int V = 16 / sizeof(T);
-        struct alignas(16) Word {
-            T x[V];
-        };
-        const T* b = b_ + b_block(block) + group_ * BLOCK;
-#pragma unroll 2
-        for (int x = 0; x < BLOCK; ++x) {
-            const int k = block * BLOCK + x;
-            T a[ROWS];
+    // Adds the products of WIDTH rows of B, the LAST-th such, and those behind them. LAST is also the
+    // last of the thread's columns that they have. `b` is where the thread's first element of them is.
+    template <int LAST>
+    __device__ __forceinline__ void add_steps(Sums& sums, const T* b) {
+        if constexpr (LAST < COLUMNS) {
+            constexpr int FIRST = LAST * WIDTH / HEIGHT;  // Of the thread's rows that have these k.
+            if (LAST * WIDTH % HEIGHT == 0 && LAST * WIDTH >= n_) return;
+#pragma unroll 1
+            for (int from = 0; from < WIDTH; from += STEPS) {
 #pragma unroll
-            for (int r = 0; r < ROWS; ++r) {
-                if (block * BLOCK >= row_end(r)) continue;
-                const bool stored = block * BLOCK + BLOCK <= row_begin(r) + 1;
-                a[r] = stored || k <= row(r) ? rows_[r][k] : T{};
+                for (int s = 0; s < STEPS; ++s) {
+                    const int step = from + s, k = LAST * WIDTH + step;
+                    T a[ROWS];
+#pragma unroll
+                    for (int r = FIRST; r < ROWS; ++r) a[r] = rows_[r][s];
+                    if (k > row(FIRST)) a[FIRST] = T{};
+#pragma unroll
+                    for (int c = 0; c <= LAST; ++c) {
+                        const T b_c = c < LAST || x_ <= step ? b[c * WIDTH] : T{};
+#pragma unroll
+                        for (int r = FIRST; r < ROWS; ++r) fma_into(sums[r][c], a[r], b_c);
+                    }
+                    b += k + 1;
+                }
+#pragma unroll
+                for (int r = FIRST; r < ROWS; ++r) rows_[r] += STEPS;
             }
-#pragma unroll
-            for (int c = 0; c < own(block + 1) * BLOCK; c += V) {
-                const Word word = *reinterpret_cast<const Word*>(
-                    b + x * b_length(block) + c / BLOCK * GROUPS * BLOCK + c % BLOCK);
-#pragma unroll
-                for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-                    for (int e = 0; e < V; ++e)
-                        if (block * BLOCK < row_end(r) && c < columns(r))
-                            fma_into(sums[r][c + e], a[r], word.x[e]);
-            }
+            add_steps<LAST + 1>(sums, b);
         }
     }
 
     // For operands with infinite or nan elements: only stored ones enter.
     __device__ void store_exact() const {
 #pragma unroll 1
-        for (int r = 0; r < ROWS; ++r) {
-            const int i = row(r);
+        for (int i = y_; i < n_; i += HEIGHT) {
 #pragma unroll 1
-            for (int j = 0; writes_ && i < n_ && j <= i; ++j) {
-                if (j / BLOCK % GROUPS != group_) continue;
+            for (int j = x_; j <= i; j += WIDTH) {
                 T sum{};
+#pragma unroll 1
                 for (int k = j; k <= i; ++k)
-                    fma_into(sum, a_[i * (i + 1) / 2 + k], b_[b_row(k) + j]);
-                c_[i * (i + 1) / 2 + j] = sum;
+                    fma_into(sum, a_[triangle(i) + k], b_[triangle(k) + j]);
+                c_[triangle(i) + j] = sum;
             }
         }
     }
 
-    const int n_, first_, group_;
-    bool writes_;
-    T *a_, *b_, *out_, *c_;
-    const T* rows_[2 * PAIRS];  // Of A, this lane's.
+    const int n_, y_, x_;
+    const T *a_, *b_;
+    T* c_;
+    const T* rows_[ROWS];  // This thread's of A, from the next k on.
 };
 
-template <class Rows>
-void launch_rows(const Product& p, cudaStream_t stream) {
-    using T = typename Rows::T;
-    const typename Rows::Args args{pieces<T>(p.a, p.batch),   pieces<T>(p.b, p.batch),
+template <class Grid>
+void launch_grid(const Product& p, cudaStream_t stream) {
+    using T = typename Grid::T;
+    const typename Grid::Args args{pieces<T>(p.a, p.batch),   pieces<T>(p.b, p.batch),
                                    static_cast<T*>(p.c.data), p.c.batch_stride,
                                    static_cast<int>(p.n),     static_cast<int>(p.batch)};
-    launch_teams<Rows>(args, ceil_div(p.batch, Rows::MATRICES), stream);
+    launch_teams<Grid>(args, p.batch, stream);
 }
 
 template <class T>
 void launch_row_pairs(const Product& p, cudaStream_t stream) {
-    if (p.n <= 16) return launch_rows<RowPairs<T, 16, 1>>(p, stream);
-    if (p.n <= 32) return launch_rows<RowPairs<T, 32, 1>>(p, stream);
+    if (p.n <= 16) return launch_grid<LaneGrid<T, 16, 8, 4, 4, 4, 8>>(p, stream);
+    if (p.n <= 32) return launch_grid<LaneGrid<T, 32, 8, 4, 4, 1, 24>>(p, stream);
+    if (p.n <= 64) return launch_grid<LaneGrid<T, 64, 8, 8, 8, 1, 48 / sizeof(T)>>(p, stream);
     if constexpr (sizeof(T) == 4) {
-        if (p.n <= 64) return launch_rows<RowPairs<T, 64, 2>>(p, stream);
-        launch_rows<RowPairs<T, 128, 4>>(p, stream);
+        if (p.n <= 96) return launch_grid<LaneGrid<T, 96, 8, 8, 4, 1, 6>>(p, stream);
+        launch_grid<LaneGrid<T, 128, 16, 8, 4, 1, 3>>(p, stream);
     }
 }
 

@@ -32,12 +32,20 @@ struct Pieces {
     int count, batch;
 
     // Starts copying matrix b to `raw` in aligned words. It begins past_word(...) elements further.
-    template <int THREADS>
+    // LONG ones pay for code that asks once, not for every word, whether it is inside the batch.
+    template <int THREADS, bool LONG>
     __device__ void begin(int64_t b, T* raw) const {
         const T *from = data + b * stride, *end = data + (batch - 1) * stride + count;
         const int before = ptx::past_word(from), words = (before + count + WORD - 1) / WORD;
+        const T* first = from - before;
+        if (LONG && first >= data && first + words * WORD <= end) {
+#pragma unroll 4
+            for (int w = threadIdx.x; w < words; w += THREADS)
+                ptx::cp_async_16(ptx::shared_address(raw + w * WORD), first + w * WORD);
+            return;
+        }
         for (int w = threadIdx.x; w < words; w += THREADS) {
-            const T* word = from - before + w * WORD;
+            const T* word = first + w * WORD;
             if (word >= data && word + WORD <= end)
                 ptx::cp_async<16>(ptx::shared_address(raw + w * WORD), word);
             else
@@ -51,16 +59,16 @@ struct Pieces {
     // Writes matrix b from `raw`, where it begins as far from an aligned address as in memory.
     template <int THREADS>
     __device__ static void store(T* to, const T* raw, int count) {
-        const int before = ptx::past_word(to), words = (before + count + WORD - 1) / WORD;
-        for (int w = threadIdx.x; w < words; w += THREADS) {
-            const int first = w * WORD - before;
-            if (first >= 0 && first + WORD <= count)
-                *reinterpret_cast<uint4*>(to + first) =
-                    *reinterpret_cast<const uint4*>(raw + w * WORD);
-            else
-                for (int e = max(first, 0); e < min(first + WORD, count); ++e)
-                    to[e] = raw[before + e];
-        }
+        const int before = ptx::past_word(to), begin = before > 0, end = (before + count) / WORD;
+        T* words = to - before;
+#pragma unroll 4
+        for (int w = begin + threadIdx.x; w < end; w += THREADS)
+            *reinterpret_cast<uint4*>(words + w * WORD) =
+                *reinterpret_cast<const uint4*>(raw + w * WORD);
+        // The first word and the last may be parts of words.
+        const int e = threadIdx.x, last = end * WORD + e;
+        if (begin && e >= before && e < min(WORD, before + count)) words[e] = raw[e];
+        if (end >= begin && last < before + count) words[last] = raw[last];
     }
     // What `raw` has to hold.
     __host__ __device__ int words() const { return (count + 2 * WORD - 2) / WORD; }
@@ -94,6 +102,7 @@ struct SmallProduct {
     using T = T_;
     using Mma = MmaOf<SIDE_, BK>;
     static constexpr int SIDE = SIDE_, THREADS = Mma::THREADS;
+    static constexpr bool ONE_PRODUCT = false;  // A team goes on to further ones.
     // Teams of several warps have a block each.
     static constexpr int TEAMS = THREADS > 32 ? 1 : sizeof(T) <= 4 ? 4 : 2;
     // At least, for registers; shared memory allows more or fewer.
@@ -123,8 +132,8 @@ struct SmallProduct {
           *raw_b = raw_a + args.a.words() * Pieces<T>::WORD;
         const auto begin = [&](int64_t batch) {
             if (batch < args.product.batch) {
-                args.a.template begin<THREADS>(batch, raw_a);
-                args.b.template begin<THREADS>(batch, raw_b);
+                args.a.template begin<THREADS, (SIDE > 32)>(batch, raw_a);
+                args.b.template begin<THREADS, (SIDE > 32)>(batch, raw_b);
             }
             ptx::cp_async_commit();
         };
@@ -219,15 +228,18 @@ __global__ void __launch_bounds__(Small::TEAMS* Small::THREADS, Small::BLOCKS_PE
 template <class Small>
 void launch_teams(const typename Small::Args& args, int64_t work, cudaStream_t stream) {
     const int shared = Small::TEAMS * args.team_bytes();
-    constexpr int threads = Small::THREADS * Small::TEAMS;
     const auto kernel = small_kernel<Small>;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
           "cannot reserve shared memory");
-    int at_once = 0;
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, threads, shared),
-          "cannot count blocks");
-    const int64_t blocks =
-        std::min(ceil_div(work, Small::TEAMS), int64_t{at_once} * current_device().multiprocessors);
+    int64_t blocks = ceil_div(work, Small::TEAMS);
+    // Teams that go on to further products are as many as run at once.
+    if constexpr (!Small::ONE_PRODUCT) {
+        constexpr int threads = Small::THREADS * Small::TEAMS;
+        int at_once = 0;
+        check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, threads, shared),
+              "cannot count blocks");
+        blocks = std::min(blocks, int64_t{at_once} * current_device().multiprocessors);
+    }
     kernel<<<static_cast<unsigned>(blocks), dim3(Small::THREADS, Small::TEAMS), shared, stream>>>(
         args);
     check(cudaGetLastError(), "cannot launch a product");
