@@ -330,8 +330,13 @@ def test_errors_see_a_wrong_result(op: str) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("op", list(CASES))
-@pytest.mark.parametrize(("n", "method"), [(48, "cuda graph"), (9000, "cuda stream")])
-def test_gpu_timing(op: str, n: int, method: str) -> None:
+@pytest.mark.parametrize(
+    ("n", "graph_below_ms", "method"), [(48, 100.0, "cuda graph"), (3000, 0.0, "cuda stream")]
+)
+def test_gpu_timing(
+    op: str, n: int, graph_below_ms: float, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "_GRAPH_BELOW_MS", graph_below_ms)
     columns = 1 if CASES[op].columns == "1" else n
     problem = Problem(op, n, columns, 1, torch.float32, torch.device("cuda"))
     row = bench.measure(problem, timing.FULL)
