@@ -238,7 +238,7 @@ std::string explain(const Product& p, const Device& device) {
                    : "matrix-vector, one pass over the triangle";
     if (leaves_to_dense(p)) return "unpacked, then dense torch";
     if (const int side = small_side(p, device)) {
-        if (goes_by_row_pairs(p)) return "small, the result in registers";
+        if (goes_by_lane_grid(p)) return "small, the result in registers";
         return "small, both operands in shared memory as " + std::to_string(side) + " x " +
                std::to_string(side);
     }

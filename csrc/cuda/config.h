@@ -88,8 +88,8 @@ bool leaves_to_dense(const Factor& p);
 // the square tile that holds every operand, 32, 64 or 128. 0 for all other products.
 int small_side(const Product& p, const Device& device);
 
-// Whether a small product has the kernel for two lower triangles (row_pairs.cuh).
-inline bool goes_by_row_pairs(const Product& p) {
+// Whether a small product has the kernel for two lower triangles (lane_grid.cuh).
+inline bool goes_by_lane_grid(const Product& p) {
     const bool lower =
         p.a.kind == Kind::Lower && p.b.kind == Kind::Lower && p.c.kind == Kind::Lower;
     return lower && (p.dtype == DType::f32 || p.dtype == DType::f64);

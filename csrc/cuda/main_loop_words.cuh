@@ -247,11 +247,6 @@ class MainLoopWords {
     // `sum`, those from element (i, j) on that are not finite summed again over stored elements.
     __device__ static __noinline__ Sums of_stored(Sums sum, Panel<T> a, Panel<T> b, int i, int j,
                                                   int begin, int end) {
-        const auto element = [](const Panel<T>& panel, bool k_major, int r, int k) {
-            const int row = k_major ? r : k, col = k_major ? k : r;
-            const bool stored = row < panel.rows && col < panel.length(row);
-            return stored ? panel.data + panel.row_offset(row) + col : nullptr;
-        };
 #pragma unroll 1
         for (int e = 0; e < 2 * ROWS; ++e) {
             float& x = sum.x[e / 2][e % 2];
@@ -259,8 +254,8 @@ class MainLoopWords {
             x = 0;
 #pragma unroll 1
             for (int k = begin; k < end; ++k) {
-                const T *p = element(a, A_K_MAJOR, i + e / 2 * WARPS_K, k),
-                        *q = element(b, B_K_MAJOR, j + e % 2 * 32, k);
+                const T *p = a.stored(A_K_MAJOR, i + e / 2 * WARPS_K, k),
+                        *q = b.stored(B_K_MAJOR, j + e % 2 * 32, k);
                 if (p && q) fma_into(x, Accumulator<T>::widen(*p), Accumulator<T>::widen(*q));
             }
         }

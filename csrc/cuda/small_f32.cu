@@ -1,5 +1,5 @@
+#include "lane_grid.cuh"
 #include "mma_simt.cuh"
-#include "row_pairs.cuh"
 #include "small.h"
 
 namespace packedtri::cuda {
@@ -11,7 +11,7 @@ using Mma = MmaSimt<float, SIDE, SIDE, BK, 8, 4>;
 }  // namespace
 
 void small_f32(const Product& p, int side, cudaStream_t stream) {
-    if (goes_by_row_pairs(p)) launch_row_pairs<float>(p, stream);
+    if (goes_by_lane_grid(p)) launch_lane_grid<float>(p, stream);
     else launch_small<float, Mma, 16>(p, side, stream);
 }
 

@@ -1,5 +1,5 @@
+#include "lane_grid.cuh"
 #include "mma_f64.cuh"
-#include "row_pairs.cuh"
 #include "small.h"
 
 namespace packedtri::cuda {
@@ -11,7 +11,7 @@ using Mma = MmaF64<SIDE, SIDE, BK, 32, 32>;
 }  // namespace
 
 void small_f64(const Product& p, int side, cudaStream_t stream) {
-    if (goes_by_row_pairs(p)) launch_row_pairs<double>(p, stream);
+    if (goes_by_lane_grid(p)) launch_lane_grid<double>(p, stream);
     else launch_small<double, Mma, 16>(p, side, stream);
 }
 

@@ -175,7 +175,7 @@ void launch_grid(const Product& p, cudaStream_t stream) {
 }
 
 template <class T>
-void launch_row_pairs(const Product& p, cudaStream_t stream) {
+void launch_lane_grid(const Product& p, cudaStream_t stream) {
     if (p.n <= 16) return launch_grid<LaneGrid<T, 16, 8, 4, 4, 4, 8>>(p, stream);
     if (p.n <= 32) return launch_grid<LaneGrid<T, 32, 8, 4, 4, 1, 24>>(p, stream);
     if (p.n <= 64) return launch_grid<LaneGrid<T, 64, 8, 8, 8, 1, 48 / sizeof(T)>>(p, stream);
