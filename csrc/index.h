@@ -23,23 +23,19 @@ PACKEDTRI_HD constexpr int64_t offset(int64_t i, int64_t j) { return row_start(i
 
 PACKEDTRI_HD constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-#if defined(__CUDA_ARCH__)
-// row_of for t < 2^30. The row of the rounded root is at most one off.
-__device__ inline int row_of_small(int t) {
-    int i = static_cast<int>((__fsqrt_rn(8.f * static_cast<float>(t) + 1.f) - 1.f) * 0.5f);
-    if (i * (i + 1) / 2 > t) --i;
-    if ((i + 1) * (i + 2) / 2 <= t) ++i;
-    return i;
-}
-#endif
-
 // The row i that holds linear position t, that is row_start(i) <= t < row_start(i + 1), for
 // 0 <= t < 2^61. The bits of i are found from the top, in integers: a floating-point square root
 // is wrong at rows where t passes its precision. On the GPU, where one thread may wait for it, small t
 // start from such a root and are put right.
 PACKEDTRI_HD constexpr int64_t row_of(int64_t t) {
 #if defined(__CUDA_ARCH__)
-    if (t < int64_t{1} << 30) return row_of_small(static_cast<int>(t));
+    if (t < int64_t{1} << 30) {
+        const int small = static_cast<int>(t);
+        int i = static_cast<int>(__fsqrt_rn(2.f * static_cast<float>(small)));
+        while (i * (i + 1) / 2 > small) --i;
+        while ((i + 1) * (i + 2) / 2 <= small) ++i;
+        return i;
+    }
 #endif
     int64_t i = 0;
     for (int bit = 30; bit >= 0; --bit) {
@@ -48,5 +44,15 @@ PACKEDTRI_HD constexpr int64_t row_of(int64_t t) {
     }
     return i;
 }
+
+#if defined(__CUDA_ARCH__)
+// The same for t < 2^30, in 32 bits. The row of the rounded root is at most one off.
+__device__ inline int row_of_small(int t) {
+    int i = static_cast<int>((__fsqrt_rn(8.f * static_cast<float>(t) + 1.f) - 1.f) * 0.5f);
+    if (i * (i + 1) / 2 > t) --i;
+    if ((i + 1) * (i + 2) / 2 <= t) ++i;
+    return i;
+}
+#endif
 
 }  // namespace packedtri

@@ -62,9 +62,10 @@ struct ProductArgs {
     // Blocks come in clusters of `split`, a power of two. For the first shared_items of the tiles of
     // all matrices a whole cluster shares the sum over k; for the others each block has its own.
     int split;
-    int64_t shared_items, items;
+    int64_t shared_items;
     Schedule schedule;
     const int* marks;  // See Product.
+    int64_t items;     // As many as there are tiles of all matrices.
 };
 
 }  // namespace packedtri::cuda

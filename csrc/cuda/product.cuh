@@ -18,6 +18,28 @@ constexpr int shared_bytes(bool cluster = false) {
     }
 }
 
+// The part of the sum over k that one of several blocks has. In 32 bits and by shifts it is found
+// sooner, for kernels that are short; see product_kernel.
+template <class Mma, class T>
+__device__ __forceinline__ TilePart part_of_sum(const ProductArgs<T>& args, int i0, int j0,
+                                                int index, int parts, int64_t) {
+    const KRange range =
+        k_range(args.a_kind, args.b_kind, i0, i0 + Mma::BM, j0, j0 + Mma::BN, args.k);
+    const int64_t steps = ceil_div(range.length(), Mma::BK);
+    const int first = static_cast<int>(steps * index / parts),
+              last = static_cast<int>(steps * (index + 1) / parts);
+    return {i0, j0, static_cast<int>(range.begin) + first * Mma::BK, last - first};
+}
+template <class Mma, class T>
+__device__ __forceinline__ TilePart part_of_sum(const ProductArgs<T>& args, int i0, int j0,
+                                                int index, int parts, int) {
+    const auto range =
+        k_range<int>(args.a_kind, args.b_kind, i0, i0 + Mma::BM, j0, j0 + Mma::BN, args.k);
+    const int steps = (range.length() + Mma::BK - 1) / Mma::BK, log_parts = __ffs(parts) - 1;
+    const int first = steps * index >> log_parts, last = steps * (index + 1) >> log_parts;
+    return {i0, j0, range.begin + first * Mma::BK, last - first};
+}
+
 // Computes the rows [first_row, end_row) of a tile, or with other blocks of a cluster its part of them:
 // a block alone has part 0 of 1.
 template <class MainLoop>
@@ -27,11 +49,8 @@ __device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop
                                              char* shared) {
     using Mma = typename MainLoop::Mma;
     const int i0 = tile.i * Mma::BM, j0 = tile.j * Mma::BN;
-    const auto range =
-        k_range<int>(args.a_kind, args.b_kind, i0, i0 + Mma::BM, j0, j0 + Mma::BN, args.k);
-    const int steps = (range.length() + Mma::BK - 1) / Mma::BK, log_parts = __ffs(parts) - 1;
-    const int first = steps * part_index >> log_parts, last = steps * (part_index + 1) >> log_parts;
-    const TilePart part{i0, j0, range.begin + first * Mma::BK, last - first};
+    const TilePart part =
+        part_of_sum<Mma>(args, i0, j0, part_index, parts, typename MainLoop::Index{});
 
     if constexpr (MainLoop::STORES) {
         MainLoop::run(args, batch, part, part_index, parts, first_row, end_row, shared);
@@ -61,15 +80,19 @@ __global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
     // A cluster of blocks works on one tile, each on a part of its sum, or each block on its own.
     // 32 bits are enough, and quick to divide, but in some main loops make the compiler spill.
     using Index = typename MainLoop::Index;
-    const Index cluster = static_cast<int>(blockIdx.x) >> (__ffs(args.split) - 1),
+    constexpr bool narrow = sizeof(Index) == 4;
+    const int block = static_cast<int>(blockIdx.x), log_split = __ffs(args.split) - 1;
+    const Index cluster = narrow ? block >> log_split : block / args.split,
                 shared_items = static_cast<Index>(args.shared_items);
-    const int rank = static_cast<int>(blockIdx.x) & (args.split - 1);
+    const int rank = narrow ? block & (args.split - 1) : block % args.split;
     const bool shares = cluster < shared_items;
     const Index item =
         shares ? cluster : shared_items + (cluster - shared_items) * args.split + rank;
-    if (item >= static_cast<Index>(args.items)) return;
+    if (item >= (narrow ? static_cast<Index>(args.items)
+                        : static_cast<Index>(args.schedule.size()) * args.batch))
+        return;
     // Most products are alone, and divisions take long.
-    const bool alone = args.batch == 1;
+    const bool alone = narrow && args.batch == 1;
     const Schedule::Tile tile = args.schedule.at(alone ? item : item / args.batch);
     if (!tile.exists) return;
     compute_tile<MainLoop>(args, tile, alone ? 0 : item % args.batch, shares ? rank : 0,

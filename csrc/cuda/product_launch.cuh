@@ -104,9 +104,9 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
             static_cast<int>(p.batch),
             config.split,
             std::min(shared, schedule.size()) * p.batch,
-            schedule.size() * p.batch,
             schedule,
-            p.marks};
+            p.marks,
+            schedule.size() * p.batch};
 }
 
 // Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN. MARKED: whether it also

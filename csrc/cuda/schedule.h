@@ -34,9 +34,7 @@ struct Schedule {
         bool exists;
     };
 
-    PACKEDTRI_HD constexpr int groups(int tiles) const {
-        return group == 1 ? tiles : (tiles + group - 1) / group;
-    }
+    PACKEDTRI_HD constexpr int groups(int tiles) const { return (tiles + group - 1) / group; }
 
     // How many indices there are. Some fall outside the result: Tile::exists tells.
     PACKEDTRI_HD constexpr int64_t size() const {
@@ -44,11 +42,10 @@ struct Schedule {
         return per_group * (lower ? row_start(m) : m * groups(tiles_n));
     }
 
-    // 32 bits are much faster to divide.
-    template <class Index>
-    PACKEDTRI_HD constexpr Tile at(Index index) const {
-        // Groups of one tile are frequent where a launch is short, and divisions take long.
-        const int within = group == 1 ? 0 : static_cast<int>(index % (group * group));
+    // In 32 bits, without divisions where groups have one tile, a launch starts sooner; but in some
+    // kernels that makes the compiler spill.
+    PACKEDTRI_HD constexpr Tile at(int index) const {
+        const int within = group == 1 ? 0 : index % (group * group);
         if (group > 1) index /= group * group;
         const Tile g = lower ? lower_group(index) : dense_group(index);
         int i = g.i, j = g.j;
@@ -56,7 +53,14 @@ struct Schedule {
             i = i * group + (group - 1 - within / group);
             j = j * group + within % group;
         }
-        return {i, j, i < tiles_m && j < tiles_n && (!(lower || trapezoid) || j <= i)};
+        return {i, j, exists(i, j)};
+    }
+    PACKEDTRI_HD constexpr Tile at(int64_t index) const {
+        const int within = static_cast<int>(index % (group * group));
+        const Tile g =
+            lower ? lower_group(index / (group * group)) : dense_group(index / (group * group));
+        const int i = g.i * group + (group - 1 - within / group), j = g.j * group + within % group;
+        return {i, j, exists(i, j)};
     }
 
     // How many of the first indices have sums of at least `length` tiles, when the longest sum has
@@ -72,6 +76,10 @@ struct Schedule {
     }
 
   private:
+    PACKEDTRI_HD constexpr bool exists(int i, int j) const {
+        return i < tiles_m && j < tiles_n && (!(lower || trapezoid) || j <= i);
+    }
+
     PACKEDTRI_HD static constexpr int group_row(int64_t index) {
         return static_cast<int>(row_of(index));
     }
@@ -85,8 +93,7 @@ struct Schedule {
         const int last = groups(tiles_m) - 1;
         if (longest == Longest::HighRows || longest == Longest::LowColumns)
             index = static_cast<Index>(row_start(last + 1)) - 1 - index;
-        const int r = group_row(index),
-                  s = static_cast<int>(index) - static_cast<int>(row_start(r));
+        const int r = group_row(index), s = static_cast<int>(index - row_start(r));
         switch (longest) {
             case Longest::FarFromDiagonal: return {s + last - r, s, true};
             case Longest::LowColumns:

@@ -41,7 +41,7 @@ struct Pieces {
         if (LONG && first >= data && first + words * WORD <= end) {
 #pragma unroll 4
             for (int w = threadIdx.x; w < words; w += THREADS)
-                ptx::cp_async_16(ptx::shared_address(raw + w * WORD), first + w * WORD);
+                ptx::cp_async<16>(ptx::shared_address(raw + w * WORD), first + w * WORD);
             return;
         }
         for (int w = threadIdx.x; w < words; w += THREADS) {
