@@ -179,7 +179,8 @@ Operand operand(const Walkable& w, Kind kind, const Extent& size, bool left, boo
 }  // namespace
 
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-          int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run) {
+          int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
+          const OtherWay<Product, Tensor>& other) {
     const Kind ka = kind_of(a_kind, "mm", "a_kind"), kb = kind_of(b_kind, "mm", "b_kind"),
                kc = kind_of(c_kind, "mm", "c_kind");
     STD_TORCH_CHECK(kc == Kind::Lower || kc == Kind::Dense,
@@ -208,26 +209,25 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     if (ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 && batch_of(b, inner_b).empty()) {
         if (product_of(shape) == 0) return torch::stable::new_empty(a, shape);
         const Tensor tall = torch::stable::reshape(a, {product_of(batch) * rows, size_a[1]});
-        return torch::stable::reshape(mm(tall, b, n, a_kind, b_kind, c_kind, tf32, run), shape);
+        return torch::stable::reshape(mm(tall, b, n, a_kind, b_kind, c_kind, tf32, run, other),
+                                      shape);
     }
 
-    Tensor c = torch::stable::new_empty(a, shape);
-    if (product_of(shape) == 0) return c;
-    if (size_a[1] == 0) return torch::stable::zero_(c);
+    if (product_of(shape) == 0 || size_a[1] == 0) {
+        Tensor c = torch::stable::new_empty(a, shape);
+        return torch::stable::zero_(c);
+    }
     const Walkable wa = walkable(a, batch, inner_a, row), wb = walkable(b, batch, inner_b, column);
     const int64_t c_size = kc == Kind::Lower ? row_start(n) : rows * cols;
     Operand x = operand(wa, ka, size_a, true, row), y = operand(wb, kb, size_b, false, column);
     x.hermitian = is_hermitian(a_kind, dtype);
     y.hermitian = is_hermitian(b_kind, dtype);
-    Product p{dtype,
-              rows,
-              cols,
-              size_a[1],
-              product_of(batch),
-              x,
-              y,
-              Result{c.mutable_data_ptr(), kc, cols, c_size}};
+    Product p{
+        dtype, rows, cols, size_a[1], product_of(batch), x, y, Result{nullptr, kc, cols, c_size}};
     p.tf32 = tf32 && dtype == DType::f32;
+    if (other.pays(p)) return other.run(p);
+    Tensor c = torch::stable::new_empty(a, shape);
+    p.c.data = c.mutable_data_ptr();
     run(p);
     return c;
 }

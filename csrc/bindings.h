@@ -14,10 +14,19 @@ namespace packedtri {
 
 using torch::stable::Tensor;
 
+// Another way to the result R of a problem P than a kernel that `run`s. It is asked for when the
+// operands have been checked, and before a result is allocated.
+template <class P, class R>
+struct OtherWay {
+    std::function<bool(const P&)> pays = [](const P&) { return false; };
+    std::function<R(const P&)> run;
+};
+
 // Each takes the arguments of the op of the same name and a function that runs the kernel; `run` is
 // not called when the result has no elements.
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-          int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run);
+          int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
+          const OtherWay<Product, Tensor>& other = {});
 Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&));
 Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const Conversion&));
 

@@ -1,6 +1,4 @@
 // The CUDA kernels of the ops.
-#include <optional>
-
 #include "arguments.h"
 #include "bindings.h"
 #include "cuda/config.h"
@@ -12,45 +10,40 @@ namespace {
 
 Tensor pack_cuda(Tensor dense, int64_t kind) {
     const torch::stable::accelerator::DeviceGuard guard(dense.get_device_index());
-    return pack(dense, kind, [](const Conversion& c) { cuda::pack(c, current_stream()); });
+    return pack_here(dense, kind);
 }
 
 Tensor unpack_cuda(Tensor packed, int64_t n, int64_t kind) {
     const torch::stable::accelerator::DeviceGuard guard(packed.get_device_index());
-    return unpack(packed, n, kind, [](const Conversion& c) { cuda::unpack(c, current_stream()); });
+    return unpack_here(packed, n, kind);
 }
 
-Tensor dense_of(const Tensor& x, int64_t n, int64_t kind) {
-    return kind_of(kind, "mm", "kind") == Kind::Dense ? x : unpack_cuda(x, n, kind);
+// Dense torch on unpacked copies, but for structural zeros: see mend.
+Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
+                const Product& p) {
+    const auto dense_of = [n](const Tensor& x, int64_t kind) {
+        return kind_of(kind, "mm", "kind") == Kind::Dense ? x : unpack_here(x, n, kind);
+    };
+    const Tensor c =
+        torch::stable::contiguous(torch::stable::matmul(dense_of(a, a_kind), dense_of(b, b_kind)));
+    if (p.c.kind != Kind::Dense) return pack_here(c, static_cast<int64_t>(p.c.kind));
+    if (!has_symmetric(p)) {
+        Product done = p;
+        done.c.data = c.mutable_data_ptr();
+        cuda::mend(done, current_stream());
+    }
+    return c;
 }
 
 Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
                bool tf32) {
     // Operands on different devices are told apart by the checks that follow.
     const torch::stable::accelerator::DeviceGuard guard((a.is_cuda() ? a : b).get_device_index());
-    const auto dense_product = [&] {
-        return torch::stable::contiguous(
-            torch::stable::matmul(dense_of(a, n, a_kind), dense_of(b, n, b_kind)));
-    };
-    std::optional<Tensor> mended;
-    bool to_dense = false;
-    {
-        TorchScratch scratch(a);
-        const Tensor c = mm(a, b, n, a_kind, b_kind, c_kind, tf32, [&](const Product& p) {
-            to_dense = cuda::leaves_to_dense(p);
-            if (!to_dense) return cuda::mm(p, &scratch, current_stream());
-            if (has_symmetric(p) || p.c.kind != Kind::Dense) return;
-            mended = dense_product();
-            Product done = p;
-            done.c.data = mended->mutable_data_ptr();
-            cuda::mend(done, current_stream());
-        });
-        if (!to_dense) return c;
-    }
-    if (mended) return *mended;
-    // The operands have been checked, and c is free again.
-    const Tensor c = dense_product();
-    return kind_of(c_kind, "mm", "c_kind") == Kind::Dense ? c : pack_cuda(c, c_kind);
+    TorchScratch scratch(a);
+    return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
+              [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
+              {[](const Product& p) { return cuda::leaves_to_dense(p); },
+               [&](const Product& p) { return dense_mm(a, b, n, a_kind, b_kind, p); }});
 }
 
 }  // namespace

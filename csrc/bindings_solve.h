@@ -2,20 +2,12 @@
 // products.
 #pragma once
 
-#include <functional>
 #include <tuple>
 
 #include "bindings.h"
 #include "solve_problem.h"
 
 namespace packedtri {
-
-// Another way to the result R of a problem P, which is asked for when the operands have been checked.
-template <class P, class R>
-struct OtherWay {
-    std::function<bool(const P&)> pays = [](const P&) { return false; };
-    std::function<R()> run;
-};
 
 Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
                         int64_t b_kind, bool left, bool unit,

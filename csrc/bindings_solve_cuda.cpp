@@ -10,20 +10,11 @@
 namespace packedtri {
 namespace {
 
-Tensor unpacked(const Tensor& packed, int64_t n, int64_t kind) {
-    return unpack(packed, n, kind, [](const Conversion& c) { cuda::unpack(c, current_stream()); });
-}
-
-Tensor packed_lower(const Tensor& dense) {
-    return pack(dense, static_cast<int64_t>(Kind::Lower),
-                [](const Conversion& c) { cuda::pack(c, current_stream()); });
-}
-
 // Dense torch on unpacked copies. The ops of packedtri return contiguous tensors.
 Tensor dense_solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind, int64_t b_kind,
                    bool left, bool unit) {
     const bool typed = b_kind != static_cast<int64_t>(Kind::Dense);
-    const Tensor t = unpacked(packed, n, kind), x = typed ? unpacked(b, n, b_kind) : b;
+    const Tensor t = unpack_here(packed, n, kind), x = typed ? unpack_here(b, n, b_kind) : b;
     std::array<StableIValue, 5> stack{
         torch::stable::detail::from(t), torch::stable::detail::from(x),
         torch::stable::detail::from(kind == static_cast<int64_t>(Kind::Upper)),
@@ -31,18 +22,19 @@ Tensor dense_solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kin
     STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linalg_solve_triangular", "",
                                                         stack.data(), TORCH_ABI_VERSION));
     const auto y = torch::stable::detail::to<Tensor>(stack[0]);
-    return typed ? packed_lower(y) : torch::stable::contiguous(y);
+    return typed ? pack_here(y, b_kind) : torch::stable::contiguous(y);
 }
 
 std::tuple<Tensor, Tensor> dense_cholesky(const Tensor& packed, int64_t n) {
-    const Tensor a = unpacked(packed, n, hermitian_kind);
+    const Tensor a = unpack_here(packed, n, hermitian_kind);
     std::array<StableIValue, 3> stack{torch::stable::detail::from(a),
                                       torch::stable::detail::from(false),   // upper
                                       torch::stable::detail::from(false)};  // check_errors
     STABLE_TORCH_ERROR_CODE_CHECK(
         torch_call_dispatcher("aten::linalg_cholesky_ex", "", stack.data(), TORCH_ABI_VERSION));
     const auto factor = torch::stable::detail::to<Tensor>(stack[0]);
-    return {packed_lower(factor), torch::stable::detail::to<Tensor>(stack[1])};
+    return {pack_here(factor, static_cast<int64_t>(Kind::Lower)),
+            torch::stable::detail::to<Tensor>(stack[1])};
 }
 
 Tensor solve_triangular_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, int64_t b_kind,
@@ -51,10 +43,11 @@ Tensor solve_triangular_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, i
     const torch::stable::accelerator::DeviceGuard guard(
         (packed.is_cuda() ? packed : b).get_device_index());
     TorchScratch scratch(packed);
-    return solve_triangular(packed, b, n, kind, b_kind, left, unit,
-                            [&](const Solve& p) { cuda::solve(p, &scratch, current_stream()); },
-                            {[](const Solve& p) { return cuda::leaves_to_dense(p); },
-                             [&] { return dense_solve(packed, b, n, kind, b_kind, left, unit); }});
+    return solve_triangular(
+        packed, b, n, kind, b_kind, left, unit,
+        [&](const Solve& p) { cuda::solve(p, &scratch, current_stream()); },
+        {[](const Solve& p) { return cuda::leaves_to_dense(p); },
+         [&](const Solve&) { return dense_solve(packed, b, n, kind, b_kind, left, unit); }});
 }
 
 std::tuple<Tensor, Tensor> cholesky_cuda(Tensor packed, int64_t n) {
@@ -63,7 +56,7 @@ std::tuple<Tensor, Tensor> cholesky_cuda(Tensor packed, int64_t n) {
     return cholesky(packed, n,
                     [&](const Factor& p) { cuda::factor(p, &scratch, current_stream()); },
                     {[](const Factor& p) { return cuda::leaves_to_dense(p); },
-                     [&] { return dense_cholesky(packed, n); }});
+                     [&](const Factor&) { return dense_cholesky(packed, n); }});
 }
 
 std::tuple<Tensor, Tensor> cholesky_update_cuda(Tensor packed, Tensor x, int64_t n, bool downdate) {

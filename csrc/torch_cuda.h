@@ -1,4 +1,4 @@
-// torch's current stream and its allocator, for the CUDA bindings.
+// torch's current stream and its allocator, and what runs on them, for the CUDA bindings.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -34,5 +34,13 @@ class TorchScratch final : public cuda::Scratch {
     const Tensor& like_;
     std::optional<Tensor> memory_;
 };
+
+// The ops of these names for tensors on the current device.
+inline Tensor pack_here(const Tensor& dense, int64_t kind) {
+    return pack(dense, kind, [](const Conversion& c) { cuda::pack(c, current_stream()); });
+}
+inline Tensor unpack_here(const Tensor& packed, int64_t n, int64_t kind) {
+    return unpack(packed, n, kind, [](const Conversion& c) { cuda::unpack(c, current_stream()); });
+}
 
 }  // namespace packedtri
