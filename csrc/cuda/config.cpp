@@ -170,7 +170,7 @@ bool between(const Product& p, double least, double most) {
 bool middle_sized(const Product& p) {
     const bool packed = p.c.kind == Kind::Lower;
     if (!is_plain(p) || (p.a.kind != Kind::Dense && p.b.kind != Kind::Dense)) return false;
-    if (p.c.staggered || (packed && (triangular(p.a.kind) || triangular(p.b.kind)))) return false;
+    if (packed && (triangular(p.a.kind) || triangular(p.b.kind))) return false;
     if (element_size(p.dtype) == 2) return between(p, 300, packed ? 1600 : 2200);
     return p.dtype == DType::f64 && packed && between(p, 300, 1100);
 }

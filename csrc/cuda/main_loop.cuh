@@ -37,15 +37,9 @@ template <class LayoutA, class LayoutB, class Mma, class T>
 __device__ void multiply_stored(const ProductArgs<T>& args, Mma& mma, const TilePart& part,
                                 const T* a, const T* b, int k0) {
     for (int k = 0; k < Mma::BK; ++k) {
-        int row0 = mma.row0, col0 = mma.col0;
-        if constexpr (sizeof(T) == 2) {
-            // Hidden, or the compiler would keep every element's place in registers.
-            row0 = ptx::hidden(row0);
-            col0 = ptx::hidden(col0);
-        }
 #pragma unroll
         for (int e = 0; e < Mma::ACCS; ++e) {
-            const int r = row0 + Mma::row_of_acc(e), c = col0 + Mma::col_of_acc(e);
+            const int r = mma.row0 + Mma::row_of_acc(e), c = mma.col0 + Mma::col_of_acc(e);
             const int i = part.i0 + r, j = part.j0 + c;
             const KRange range = k_range(args.a_kind, args.b_kind, i, i + 1, j, j + 1, args.k);
             if ((args.a_strict && k0 + k == i) || (args.b_strict && k0 + k == j)) continue;

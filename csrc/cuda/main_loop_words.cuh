@@ -8,8 +8,7 @@
 
 namespace packedtri::cuda {
 
-// A BM x BN tile by quadrants of 64 x 64. WARPS_K warps share the sum over k
-// of each.
+// A BM x BN tile by quadrants of 64 x 64. WARPS_K warps share the sum over k of each.
 template <int BM_, int BN_, int WARPS_K>
 struct WarpTile {
     using Acc = float;

@@ -137,16 +137,12 @@ __device__ __forceinline__ void mma_16816(double* d, const double* a, const doub
 #endif
 }
 
-// Named barriers: `sync` waits until `threads` threads have come to barrier `id`, `arrive` only
-// comes.
+// Waits until `threads` threads have come to the named barrier `id`.
 __device__ __forceinline__ void barrier_sync(int id, int threads) {
     asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-__device__ __forceinline__ void barrier_arrive(int id, int threads) {
-    asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 
-// `sync` that tells each thread whether any of them came with `value` true.
+// The same, telling each thread whether any of them came with `value` true.
 __device__ __forceinline__ bool barrier_or(int id, int threads, bool value) {
     int any;
     asm volatile(
