@@ -26,9 +26,9 @@ from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, SYMMETRIC, UPPER
 from packedtri.layout import DTYPES as DTYPES  # Public here too.
 
 # What an error may add to twice the error of torch, in units of the dtype's epsilon. One rounding
-# of the result costs at most half an epsilon, and torch may by luck have none. The largest error of
-# thousands of elements is a matter of luck too: 4.2 against 1.3 has been seen in float32.
-_FLOOR = 2.0
+# of the result costs at most half an epsilon, and torch may by luck have none; a complex product
+# rounds about three times an element.
+_FLOOR = 1.0
 _COMPLEX_FLOOR = 2.0
 
 # Elements of a row block that the probes make dense at a time.
