@@ -16,7 +16,9 @@ const Longest orders[] = {Longest::FarFromDiagonal, Longest::LowRows, Longest::H
 void every_tile_once(const Schedule& s) {
     std::vector<int> seen(s.tiles_m * s.tiles_n);
     for (int64_t index = 0; index < s.size(); ++index) {
-        const Schedule::Tile t = s.at(index);
+        const Schedule::Tile t = s.at(index), narrow = s.at(static_cast<int>(index));
+        CHECK(narrow.i == t.i && narrow.j == t.j && narrow.exists == t.exists,
+              "in 32 bits (%d, %d)", narrow.i, narrow.j);
         if (!t.exists) continue;
         CHECK(t.i >= 0 && t.i < s.tiles_m && t.j >= 0 && t.j < s.tiles_n, "(%d, %d)", t.i, t.j);
         ++seen[t.i * s.tiles_n + t.j];
