@@ -64,10 +64,28 @@ bool engine_pays(const Product& p, const Config& config) {
            engine_layout(p, config).scratch_bytes() <= SCRATCH_LIMIT;
 }
 
-// Whether there is a direct kernel for Hopper.
+// Whether the kernel for 16-bit elements on Hopper, which counts elements in 32 bits and by whole tiles,
+// reaches all of a matrix of `lines` memory rows that are at most `pitch` elements apart.
+bool in_reach(int64_t lines, int64_t pitch) {
+    constexpr int64_t most = int64_t{1} << 31, tile = 64;
+    return (lines + tile) * (pitch + tile) < most;
+}
+bool in_reach(const Operand& x) {
+    const bool by_rows = runs_along_rows(x);
+    const int64_t lines = by_rows ? x.rows : x.cols;
+    if (x.kind != Kind::Dense) return in_reach(lines, lines);
+    return in_reach(lines, by_rows ? x.row_stride : x.col_stride);
+}
+
+// Whether there is a direct kernel for Hopper: for large tiles of float64, and for small ones of 16-bit
+// elements.
 bool hopper_can(const Product& p, TileSize tile, const Device& device) {
-    return device.clusters && p.dtype == DType::f64 && tile == TileSize::Large && is_plain(p) &&
-           !has_symmetric(p);
+    if (!device.clusters || !is_plain(p) || has_symmetric(p)) return false;
+    if (p.dtype == DType::f64) return tile == TileSize::Large;
+    constexpr int64_t least = 32;
+    return element_size(p.dtype) == 2 && tile == TileSize::Small &&
+           std::min({p.m, p.n, p.k}) >= least && in_reach(p.a) && in_reach(p.b) &&
+           in_reach(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride);
 }
 
 Config choose_engine(const Product& p, const Device& device) {
@@ -98,6 +116,9 @@ Config choose_direct(const Product& p, const Device& device) {
     if (direct_work(p, TileSize::Large, device).per_slot < few ||
         tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib)
         config.tile = TileSize::Small;
+    const bool hopper = forced_method < 0 || forced_method == static_cast<int>(Method::Hopper);
+    if (const int tile = forced_tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
+    if (hopper && hopper_can(p, config.tile, device)) config.method = Method::Hopper;
 
     // One block cannot finish its tile earlier than its sum is long. Where the longest sums come
     // near the work that there is for each slot, or exceed it, blocks share them. Shorter sums are
@@ -112,7 +133,12 @@ Config choose_direct(const Product& p, const Device& device) {
             config.split_above =
                 std::max(1, static_cast<int>(above * static_cast<double>(w.longest)));
         };
-        if (small_elements) {
+        if (small_elements && config.method == Method::Hopper) {
+            // Blocks meet so quickly that sums of a few tiles are worth sharing.
+            if (w.longest <= 2) share(1, 1);
+            else if (excess > 8) share(4, w.longest <= 8 ? 0.5 : 0.25);
+            else if (excess > 0.3) share(2, excess > 2 ? 0.62 : 0.87);
+        } else if (small_elements) {
             // Their sums of a few tiles take less time than a cluster needs to meet.
             if (w.longest <= 4) share(1, 1);
             else if (excess > 8) share(4, 0.5);
@@ -144,12 +170,8 @@ Config choose(const Product& p, const Device& device, bool scratch) {
             config = engine;
     }
     // The engine has tiles of one size for parts of float32.
-    const bool one_size = config.method == Method::Engine && in_parts(p);
-    if (const int tile = forced_tile; tile >= 0 && !one_size)
+    if (const int tile = forced_tile; tile >= 0 && config.method == Method::Engine && !in_parts(p))
         config.tile = static_cast<TileSize>(tile);
-    const bool hopper = forced_method < 0 || forced_method == static_cast<int>(Method::Hopper);
-    if (hopper && config.method == Method::Direct && hopper_can(p, config.tile, device))
-        config.method = Method::Hopper;
     if (const int split = forced_split; split >= 1) config.split = device.clusters ? split : 1;
     if (const int above = forced_above; above >= 1) config.split_above = above;
     if (const int group = forced_group; group >= 1) config.group = group;
@@ -171,7 +193,7 @@ bool middle_sized(const Product& p) {
     const bool packed = p.c.kind == Kind::Lower;
     if (!is_plain(p) || (p.a.kind != Kind::Dense && p.b.kind != Kind::Dense)) return false;
     if (packed && (triangular(p.a.kind) || triangular(p.b.kind))) return false;
-    if (element_size(p.dtype) == 2) return between(p, 300, packed ? 1600 : 2200);
+    if (element_size(p.dtype) == 2) return between(p, 600, packed ? 1600 : 2200);
     return p.dtype == DType::f64 && packed && between(p, 300, 1100);
 }
 

@@ -17,8 +17,9 @@ struct Device {
 };
 
 // Direct: from the operands as they lie in memory. Engine: through tile images, on Hopper's tensor
-// cores, with scratch memory (engine.h). Hopper: like Direct, but large tiles of float64 are loaded by
-// the copy engine, which only Hopper has (main_loop_bulk.cuh).
+// cores, with scratch memory (engine.h). Hopper: like Direct, but by what only Hopper has: large tiles
+// of float64 are loaded by its copy engine (main_loop_bulk.cuh), small ones of 16-bit elements
+// multiplied by its tensor cores (main_loop_wgmma.cuh).
 enum class Method : int32_t { Direct, Engine, Hopper };
 enum class TileSize : int32_t { Small, Large };
 

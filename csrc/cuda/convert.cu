@@ -4,6 +4,7 @@
 
 #include "../index.h"
 #include "elements.cuh"
+#include "hopper.cuh"
 #include "kernels.h"
 #include "launch.h"
 
@@ -67,6 +68,8 @@ struct Place {
 template <int TILE, class T>
 __global__ void __launch_bounds__(THREADS) pack_kernel(const ConvertArgs<T> args) {
     __shared__ T mirror[TILE][TILE + 1];
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
     const Place<T, TILE> at(args);
     const auto dense = [&](int i, int j) -> const T& {
         return at.dense[i * args.row_stride + j * args.col_stride];
@@ -92,6 +95,8 @@ __global__ void __launch_bounds__(THREADS) pack_kernel(const ConvertArgs<T> args
 template <int TILE, class T>
 __global__ void __launch_bounds__(THREADS) unpack_kernel(const ConvertArgs<T> args) {
     __shared__ T tile[TILE][TILE + 1];
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
     const Place<T, TILE> at(args);
     for_tile<TILE>([&](int r, int c) {
         const int i = at.i0 + r, j = at.j0 + c;
@@ -146,8 +151,8 @@ void launch(void (*small)(ConvertArgs<T>), void (*large)(ConvertArgs<T>), const 
     const int64_t count = row_start(ceil_div(args.n, few ? SMALL : LARGE<T>)) * args.batch;
     if (count > INT32_MAX)
         throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    (few ? small : large)<<<static_cast<unsigned>(count), THREADS, 0, stream>>>(args);
-    check(cudaGetLastError(), "cannot launch a conversion");
+    launch_overlapping(few ? small : large, dim3(static_cast<unsigned>(count)), THREADS, args, stream,
+                       "cannot launch a conversion");
 }
 
 }  // namespace

@@ -212,6 +212,7 @@ struct PackPair {
 
 template <class T>
 __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackPair<T> pair) {
+    ptx::wait_for_dependency();
     ptx::launch_dependents();
     if (blockIdx.x == 0)
         for (int w = threadIdx.x; w < pair.control_words; w += 256) pair.control[w] = 0;
@@ -240,12 +241,12 @@ void launch_pack(const ImageRequest* requests, int count, int* control, int word
                  cudaStream_t stream) {
     int64_t blocks = 0;
     for (int r = 0; r < count; ++r) blocks += requests[r].layout.blocks();
-    pack_kernel<T><<<static_cast<unsigned>(blocks), 256, 0, stream>>>(
-        {{pack_args<T>(requests[0]), pack_args<T>(requests[count - 1])},
-         requests[0].layout.blocks(),
-         control,
-         words});
-    check(cudaGetLastError(), "cannot launch the packing of a product's operands");
+    const PackPair<T> pair{{pack_args<T>(requests[0]), pack_args<T>(requests[count - 1])},
+                           requests[0].layout.blocks(),
+                           control,
+                           words};
+    launch_overlapping(pack_kernel<T>, dim3(static_cast<unsigned>(blocks)), 256, pair, stream,
+                       "cannot launch the packing of a product's operands");
 }
 
 }  // namespace

@@ -48,4 +48,19 @@ class LaunchAttributes {
 // The device that is current, asked once a device.
 const Device& current_device();
 
+// Launches a kernel whose blocks may start while the one before ends. It waits for that by itself, before
+// it touches memory (ptx::wait_for_dependency).
+template <class Args>
+void launch_overlapping(void (*kernel)(Args), dim3 grid, int threads, const Args& args,
+                        cudaStream_t stream, const char* failure) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.stream = stream;
+    LaunchAttributes<1> attributes;
+    if (current_device().clusters) attributes.overlap();
+    attributes.give(config);
+    check(cudaLaunchKernelEx(&config, kernel, args), failure);
+}
+
 }  // namespace packedtri::cuda

@@ -44,8 +44,7 @@ class WordLoader {
         tile_ = from - past_;
         bent_ = panel.packed ? 1 : 0;
         step_ = static_cast<uint32_t>(panel.ld) + bent_ * (row_ + 1);
-        const int last = panel.rows - 1;
-        end_ = panel.data + panel.row_offset(last) + panel.length(last);
+        end_ = panel.data + panel.end;
     }
 
     // Starts copying the words of the next tile to `to`, as far as they lie inside the matrix. What

@@ -2,8 +2,8 @@
 
 #include "../index.h"
 #include "elements.cuh"
+#include "hopper.cuh"
 #include "launch.h"
-#include "ptx.cuh"
 
 namespace packedtri::cuda {
 namespace {
@@ -156,6 +156,8 @@ __global__ void __launch_bounds__(32 * WARPS, BY_ROWS         ? (sizeof(T) < 16 
                                               : sizeof(T) < 8 ? 5
                                                               : 4) mv_kernel(const MvArgs<T> args) {
     using Acc = typename Accumulator<T>::type;
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
     constexpr int PARTS = GROUP / ROWS, SHARES = WARPS / PARTS;
     __shared__ Acc by_rows[SHARES][GROUP], by_columns[BY_COLUMNS ? WARPS : 1][GROUP], total[GROUP];
     const int warp = threadIdx.x / 32, rank = blockIdx.x % args.split;
@@ -205,7 +207,8 @@ void launch(void (*kernel)(MvArgs<T>), MvArgs<T> args, int split, cudaStream_t s
     config.gridDim = dim3(static_cast<unsigned>(blocks));
     config.blockDim = dim3(32 * WARPS);
     config.stream = stream;
-    LaunchAttributes<1> attributes;
+    LaunchAttributes<2> attributes;
+    if (current_device().clusters) attributes.overlap();
     if (split > 1) attributes.cluster(split);
     attributes.give(config);
     check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a matrix-vector product");

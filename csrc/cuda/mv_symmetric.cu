@@ -116,6 +116,7 @@ class SymmetricBlock {
 template <class T>
 __global__ void __launch_bounds__(32 * WARPS)
     symmetric_kernel(const __grid_constant__ SymmetricArgs<T> args) {
+    ptx::wait_for_dependency();
     ptx::launch_dependents();
     // STRIPS strips begin within the columns of one chunk, and have equally many chunks.
     const int index = static_cast<int>(blockIdx.x) / STRIPS,
@@ -132,6 +133,7 @@ __global__ void __launch_bounds__(32 * WARPS)
     using Acc = typename Accumulator<T>::type;
     __shared__ Acc shared[WARPS][32];
     ptx::wait_for_dependency();
+    ptx::launch_dependents();
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int j = static_cast<int>(blockIdx.x) * 32 + lane;
     const int64_t batch = blockIdx.y;
@@ -164,17 +166,11 @@ void launch(SymmetricArgs<T> args, int64_t batch, Scratch& scratch, cudaStream_t
     const auto grid = [&](int64_t blocks) {
         return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(batch));
     };
-    symmetric_kernel<T><<<grid(STRIPS * row_start(args.chunks)), 32 * WARPS, 0, stream>>>(args);
-    check(cudaGetLastError(), "cannot launch a matrix-vector product");
-    cudaLaunchConfig_t config{};
-    config.gridDim = grid(ceil_div(args.n, 32));
-    config.blockDim = dim3(32 * WARPS);
-    config.stream = stream;
-    LaunchAttributes<1> attributes;
-    if (current_device().clusters) attributes.overlap();
-    attributes.give(config);
-    check(cudaLaunchKernelEx(&config, add_parts_kernel<T>, args),
-          "cannot launch a matrix-vector product");
+    constexpr const char* failure = "cannot launch a matrix-vector product";
+    launch_overlapping(symmetric_kernel<T>, grid(STRIPS * row_start(args.chunks)), 32 * WARPS, args,
+                       stream, failure);
+    launch_overlapping(add_parts_kernel<T>, grid(ceil_div(args.n, 32)), 32 * WARPS, args, stream,
+                       failure);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct Panel {
     // Row R stores elements (R, 0) ... (R, R + reach - 1), as far as there are such: `reach` is 1
     // for a triangle, 0 for one without its diagonal.
     int reach;
+    int64_t end;  // Elements from the first to the end of the last row.
     static constexpr int ALL = 1 << 30;
 
     __device__ int64_t row_offset(int64_t R) const { return cuda::row_offset(R, ld, packed); }

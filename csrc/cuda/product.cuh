@@ -107,6 +107,7 @@ __global__ void __launch_bounds__(MainLoop::THREADS, 1)
     static_assert(MainLoop::Mma::BM == 128 && MainLoop::Mma::BN == 128, "a tile has two marks");
     extern __shared__ __align__(1024) char shared[];
     ptx::wait_for_dependency();
+    ptx::launch_dependents();
     if (args.marks[-1] == 0) return;
     for (int64_t item = blockIdx.x; item < args.schedule.size(); item += gridDim.x) {
         const Schedule::Tile tile = args.schedule.at(item);

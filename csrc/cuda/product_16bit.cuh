@@ -2,6 +2,7 @@
 // side.
 #pragma once
 
+#include "main_loop_wgmma.cuh"
 #include "main_loop_words.cuh"
 #include "product_launch.cuh"
 #include "products.h"
@@ -15,13 +16,17 @@ struct Products16Bit {
     template <bool A_K_MAJOR, bool B_K_MAJOR>
     using Small = MainLoopWords<T, 64, 64, 4, 2, A_K_MAJOR, B_K_MAJOR>;
 
+    template <bool A_K_MAJOR, bool B_K_MAJOR>
+    using Hopper = MainLoopWgmma<T, A_K_MAJOR, B_K_MAJOR>;
+
     static_assert(shared_bytes<Large<true, true>>() <=
                   1024 * tile_shared_kib(DType::bf16, TileSize::Large));
     static_assert(shared_bytes<Small<true, true>>() <=
                   1024 * tile_shared_kib(DType::bf16, TileSize::Small));
 
     static void run(const Product& p, const Config& config, cudaStream_t stream) {
-        if (config.tile == TileSize::Large) launch_product<Large, 1, true>(p, config, stream);
+        if (config.method == Method::Hopper) launch_product<Hopper, 2>(p, config, stream);
+        else if (config.tile == TileSize::Large) launch_product<Large, 1, true>(p, config, stream);
         else launch_product<Small, 2>(p, config, stream);
     }
 };

@@ -23,6 +23,11 @@ __device__ __forceinline__ int hidden(int x) {
     asm volatile("" : "+r"(x));
     return x;
 }
+template <class T>
+__device__ __forceinline__ T* hidden(T* x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
 
 // The nearest TF32 number, of two the one farther from zero: tensor cores would cut x off. Numbers
 // that are nearest to 2^128 become infinite.
@@ -62,6 +67,14 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t from) {
 __device__ __forceinline__ void store_shared(uint32_t to, uint16_t x) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
 }
+__device__ __forceinline__ void store_shared(uint32_t to, uint32_t x) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t to, const uint4& x) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
+                 "r"(x.w)
+                 : "memory");
+}
 __device__ __forceinline__ void cp_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -78,6 +91,11 @@ __device__ __forceinline__ void load_if(uint4& to, const void* from, bool needed
         "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
         : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
         : "l"(from), "r"(static_cast<uint32_t>(needed)));
+}
+__device__ __forceinline__ void load_if(uint32_t& to, const uint32_t* from, bool needed) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p ld.global.nc.u32 %0, [%1];\n}"
+                 : "+r"(to)
+                 : "l"(from), "r"(static_cast<uint32_t>(needed)));
 }
 
 // Stores an element of 2 bytes when `needed`, without a branch.
@@ -159,6 +177,17 @@ __device__ __forceinline__ void cluster_sync() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
+#endif
+}
+// The same in two steps, which order no writes: enough to know that all blocks run.
+__device__ __forceinline__ void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 #endif
 }
 // The address of `rank`'s copy of this block's shared variable.

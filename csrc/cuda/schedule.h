@@ -88,12 +88,19 @@ struct Schedule {
     __device__ static int group_row(int index) { return row_of_small(index); }
 #endif
 
+    // Short of a division where there is nothing to divide by.
+    template <class Index>
+    PACKEDTRI_HD constexpr int groups_of(int tiles) const {
+        return sizeof(Index) == 4 && group == 1 ? tiles : groups(tiles);
+    }
+
     template <class Index>
     PACKEDTRI_HD constexpr Tile lower_group(Index index) const {
-        const int last = groups(tiles_m) - 1;
+        const int last = groups_of<Index>(tiles_m) - 1;
+        const auto start = [](Index r) { return static_cast<Index>(r * (r + 1) / 2); };
         if (longest == Longest::HighRows || longest == Longest::LowColumns)
-            index = static_cast<Index>(row_start(last + 1)) - 1 - index;
-        const int r = group_row(index), s = static_cast<int>(index - row_start(r));
+            index = start(last + 1) - 1 - index;
+        const int r = group_row(index), s = static_cast<int>(index - start(r));
         switch (longest) {
             case Longest::FarFromDiagonal: return {s + last - r, s, true};
             case Longest::LowColumns:
@@ -104,7 +111,7 @@ struct Schedule {
 
     template <class Index>
     PACKEDTRI_HD constexpr Tile dense_group(Index index) const {
-        const int gm = groups(tiles_m), gn = groups(tiles_n);
+        const int gm = groups_of<Index>(tiles_m), gn = groups_of<Index>(tiles_n);
         if (longest == Longest::LowColumns || longest == Longest::HighColumns) {
             const int j = static_cast<int>(index / gm), i = static_cast<int>(index % gm);
             return {i, longest == Longest::LowColumns ? j : gn - 1 - j, true};

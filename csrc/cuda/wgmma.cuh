@@ -30,11 +30,13 @@ __device__ __forceinline__ void wgmma_wait() {
 
 #if PACKEDTRI_HOPPER
 
-// The operands of an instruction with 32, 64, 96 or 128 accumulators a thread.
+// The operands of an instruction with 16, 32, 64, 96 or 128 accumulators a thread.
 // clang-format off
-#define PACKEDTRI_REGISTERS_32 \
+#define PACKEDTRI_REGISTERS_16 \
     "%0, %1, %2, %3, %4, %5, %6, %7" ", " \
-    "%8, %9, %10, %11, %12, %13, %14, %15" ", " \
+    "%8, %9, %10, %11, %12, %13, %14, %15"
+#define PACKEDTRI_REGISTERS_32 \
+    PACKEDTRI_REGISTERS_16 ", " \
     "%16, %17, %18, %19, %20, %21, %22, %23" ", " \
     "%24, %25, %26, %27, %28, %29, %30, %31"
 #define PACKEDTRI_REGISTERS_64 \
@@ -58,9 +60,9 @@ __device__ __forceinline__ void wgmma_wait() {
 #define PACKEDTRI_RUN_8(d, x) \
     "+f"((d)[(x)]), "+f"((d)[(x) + 1]), "+f"((d)[(x) + 2]), "+f"((d)[(x) + 3]), \
     "+f"((d)[(x) + 4]), "+f"((d)[(x) + 5]), "+f"((d)[(x) + 6]), "+f"((d)[(x) + 7])
-#define PACKEDTRI_RUN_32(d, x) \
-    PACKEDTRI_RUN_8(d, x), PACKEDTRI_RUN_8(d, (x) + 8), \
-    PACKEDTRI_RUN_8(d, (x) + 16), PACKEDTRI_RUN_8(d, (x) + 24)
+#define PACKEDTRI_RUN_16(d, x) PACKEDTRI_RUN_8(d, x), PACKEDTRI_RUN_8(d, (x) + 8)
+#define PACKEDTRI_RUN_32(d, x) PACKEDTRI_RUN_16(d, x), PACKEDTRI_RUN_16(d, (x) + 16)
+#define PACKEDTRI_ACCS_16(d) PACKEDTRI_RUN_16(d, 0)
 #define PACKEDTRI_ACCS_32(d) PACKEDTRI_RUN_32(d, 0)
 #define PACKEDTRI_ACCS_64(d) PACKEDTRI_ACCS_32(d), PACKEDTRI_RUN_32(d, 32)
 #define PACKEDTRI_ACCS_96(d) PACKEDTRI_ACCS_64(d), PACKEDTRI_RUN_32(d, 64)
@@ -81,7 +83,9 @@ __device__ __forceinline__ void wgmma_wait() {
 #define PACKEDTRI_NO_MAJORS(A, B) ""
 
 #define PACKEDTRI_WGMMA_OF(TYPE, MAJORS)                                            \
-    if constexpr (N == 64)                                                          \
+    if constexpr (N == 32)                                                          \
+        PACKEDTRI_WGMMA(32, 16, TYPE, "%16", "%17", "%18", MAJORS("%19", "%20"));   \
+    else if constexpr (N == 64)                                                     \
         PACKEDTRI_WGMMA(64, 32, TYPE, "%32", "%33", "%34", MAJORS("%35", "%36"));   \
     else if constexpr (N == 128)                                                    \
         PACKEDTRI_WGMMA(128, 64, TYPE, "%64", "%65", "%66", MAJORS("%67", "%68"));  \

@@ -63,8 +63,10 @@ def _from_factor(cls: type[P], factor: Tensor, n: int) -> P:
 
 def _inv_triangular(A: PackedTensor, *, out: Any = None) -> PackedTensor:
     no_out("linalg.inv", out)
+    inverse = _inverse_triangular(A)
+    # On a GPU the answer is waited for while the inverse is computed.
     check_singular("linalg.inv", A)
-    return _inverse_triangular(A)
+    return inverse
 
 
 def _inv_symmetric(A: PackedTensor, *, out: Any = None) -> PackedTensor:

@@ -138,12 +138,15 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) ->
     vector = _is_vector(A, B)
     columns = B.unsqueeze(-1) if vector else B
     check_system(name, A, columns, left)
-    # Torch words its error by this name.
-    check_singular("torch.linalg.solve", A)
+    x: Tensor
     if type(A) is type(B):
-        return solve_typed(A, B, left)
-    x = solve_dense(A, columns, left)
-    return x.squeeze(-1) if vector else x
+        x = solve_typed(A, B, left)
+    else:
+        x = solve_dense(A, columns, left)
+        x = x.squeeze(-1) if vector else x
+    # Torch words its error by this name. On a GPU the answer is waited for while the solve runs.
+    check_singular("torch.linalg.solve", A)
+    return x
 
 
 def solve_cholesky(factor: Tensor, b: Tensor, n: int) -> Tensor:

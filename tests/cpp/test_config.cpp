@@ -47,7 +47,7 @@ void large_products_go_through_images() {
     CHECK(cuda::choose(p, ampere).method == Method::Direct, "ampere");
     CHECK(cuda::choose(lower_product(DType::bf16, 66000), hopper).method == Method::Direct,
           "memory");
-    CHECK(cuda::choose(lower_product(DType::bf16, 500), hopper).method == Method::Direct, "small");
+    CHECK(cuda::choose(lower_product(DType::bf16, 500), hopper).method != Method::Engine, "small");
     p = lower_product(DType::f32, 4096);
     CHECK(cuda::choose(p, hopper).method == Method::Engine, "float32");
     p.beta = 1;
@@ -198,6 +198,21 @@ int main() {
           "copy engine");
     CHECK(cuda::choose(lower_product(DType::f64, 4096), ampere).method == Method::Direct, "engine");
     cuda::force(-1, -1, -1, -1, -1);
+
+    // Small tiles of 16-bit elements are multiplied by warpgroups, as far as 32 bits count elements.
+    const auto method = [&](DType dtype, int64_t n, const cuda::Device& device) {
+        return cuda::choose(lower_product(dtype, n), device, false).method;
+    };
+    CHECK(method(DType::bf16, 512, hopper) == Method::Hopper, "warpgroups");
+    CHECK(method(DType::f16, 31, hopper) == Method::Direct, "too small");
+    CHECK(method(DType::bf16, 512, ampere) == Method::Direct, "ampere");
+    Product far = lower_product(DType::bf16, 512);
+    far.b.kind = far.c.kind = Kind::Dense;
+    far.b.row_stride = far.c.row_stride = 512;
+    far.b.col_stride = 1;
+    CHECK(cuda::choose(far, hopper).method == Method::Hopper, "warpgroups, dense");
+    far.b.row_stride = int64_t{1} << 22;
+    CHECK(cuda::choose(far, hopper).method == Method::Direct, "rows far apart");
 
     CHECK(
         cuda::explain(lower_product(DType::f32, 700), hopper).find("64 x 64") != std::string::npos,

@@ -253,7 +253,7 @@ def test_hopper_forced(
     """16-bit tiles multiplied by warpgroups, at every distance of rows from aligned addresses."""
     check_forced(HOPPER, tile, split, dtype, rng, force)
     failures = Failures()
-    sizes = (67,) if SMALL else (67, 131, 200)
+    sizes = (64, 67) if SMALL else (64, 67, 128, 131, 200)
     for n, (a_kind, b_kind), skip in each(sizes, PAIRS, range(0, 8, 3)):
         a = draw_operand(a_kind, n, dtype, rng, batch=(3,), draw=random_integers)
         b = draw_operand(b_kind, n, dtype, rng, batch=(3,), draw=random_integers)

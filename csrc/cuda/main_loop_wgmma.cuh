@@ -1,0 +1,234 @@
+// The main loop for 16-bit elements on Hopper: rows of memory become image blocks on their way through
+// registers, and the tensor cores multiply them in the background.
+#pragma once
+
+#include "hopper.cuh"
+#include "loader_rows.cuh"
+#include "main_loop.cuh"
+#include "wgmma.cuh"
+
+namespace packedtri::cuda {
+
+// A tile of 64 x 64, of which each of two warpgroups multiplies 32 columns.
+template <class T_, bool A_K_MAJOR, bool B_K_MAJOR>
+class MainLoopWgmma {
+  public:
+    using T = T_;
+    using Index = int;  // See product_kernel.
+    struct Mma {
+        static constexpr int BM = 64, BN = 64, BK = 64;
+    };
+    static constexpr int THREADS = 256;
+    static constexpr bool STORES = true;
+
+  private:
+    static constexpr int SIDE = 64, COLS = 32, WARPS = THREADS / 32;
+    using Loader = RowLoader<T, THREADS, A_K_MAJOR, B_K_MAJOR>;
+    static constexpr int STAGE = (Loader::BYTES + 1023) / 1024 * 1024;
+    static constexpr int SUMS = SIDE * SIDE * 4;
+    static_assert(SUMS <= 2 * STAGE, "");
+
+  public:
+    // In a cluster the sums of all blocks meet behind the stages, and a barrier counts them.
+    static constexpr int shared_bytes(bool cluster) {
+        return 2 * STAGE + (cluster ? SUMS + 16 : 0);
+    }
+
+    // Computes part `rank` of `parts` of a tile, and stores its share of the rows of the tile's sum.
+    __device__ static void run(const ProductArgs<T>& args, int64_t batch, const TilePart& part,
+                               int rank, int parts, int, int, char* shared) {
+        MainLoopWgmma loop(args, batch, part, rank, parts, shared);
+        loop.prepare_meeting();
+        ptx::wait_for_dependency();
+        loop.multiply_all();
+        ptx::launch_dependents();
+        loop.put_sums();
+        loop.store();
+        // A block's shared memory must outlive what it sends.
+        if (parts > 1) ptx::cluster_wait();
+    }
+
+  private:
+    __device__ MainLoopWgmma(const ProductArgs<T>& args, int64_t batch, const TilePart& part,
+                             int rank, int parts, char* shared)
+        : args_(args), batch_(batch), part_(part), rank_(rank), parts_(parts), shared_(shared),
+          group_(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0)),
+          loader_(args.a, batch * args.a_batch_stride, args.b, batch * args.b_batch_stride,
+                  part.i0, part.j0, part.k0) {}
+
+    __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+    __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
+
+    __device__ float* sums() const { return reinterpret_cast<float*>(shared_); }
+    __device__ float* meeting() const { return reinterpret_cast<float*>(shared_ + 2 * STAGE); }
+    __device__ uint32_t met() const { return ptx::shared_address(shared_ + 2 * STAGE + SUMS); }
+
+    // ------------------------------------------------------------------------------- the sum
+
+    // Tiles are loaded two steps ahead, and multiplied while those of the next step are stored.
+    __device__ __forceinline__ void multiply_all() {
+#pragma unroll
+        for (int e = 0; e < COLS / 2; ++e) acc_[e] = 0;
+        if (part_.steps <= 0) return;
+        typename Loader::Words even, odd;
+        loader_.load(even);
+        if (part_.steps > 1) loader_.load(odd);
+        const uint32_t stage = ptx::shared_address(shared_);
+#pragma unroll 1
+        for (int s = 0;; s += 2) {
+            step(even, stage, s);
+            if (s + 1 >= part_.steps) break;
+            step(odd, stage + STAGE, s + 1);
+            if (s + 2 >= part_.steps) break;
+        }
+        ptx::wgmma_wait();
+    }
+
+    __device__ __forceinline__ void step(typename Loader::Words& words, uint32_t stage, int s) {
+        loader_.store(words, stage, part_.k0 + s * Mma::BK);
+        ptx::bulk_fence();
+        ptx::wgmma_wait();  // So after the barrier the other stage can be filled.
+        __syncthreads();
+        if (s + 2 < part_.steps) loader_.load(words);
+        multiply(stage);
+    }
+
+    __device__ __forceinline__ void multiply(uint32_t stage) {
+        const uint64_t a = tile_descriptor(stage),
+                       b = tile_descriptor(stage + Image::BLOCK_BYTES +
+                                           group_ * COLS * (B_K_MAJOR ? Image::ROW_BYTES : 2));
+        constexpr int A_STEP = A_K_MAJOR ? STEP_ALONG : STEP_ACROSS,
+                      B_STEP = B_K_MAJOR ? STEP_ALONG : STEP_ACROSS;
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int x = 0; x < Mma::BK / 16; ++x)
+            ptx::wgmma<COLS, !A_K_MAJOR, !B_K_MAJOR>(acc_, a + x * A_STEP, b + x * B_STEP, true,
+                                                     T{});
+        ptx::wgmma_commit();
+    }
+
+    // ------------------------------------------------------------------------- sums in parts
+
+    // Each block of a cluster has a part of the rows of the tile, for which all send it their sums.
+    __device__ __forceinline__ void prepare_meeting() const {
+        if (parts_ == 1) return;
+        if (threadIdx.x == 0) {
+            ptx::mbarrier_init(met(), 1);
+            ptx::mbarrier_init_fence();
+            ptx::mbarrier_arrive_expect(met(), SUMS);
+        }
+        __syncwarp();
+        ptx::cluster_arrive();
+    }
+
+    // Where element (row, col) of sums lies in shared memory: lanes write what they have 8 bytes at a
+    // time to all banks.
+    __device__ static int place(int row, int col) {
+        return row * SIDE + (((col / 8) ^ (row % 4)) * 8 | col % 8);
+    }
+
+    __device__ __forceinline__ void put_sums() const {
+        __syncthreads();  // Operands are nowhere needed any more.
+        const int row = warp() % 4 * 16 + lane() / 4;
+#pragma unroll
+        for (int c = 0; c < COLS / 8; ++c) {
+            float* to = sums() + place(row, group_ * COLS + 8 * c + lane() % 4 * 2);
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+                *reinterpret_cast<float2*>(to + h * 8 * SIDE) =
+                    make_float2(acc_[4 * c + 2 * h], acc_[4 * c + 2 * h + 1]);
+        }
+        if (parts_ > 1) ptx::bulk_fence();
+        __syncthreads();
+        if (parts_ == 1) return;
+        ptx::cluster_wait();
+        const uint32_t bytes = static_cast<uint32_t>(SUMS) >> (__ffs(parts_) - 1);
+        if (static_cast<int>(threadIdx.x) < parts_)
+            ptx::bulk_send(ptx::shared_address(meeting()) + rank_ * bytes,
+                           ptx::shared_address(sums()) + threadIdx.x * bytes, bytes, met(),
+                           threadIdx.x);
+        ptx::mbarrier_wait(met(), 0);
+        __syncwarp();
+        ptx::cluster_arrive();
+    }
+
+    // --------------------------------------------------------------------------- the result
+
+    // A warp stores every WARPS-th row, and a lane every 32nd element.
+    static constexpr int ROWS = SIDE / WARPS, XS = SIDE / 32;
+    struct Sums {
+        float x[ROWS][XS];
+    };
+
+    // The zeros past a diagonal, times an infinite or nan element, are nan: such an element leaves
+    // its mark on every sum that it enters. These sums are made again, over stored elements.
+    __device__ static __noinline__ Sums of_stored(Sums sum, const ProductArgs<T>& args,
+                                                  int64_t batch, int i, int j) {
+        const Panel<T> a = at_batch(args.a, batch * args.a_batch_stride),
+                       b = at_batch(args.b, batch * args.b_batch_stride);
+#pragma unroll 1
+        for (int e = 0; e < ROWS * XS; ++e) {
+            float& x = sum.x[e / XS][e % XS];
+            if (isfinite(x)) continue;
+            x = 0;
+#pragma unroll 1
+            for (int k = 0; k < args.k; ++k) {
+                const T *p = a.stored(A_K_MAJOR, i + e / XS * WARPS, k),
+                        *q = b.stored(B_K_MAJOR, j + e % XS * 32, k);
+                if (p && q) fma_into(x, Accumulator<T>::widen(*p), Accumulator<T>::widen(*q));
+            }
+        }
+        return sum;
+    }
+
+    __device__ __forceinline__ void store() const {
+        const int rows = SIDE >> (__ffs(parts_) - 1);
+        const int i0 = part_.i0 + rank_ * rows + warp(), j = part_.j0 + lane();
+        const int end = min(rows - warp(), args_.m - i0);
+        // All rows of a warp are permuted in the same way.
+        const float* from = (parts_ > 1 ? meeting() : sums()) + place(warp(), lane());
+        Sums sum;
+        bool finite = true;
+#pragma unroll
+        for (int u = 0; u < ROWS; ++u)
+#pragma unroll
+            for (int x = 0; x < XS; ++x) sum.x[u][x] = 0;
+#pragma unroll 1
+        for (int p = 0; p < parts_; ++p, from += rows * SIDE)
+#pragma unroll
+            for (int u = 0; u < ROWS; ++u)
+                if (u * WARPS < rows)
+#pragma unroll
+                    for (int x = 0; x < XS; ++x) sum.x[u][x] += from[u * WARPS * SIDE + 32 * x];
+#pragma unroll
+        for (int u = 0; u < ROWS; ++u)
+#pragma unroll
+            for (int x = 0; x < XS; ++x) finite &= isfinite(sum.x[u][x]);
+        if (!finite && (args_.a.packed || args_.b.packed))
+            sum = of_stored(sum, args_, batch_, i0, j);
+
+        T* const c = args_.c + batch_ * args_.c_batch_stride;
+        const auto ld = static_cast<uint32_t>(args_.c_ld);
+#pragma unroll
+        for (int u = 0; u < ROWS; ++u) {
+            const uint32_t i = i0 + u * WARPS;
+            T* const out = c + (i * ld + (args_.c_packed ? i * (i + 1) / 2 : 0) + j);
+            const int limit =
+                u * WARPS >= end ? 0 : args_.c_lower ? min(static_cast<int>(i) + 1, args_.n) : args_.n;
+#pragma unroll
+            for (int x = 0; x < XS; ++x)
+                ptx::store_if(out + 32 * x, Accumulator<T>::round(sum.x[u][x]), j + 32 * x < limit);
+        }
+    }
+
+    const ProductArgs<T>& args_;
+    const int64_t batch_;
+    const TilePart part_;
+    const int rank_, parts_;
+    char* const shared_;
+    const int group_;
+    Loader loader_;
+    float acc_[COLS / 2];
+};
+
+}  // namespace packedtri::cuda
