@@ -201,8 +201,10 @@ class RowLoader {
                            : stored > 2 * i    ? pairs[i] & 0xffffu
                                                : 0;
         }
-        if (x.aligned) {
-            ptx::store_shared(to + strand.to[0], make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
+        if (x.aligned) {  // Then a row has no ninth word.
+            if (v < WORDS)
+                ptx::store_shared(to + strand.to[0],
+                                  make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
         } else {
 #pragma unroll
             for (int i = 0; i < 4; ++i) ptx::store_shared(to + strand.to[i], pairs[i]);
