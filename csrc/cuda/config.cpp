@@ -116,9 +116,7 @@ Config choose_direct(const Product& p, const Device& device) {
     if (direct_work(p, TileSize::Large, device).per_slot < few ||
         tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib)
         config.tile = TileSize::Small;
-    const bool hopper = forced_method < 0 || forced_method == static_cast<int>(Method::Hopper);
     if (const int tile = forced_tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
-    if (hopper && hopper_can(p, config.tile, device)) config.method = Method::Hopper;
 
     // One block cannot finish its tile earlier than its sum is long. Where the longest sums come
     // near the work that there is for each slot, or exceed it, blocks share them. Shorter sums are
@@ -126,6 +124,12 @@ Config choose_direct(const Product& p, const Device& device) {
     const bool small_elements = element_size(p.dtype) == 2;
     const Work w = direct_work(p, config.tile, device);
     const double excess = static_cast<double>(w.longest) / w.per_slot;
+    if (hopper_can(p, config.tile, device)) {
+        // Of 16-bit elements its kernel starts and ends sooner, but does not multiply faster.
+        const bool pays = !small_elements || w.per_slot < 4.5;
+        if (forced_method < 0 ? pays : forced_method == static_cast<int>(Method::Hopper))
+            config.method = Method::Hopper;
+    }
     if (device.clusters && p.k >= 64) {
         const auto share = [&](int split, double above) {
             while (split > 1 && p.k / split < 32) split /= 2;
@@ -137,7 +141,7 @@ Config choose_direct(const Product& p, const Device& device) {
             // Blocks meet so quickly that sums of a few tiles are worth sharing.
             if (w.longest <= 2) share(1, 1);
             else if (excess > 8) share(4, w.longest <= 8 ? 0.5 : 0.25);
-            else if (excess > 0.3) share(2, excess > 2 ? 0.62 : 0.87);
+            else if (excess > 0.3) share(2, excess > 2 ? 0.63 : 0.87);
         } else if (small_elements) {
             // Their sums of a few tiles take less time than a cluster needs to meet.
             if (w.longest <= 4) share(1, 1);
@@ -193,7 +197,7 @@ bool middle_sized(const Product& p) {
     const bool packed = p.c.kind == Kind::Lower;
     if (!is_plain(p) || (p.a.kind != Kind::Dense && p.b.kind != Kind::Dense)) return false;
     if (packed && (triangular(p.a.kind) || triangular(p.b.kind))) return false;
-    if (element_size(p.dtype) == 2) return between(p, 600, packed ? 1600 : 2200);
+    if (element_size(p.dtype) == 2) return packed ? between(p, 600, 1600) : between(p, 700, 2200);
     return p.dtype == DType::f64 && packed && between(p, 300, 1100);
 }
 

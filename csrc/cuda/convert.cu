@@ -151,8 +151,8 @@ void launch(void (*small)(ConvertArgs<T>), void (*large)(ConvertArgs<T>), const 
     const int64_t count = row_start(ceil_div(args.n, few ? SMALL : LARGE<T>)) * args.batch;
     if (count > INT32_MAX)
         throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    launch_overlapping(few ? small : large, dim3(static_cast<unsigned>(count)), THREADS, args, stream,
-                       "cannot launch a conversion");
+    launch_overlapping(few ? small : large, dim3(static_cast<unsigned>(count)), THREADS, args,
+                       stream, "cannot launch a conversion");
 }
 
 }  // namespace

@@ -77,27 +77,13 @@ class RowLoader {
 
     // Stores what was loaded for the tile at k, with zeros for what the operands do not store.
     __device__ __forceinline__ void store(const Words& w, uint32_t to, int k) const {
-        const bool a_full = full<A_K_MAJOR>(a_source_, i0_, k),
-                   b_full = full<B_K_MAJOR>(b_source_, j0_, k);
-#pragma unroll
-        for (int g = 0; g < GROUPS; ++g) {
-            const int y = row(g), v = lane() % WORDS;
-            store_pairs<A_K_MAJOR>(a_[g], w.a[g], lane_before(w.a[g].w), a_source_, a_full, to, i0_,
-                                   k, y, v);
-            store_pairs<B_K_MAJOR>(b_[g], w.b[g], lane_before(w.b[g].w), b_source_, b_full, to, j0_,
-                                   k, y, v);
+        if (full<A_K_MAJOR>(a_source_, i0_, k) && full<B_K_MAJOR>(b_source_, j0_, k)) {
+            store_all<true>(w, to, k);
+        } else {
+            store_all<false>(w, to, k);
+            store_last<A_K_MAJOR>(a_source_, to, i0_, k);
+            store_last<B_K_MAJOR>(b_source_, to + Image::BLOCK_BYTES, j0_, k);
         }
-        if (!(a_source_.aligned && b_source_.aligned)) {
-            const int y = warp() * ROWS + lane() % ROWS;
-            if (lane() < ROWS)
-                store_pairs<A_K_MAJOR>(ninth_, w.ninth, w.before, a_source_, a_full, to, i0_, k, y,
-                                       WORDS);
-            else
-                store_pairs<B_K_MAJOR>(ninth_, w.ninth, w.before, b_source_, b_full, to, j0_, k, y,
-                                       WORDS);
-        }
-        if (!a_full) store_last<A_K_MAJOR>(a_source_, to, i0_, k);
-        if (!b_full) store_last<B_K_MAJOR>(b_source_, to + Image::BLOCK_BYTES, j0_, k);
     }
 
   private:
@@ -107,7 +93,6 @@ class RowLoader {
         uint32_t past;       // How many elements that is behind its start.
         uint32_t whole;      // Words that end in the matrix, and the elements behind them.
         int rest;
-        bool aligned;  // Whether every row of a block begins with a word.
 
         __device__ Source(const Panel<T>& p, int64_t matrix) : panel(p) {
             const T* data = p.data + matrix;
@@ -116,15 +101,15 @@ class RowLoader {
             const uint32_t end = past + static_cast<uint32_t>(p.end);
             whole = end / WORD;
             rest = static_cast<int>(end % WORD);
-            aligned = !p.packed && past == 0 && static_cast<uint32_t>(p.ld) % WORD == 0;
         }
         __device__ uint32_t bent() const { return panel.packed ? 1 : 0; }
     };
     // A lane's word in one row of each tile.
     struct Strand {
-        uint32_t at, step;  // Its number in the matrix for the next tile, and how far the one after is.
-        uint32_t to[4];     // Where its pairs go.
-        uint32_t shift;     // Elements of the row's first word that are before the row.
+        uint32_t at,
+            step;  // Its number in the matrix for the next tile, and how far the one after is.
+        uint32_t to[4];  // Where its pairs go.
+        uint32_t shift;  // Elements of the row's first word that are before the row.
     };
 
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
@@ -148,7 +133,8 @@ class RowLoader {
         Strand strand;
         const auto row = static_cast<uint32_t>((K_MAJOR ? r0 : k0) + y),
                    ld = static_cast<uint32_t>(x.panel.ld);
-        const uint32_t at = row * ld + x.bent() * (row * (row + 1) / 2) + x.past + (K_MAJOR ? k0 : r0);
+        const uint32_t at =
+            row * ld + x.bent() * (row * (row + 1) / 2) + x.past + (K_MAJOR ? k0 : r0);
         strand.at = at / WORD + v;
         strand.step = K_MAJOR ? WORDS
                               : ld * (SIDE / WORD) +
@@ -182,33 +168,45 @@ class RowLoader {
                (x.rest == 0 || x.panel.packed || row + SIDE < x.panel.rows);
     }
 
+    // FULL: nothing of the tile needs a zero. That every pair would have to ask.
+    template <bool FULL>
+    __device__ __forceinline__ void store_all(const Words& w, uint32_t to, int k) const {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+            const int y = row(g), v = lane() % WORDS;
+            store_pairs<FULL, A_K_MAJOR>(a_[g], w.a[g], lane_before(w.a[g].w), a_source_, to, i0_,
+                                         k, y, v);
+            store_pairs<FULL, B_K_MAJOR>(b_[g], w.b[g], lane_before(w.b[g].w), b_source_, to, j0_,
+                                         k, y, v);
+        }
+        const int y = warp() * ROWS + lane() % ROWS;
+        if (FULL || lane() < ROWS)
+            store_pairs<FULL, A_K_MAJOR>(ninth_, w.ninth, w.before, a_source_, to, i0_, k, y,
+                                         WORDS);
+        else
+            store_pairs<FULL, B_K_MAJOR>(ninth_, w.ninth, w.before, b_source_, to, j0_, k, y,
+                                         WORDS);
+    }
     __device__ static uint32_t lane_before(uint32_t x) { return __shfl_up_sync(~0u, x, 1); }
 
-    template <bool K_MAJOR>
+    template <bool FULL, bool K_MAJOR>
     __device__ __forceinline__ static void store_pairs(const Strand& strand, const uint4& w,
-                                                       uint32_t before, const Source& x, bool full,
+                                                       uint32_t before, const Source& x,
                                                        uint32_t to, int r0, int k, int y, int v) {
         const uint32_t selector = strand.shift % 2 ? 0x5432 : 0x7654;
         uint32_t pairs[4] = {__byte_perm(before, w.x, selector), __byte_perm(w.x, w.y, selector),
                              __byte_perm(w.y, w.z, selector), __byte_perm(w.z, w.w, selector)};
-        if (!full) {
+        if (!FULL) {
             const int row = (K_MAJOR ? r0 : k) + y,
-                      col = (K_MAJOR ? k : r0) + v * WORD - static_cast<int>(strand.shift + 1) / 2 * 2;
+                      col = (K_MAJOR ? k : r0) + v * WORD -
+                            static_cast<int>(strand.shift + 1) / 2 * 2;
             const int stored = row < x.panel.rows ? x.panel.length(row) - col : 0;
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                pairs[i] = stored >= 2 * i + 2 ? pairs[i]
-                           : stored > 2 * i    ? pairs[i] & 0xffffu
-                                               : 0;
+                pairs[i] = stored >= 2 * i + 2 ? pairs[i] : stored > 2 * i ? pairs[i] & 0xffffu : 0;
         }
-        if (x.aligned) {  // Then a row has no ninth word.
-            if (v < WORDS)
-                ptx::store_shared(to + strand.to[0],
-                                  make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
-        } else {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) ptx::store_shared(to + strand.to[i], pairs[i]);
-        }
+        for (int i = 0; i < 4; ++i) ptx::store_shared(to + strand.to[i], pairs[i]);
     }
 
     // The last elements of a matrix, where the word that holds them does not end in it.

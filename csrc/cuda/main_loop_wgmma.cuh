@@ -53,8 +53,8 @@ class MainLoopWgmma {
                              int rank, int parts, char* shared)
         : args_(args), batch_(batch), part_(part), rank_(rank), parts_(parts), shared_(shared),
           group_(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0)),
-          loader_(args.a, batch * args.a_batch_stride, args.b, batch * args.b_batch_stride,
-                  part.i0, part.j0, part.k0) {}
+          loader_(args.a, batch * args.a_batch_stride, args.b, batch * args.b_batch_stride, part.i0,
+                  part.j0, part.k0) {}
 
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
     __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
@@ -213,8 +213,9 @@ class MainLoopWgmma {
         for (int u = 0; u < ROWS; ++u) {
             const uint32_t i = i0 + u * WARPS;
             T* const out = c + (i * ld + (args_.c_packed ? i * (i + 1) / 2 : 0) + j);
-            const int limit =
-                u * WARPS >= end ? 0 : args_.c_lower ? min(static_cast<int>(i) + 1, args_.n) : args_.n;
+            const int limit = u * WARPS >= end ? 0
+                              : args_.c_lower  ? min(static_cast<int>(i) + 1, args_.n)
+                                               : args_.n;
 #pragma unroll
             for (int x = 0; x < XS; ++x)
                 ptx::store_if(out + 32 * x, Accumulator<T>::round(sum.x[u][x]), j + 32 * x < limit);

@@ -24,7 +24,8 @@ OrientedPanel<T> orient(const Operand& x, bool is_a) {
     const int64_t ld = triangle && !block ? 0 : by_rows ? x.row_stride : x.col_stride;
     const T* data = static_cast<const T*>(x.data);
     const int reach = !triangle ? Panel<T>::ALL : x.strict ? 0 : 1;
-    Panel<T> panel{data, ld, by_rows ? rows : cols, by_rows ? cols : rows, triangle || block, reach};
+    Panel<T> panel{data, ld, by_rows ? rows : cols, by_rows ? cols : rows, triangle || block,
+                   reach};
     const int last = panel.rows - 1;
     panel.end = last * ld + (panel.packed ? row_start(last) : 0) +
                 (panel.packed ? std::min<int64_t>(int64_t{last} + reach, panel.cols) : panel.cols);

@@ -70,11 +70,6 @@ __device__ __forceinline__ void store_shared(uint32_t to, uint16_t x) {
 __device__ __forceinline__ void store_shared(uint32_t to, uint32_t x) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
 }
-__device__ __forceinline__ void store_shared(uint32_t to, const uint4& x) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
-                 "r"(x.w)
-                 : "memory");
-}
 __device__ __forceinline__ void cp_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
