@@ -64,17 +64,19 @@ bool engine_pays(const Product& p, const Config& config) {
            engine_layout(p, config).scratch_bytes() <= SCRATCH_LIMIT;
 }
 
-// Whether the kernel for 16-bit elements on Hopper, which counts elements in 32 bits and by whole tiles,
-// reaches all of a matrix of `lines` memory rows that are at most `pitch` elements apart.
+// Whether the kernel for 16-bit elements on Hopper reaches all of a matrix of `lines` memory rows, `pitch`
+// elements apart at most: it counts elements in 32 bits and by whole tiles.
 bool in_reach(int64_t lines, int64_t pitch) {
     constexpr int64_t most = int64_t{1} << 31, tile = 64;
     return (lines + tile) * (pitch + tile) < most;
 }
+// It takes it too that no row but the last has elements where the matrix ends, so rows must not overlap.
 bool in_reach(const Operand& x) {
     const bool by_rows = runs_along_rows(x);
-    const int64_t lines = by_rows ? x.rows : x.cols;
-    if (x.kind != Kind::Dense) return in_reach(lines, lines);
-    return in_reach(lines, by_rows ? x.row_stride : x.col_stride);
+    const int64_t lines = by_rows ? x.rows : x.cols, length = by_rows ? x.cols : x.rows;
+    if (x.kind != Kind::Dense) return in_reach(lines, length);
+    const int64_t pitch = by_rows ? x.row_stride : x.col_stride;
+    return pitch >= length && in_reach(lines, pitch);
 }
 
 // Whether there is a direct kernel for Hopper: for large tiles of float64, and for small ones of 16-bit

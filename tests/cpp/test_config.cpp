@@ -213,6 +213,8 @@ int main() {
     CHECK(cuda::choose(far, hopper).method == Method::Hopper, "warpgroups, dense");
     far.b.row_stride = int64_t{1} << 22;
     CHECK(cuda::choose(far, hopper).method == Method::Direct, "rows far apart");
+    far.b.row_stride = 16;
+    CHECK(cuda::choose(far, hopper).method == Method::Direct, "rows that overlap");
 
     CHECK(
         cuda::explain(lower_product(DType::f32, 700), hopper).find("64 x 64") != std::string::npos,
