@@ -219,8 +219,8 @@ def measure_error(c: Tensor, reference: Tensor, magnitude: Tensor) -> ProductErr
 def _floor(dtype: torch.dtype, reference: Tensor, magnitude: Tensor) -> ProductError:
     """What errors may be where torch has none.
 
-    The norm of few elements is the luck of one, and where terms cancel, one rounding of a partial sum
-    is so much larger beside what is left.
+    The norm of few elements is the luck of one, and where terms cancel, one rounding of a partial
+    sum is so much larger beside what is left.
     """
     floor = _COMPLEX_FLOOR if dtype.is_complex else _FLOOR
     if reference.shape[-2] * reference.shape[-1] > _FEW:

@@ -70,7 +70,8 @@ bool in_reach(int64_t lines, int64_t pitch) {
     constexpr int64_t most = int64_t{1} << 31, tile = 64;
     return (lines + tile) * (pitch + tile) < most;
 }
-// It takes it too that no row but the last has elements where the matrix ends, so rows must not overlap.
+// It also relies on the word in which the matrix ends holding elements of the last row only, so rows must
+// not overlap.
 bool in_reach(const Operand& x) {
     const bool by_rows = runs_along_rows(x);
     const int64_t lines = by_rows ? x.rows : x.cols, length = by_rows ? x.cols : x.rows;

@@ -89,6 +89,17 @@ __device__ __forceinline__ void bulk_load(uint32_t to, const void* from, uint32_
         : "memory");
 #endif
 }
+// The same to every block of the cluster whose bit is set, and counting at the barrier there.
+__device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void* from, uint32_t bytes,
+                                                    uint32_t barrier, uint16_t blocks) {
+#if PACKEDTRI_HOPPER
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+        : "memory");
+#endif
+}
 // Copies from this block's shared memory to that of a block of the cluster, where the bytes count at
 // the barrier with the address `barrier` there.
 __device__ __forceinline__ void bulk_send(uint32_t to, uint32_t from, uint32_t bytes,
@@ -103,21 +114,10 @@ __device__ __forceinline__ void bulk_send(uint32_t to, uint32_t from, uint32_t b
         : "memory");
 #endif
 }
-// Orders this thread's writes to shared memory before later ones by bulk copies.
+// Orders this thread's writes to shared memory before later accesses by bulk copies and tensor cores.
 __device__ __forceinline__ void bulk_fence() {
 #if PACKEDTRI_HOPPER
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-// The same to every block of the cluster whose bit is set, and counting at the barrier there.
-__device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void* from, uint32_t bytes,
-                                                    uint32_t barrier, uint16_t blocks) {
-#if PACKEDTRI_HOPPER
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-        "[%0], [%1], %2, [%3], %4;" ::"r"(to),
-        "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
-        : "memory");
 #endif
 }
 // Copies the 64 x 64 box at (row, col) of a mapped matrix; places outside the matrix become zero.

@@ -22,7 +22,7 @@ template <class T, int THREADS, bool A_K_MAJOR, bool B_K_MAJOR>
 class RowLoader {
     static constexpr int SIDE = Image::SIDE, WORD = 16 / sizeof(T), WORDS = SIDE / WORD;
     static constexpr int ROWS = SIDE / (THREADS / 32), GROUPS = ROWS * WORDS / 32;
-    static_assert(ROWS == 8, "see row_in_warp");
+    static_assert(ROWS == 8, "see row");
 
   public:
     // A block for each operand, and behind them a place for each thread's pairs outside of rows.
@@ -218,7 +218,7 @@ class RowLoader {
         __syncthreads();
         const int e = c + static_cast<int>(threadIdx.x);
         if (static_cast<int>(threadIdx.x) >= x.rest || e < 0 || e >= SIDE) return;
-        ptx::store_shared(to + y * Image::ROW_BYTES + (e * 2 ^ y % 8 * 16),
+        ptx::store_shared(to + Image::offset_of(y, e * 2),
                           reinterpret_cast<const uint16_t*>(x.words + x.whole)[threadIdx.x]);
     }
 

@@ -45,6 +45,7 @@ class MainLoopWgmma {
         loop.put_sums();
         loop.store();
         // A block's shared memory must outlive what it sends.
+        __syncwarp();
         if (parts > 1) ptx::cluster_wait();
     }
 

@@ -174,7 +174,7 @@ __device__ __forceinline__ void cluster_sync() {
                      : "memory");
 #endif
 }
-// The same in two steps, which order no writes: enough to know that all blocks run.
+// The same in two steps, before which writes need not be seen: who waits knows that all have arrived.
 __device__ __forceinline__ void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
