@@ -276,6 +276,9 @@ std::string explain(const Product& p, const Device& device) {
     const std::string side =
         std::to_string(engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile));
     std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + side + " x " + side;
+    if (c.method == Method::Hopper)
+        text +=
+            p.dtype == DType::f64 ? ", loaded by the copy engine" : ", multiplied by warpgroups";
     if (engine && p.dtype == DType::f32)
         text += in_parts(p) ? ", in three bfloat16 parts" : ", in tf32";
     if (c.split > 1)

@@ -216,8 +216,11 @@ int main() {
     far.b.row_stride = 16;
     CHECK(cuda::choose(far, hopper).method == Method::Direct, "rows that overlap");
 
-    CHECK(
-        cuda::explain(lower_product(DType::f32, 700), hopper).find("64 x 64") != std::string::npos,
-        "explain");
+    const auto says = [&](DType dtype, int64_t n, const char* words) {
+        return cuda::explain(lower_product(dtype, n), hopper).find(words) != std::string::npos;
+    };
+    CHECK(says(DType::f32, 700, "64 x 64"), "explain");
+    CHECK(says(DType::bf16, 512, "64 x 64, multiplied by warpgroups"), "explain");
+    CHECK(says(DType::f64, 8192, "128 x 128, loaded by the copy engine"), "explain");
     std::puts("config: ok");
 }
