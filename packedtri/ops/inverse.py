@@ -83,8 +83,9 @@ for _function in (torch.linalg.inv, *functions("inverse")):
 
 def _inv_ex_triangular(A: PackedTensor, *, check_errors: bool = False, out: Any = None) -> Any:
     no_out("linalg.inv_ex", out)
+    inverse = _inverse_triangular(A)  # First, as in _inv_triangular.
     info = check_singular("linalg.inv_ex", A) if check_errors else singular_info(A)
-    return torch.return_types.linalg_inv_ex((_inverse_triangular(A), info))
+    return torch.return_types.linalg_inv_ex((inverse, info))
 
 
 def _inv_ex_symmetric(A: PackedTensor, *, check_errors: bool = False, out: Any = None) -> Any:

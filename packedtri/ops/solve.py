@@ -138,15 +138,10 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) ->
     vector = _is_vector(A, B)
     columns = B.unsqueeze(-1) if vector else B
     check_system(name, A, columns, left)
-    x: Tensor
-    if type(A) is type(B):
-        x = solve_typed(A, B, left)
-    else:
-        x = solve_dense(A, columns, left)
-        x = x.squeeze(-1) if vector else x
+    x = solve_typed(A, B, left) if type(A) is type(B) else solve_dense(A, columns, left)
     # Torch words its error by this name. On a GPU the answer is waited for while the solve runs.
     check_singular("torch.linalg.solve", A)
-    return x
+    return x.squeeze(-1) if vector else x
 
 
 def solve_cholesky(factor: Tensor, b: Tensor, n: int) -> Tensor:
