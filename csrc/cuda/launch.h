@@ -49,16 +49,17 @@ class LaunchAttributes {
 const Device& current_device();
 
 // Launches a kernel whose blocks may start while the one before ends. It waits for that by itself, before
-// it touches memory (ptx::wait_for_dependency).
+// it touches memory (ptx::wait_for_dependency). Blocks come in clusters of `cluster`.
 template <class Args>
 void launch_overlapping(void (*kernel)(Args), dim3 grid, int threads, const Args& args,
-                        cudaStream_t stream, const char* failure) {
+                        cudaStream_t stream, const char* failure, int cluster = 1) {
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.stream = stream;
-    LaunchAttributes<1> attributes;
+    LaunchAttributes<2> attributes;
     if (current_device().clusters) attributes.overlap();
+    if (cluster > 1) attributes.cluster(cluster);
     attributes.give(config);
     check(cudaLaunchKernelEx(&config, kernel, args), failure);
 }

@@ -203,15 +203,8 @@ void launch(void (*kernel)(MvArgs<T>), MvArgs<T> args, int split, cudaStream_t s
     const int64_t blocks = ceil_div(args.n, GROUP) * args.batch * split;
     if (blocks > INT32_MAX)
         throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
-    config.blockDim = dim3(32 * WARPS);
-    config.stream = stream;
-    LaunchAttributes<2> attributes;
-    if (current_device().clusters) attributes.overlap();
-    if (split > 1) attributes.cluster(split);
-    attributes.give(config);
-    check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a matrix-vector product");
+    launch_overlapping(kernel, dim3(static_cast<unsigned>(blocks)), 32 * WARPS, args, stream,
+                       "cannot launch a matrix-vector product", split);
 }
 
 // Rows of memory are summed by blocks of their own. Sums over columns need more blocks than there
