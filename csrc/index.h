@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #if defined(__CUDACC__)
 #define PACKEDTRI_HD __host__ __device__
@@ -15,8 +16,12 @@
 
 namespace packedtri {
 
-// Offset of the first element of row i; also the number of elements in a triangle of order i.
-PACKEDTRI_HD constexpr int64_t row_start(int64_t i) { return i * (i + 1) / 2; }
+// Offset of the first element of row i; also the number of elements in a triangle of order i. `Index` is
+// what it is computed in.
+template <class Index = int64_t>
+PACKEDTRI_HD constexpr Index row_start(std::common_type_t<Index> i) {
+    return i * (i + 1) / 2;
+}
 
 // Offset of element (i, j), i >= j.
 PACKEDTRI_HD constexpr int64_t offset(int64_t i, int64_t j) { return row_start(i) + j; }

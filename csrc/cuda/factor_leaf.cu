@@ -51,7 +51,7 @@ class BlockFactor {
     template <class F>
     __device__ void for_stored(F f) {
         for_rectangle(args_.order, args_.order, [&](int r, int c) {
-            if (c <= r) f(r, c, memory_ + (r * args_.begin + r * (r + 1) / 2 + c));
+            if (c <= r) f(r, c, memory_ + (r * args_.begin + row_start<int>(r) + c));
         });
     }
 

@@ -52,8 +52,8 @@ class SmallFactor {
           memory_(args.packed + batch * args.batch_stride) {}
 
     // Rows of a triangle start in different banks of shared memory.
-    __device__ T* row(int r) const { return shared_ + r * (r + 1) / 2; }
-    __device__ T* place(int r) const { return memory_ + (r * args_.begin + r * (r + 1) / 2); }
+    __device__ T* row(int r) const { return shared_ + row_start<int>(r); }
+    __device__ T* place(int r) const { return memory_ + (r * args_.begin + row_start<int>(r)); }
 
     __device__ void load() {
 #pragma unroll 4

@@ -36,7 +36,7 @@ struct LaneGrid {
         // Words of B, with elements past its last one that are read and not used.
         __host__ __device__ int b_elements() const {
             constexpr int WORD = Pieces<T>::WORD;
-            return (triangle(b_rows()) + WIDTH + 2 * WORD - 2) / WORD * WORD;
+            return (row_start<int>(b_rows()) + WIDTH + 2 * WORD - 2) / WORD * WORD;
         }
         // The last row of A is read to the last step of k.
         __host__ __device__ int team_bytes() const {
@@ -57,7 +57,8 @@ struct LaneGrid {
         if (args.n % HEIGHT != 0) {
             // Zero times what happens to be there could be nan.
             T* rows = b + ptx::past_word(args.b.data + batch * args.b.stride);
-            for (int e = args.b.count + threadIdx.x; e < triangle(args.b_rows()); e += THREADS)
+            for (int e = args.b.count + threadIdx.x; e < row_start<int>(args.b_rows());
+                 e += THREADS)
                 rows[e] = T{};
             Crew::sync();
         }
@@ -65,8 +66,6 @@ struct LaneGrid {
     }
 
   private:
-    __host__ __device__ static constexpr int triangle(int n) { return n * (n + 1) / 2; }
-
     __device__ LaneGrid(const Args& args, int64_t batch, T* a, T* b)
         : n_(args.n), y_(static_cast<int>(threadIdx.x) % HEIGHT),
           x_(static_cast<int>(threadIdx.x) / HEIGHT),
@@ -75,7 +74,7 @@ struct LaneGrid {
           c_(args.c + batch * args.c_stride) {
         // What rows past the last come to is stored nowhere.
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) rows_[r] = a_ + triangle(min(row(r), n_ - 1));
+        for (int r = 0; r < ROWS; ++r) rows_[r] = a_ + row_start<int>(min(row(r), n_ - 1));
     }
 
     // The r-th row of this thread, and how many of its columns some thread has.
@@ -103,7 +102,7 @@ struct LaneGrid {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
             if (row(r) >= n_) continue;
-            T* to = result + triangle(row(r)) + x_;
+            T* to = result + row_start<int>(row(r)) + x_;
 #pragma unroll
             for (int c = 0; c < columns(r); ++c)
                 if (c * WIDTH + WIDTH <= r * HEIGHT || c * WIDTH + x_ <= row(r))
@@ -153,8 +152,8 @@ struct LaneGrid {
                 T sum{};
 #pragma unroll 1
                 for (int k = j; k <= i; ++k)
-                    fma_into(sum, a_[triangle(i) + k], b_[triangle(k) + j]);
-                c_[triangle(i) + j] = sum;
+                    fma_into(sum, a_[row_start<int>(i) + k], b_[row_start<int>(k) + j]);
+                c_[row_start<int>(i) + j] = sum;
             }
         }
     }

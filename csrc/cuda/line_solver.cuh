@@ -91,7 +91,7 @@ class LineSolver {
     __device__ void for_triangle(F f) {
         const bool forward = args_.forward;
         for_rectangle(args_.order, args_.order, [&](int r, int c) {
-            const int place = r * args_.begin + r * (r + 1) / 2 + c;
+            const int place = r * args_.begin + row_start<int>(r) + c;
             T& to = triangle_.at(forward ? r : number(c), forward ? c : number(r));
             if (c <= r) f(to, from_ + place, c == r);
         });

@@ -134,11 +134,11 @@ class RowLoader {
         const auto row = static_cast<uint32_t>((K_MAJOR ? r0 : k0) + y),
                    ld = static_cast<uint32_t>(x.panel.ld);
         const uint32_t at =
-            row * ld + x.bent() * (row * (row + 1) / 2) + x.past + (K_MAJOR ? k0 : r0);
+            row * ld + x.bent() * row_start<uint32_t>(row) + x.past + (K_MAJOR ? k0 : r0);
         strand.at = at / WORD + v;
         strand.step = K_MAJOR ? WORDS
-                              : ld * (SIDE / WORD) +
-                                    x.bent() * (row * (SIDE / WORD) + SIDE * (SIDE + 1) / 2 / WORD);
+                              : ld * (SIDE / WORD) + x.bent() * (row * (SIDE / WORD) +
+                                                                 row_start<uint32_t>(SIDE) / WORD);
         strand.shift = at % WORD;
         // Pairs are numbered from the start of the row.
         const int first = static_cast<int>(v * (WORD / 2) - (strand.shift + 1) / 2);

@@ -213,7 +213,7 @@ class MainLoopWgmma {
 #pragma unroll
         for (int u = 0; u < ROWS; ++u) {
             const uint32_t i = i0 + u * WARPS;
-            T* const out = c + (i * ld + (args_.c_packed ? i * (i + 1) / 2 : 0) + j);
+            T* const out = c + (i * ld + (args_.c_packed ? row_start<uint32_t>(i) : 0) + j);
             const int limit = u * WARPS >= end ? 0
                               : args_.c_lower  ? min(static_cast<int>(i) + 1, args_.n)
                                                : args_.n;

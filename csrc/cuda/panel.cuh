@@ -11,7 +11,7 @@ namespace packedtri::cuda {
 
 // Where row R of a matrix starts, from its first element on. In a block of a packed triangle whose
 // first row is row0 of the triangle, rows are row0 + 1, row0 + 2 ... elements apart: `ld` is row0.
-__device__ inline int64_t row_offset(int64_t R, int64_t ld, bool packed) {
+PACKEDTRI_HD inline int64_t row_offset(int64_t R, int64_t ld, bool packed) {
     return R * ld + (packed ? row_start(R) : 0);
 }
 
@@ -31,8 +31,8 @@ struct Panel {
     int64_t end;  // Elements from the first to the end of the last row.
     static constexpr int ALL = 1 << 30;
 
-    __device__ int64_t row_offset(int64_t R) const { return cuda::row_offset(R, ld, packed); }
-    __device__ int length(int R) const { return packed ? min(R + reach, cols) : cols; }
+    PACKEDTRI_HD int64_t row_offset(int64_t R) const { return cuda::row_offset(R, ld, packed); }
+    PACKEDTRI_HD int length(int R) const { return packed ? min(R + reach, cols) : cols; }
 
     // Whether the nr x nc rectangle at (R, c) holds stored elements only.
     __device__ bool full(int R, int c, int nr, int nc) const {

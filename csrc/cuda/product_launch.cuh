@@ -27,8 +27,7 @@ OrientedPanel<T> orient(const Operand& x, bool is_a) {
     Panel<T> panel{data, ld, by_rows ? rows : cols, by_rows ? cols : rows, triangle || block,
                    reach};
     const int last = panel.rows - 1;
-    panel.end = last * ld + (panel.packed ? row_start(last) : 0) +
-                (panel.packed ? std::min<int64_t>(int64_t{last} + reach, panel.cols) : panel.cols);
+    panel.end = panel.row_offset(last) + panel.length(last);
     return {panel, by_rows == is_a};
 }
 

@@ -97,10 +97,9 @@ struct Schedule {
     template <class Index>
     PACKEDTRI_HD constexpr Tile lower_group(Index index) const {
         const int last = groups_of<Index>(tiles_m) - 1;
-        const auto start = [](Index r) { return static_cast<Index>(r * (r + 1) / 2); };
         if (longest == Longest::HighRows || longest == Longest::LowColumns)
-            index = start(last + 1) - 1 - index;
-        const int r = group_row(index), s = static_cast<int>(index - start(r));
+            index = row_start<Index>(last + 1) - 1 - index;
+        const int r = group_row(index), s = static_cast<int>(index - row_start<Index>(r));
         switch (longest) {
             case Longest::FarFromDiagonal: return {s + last - r, s, true};
             case Longest::LowColumns:

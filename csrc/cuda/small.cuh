@@ -86,7 +86,7 @@ __device__ void unpack_tile(const Panel<T>& panel, const T* piece, T* tile) {
 #pragma unroll(WARPS == 1 ? SIDE / ROWS : 8)
     for (int pass = 0; pass < SIDE / ROWS; ++pass) {
         const int r = (WARPS == 1 && LANES == 32 ? 0 : first) + pass * ROWS;
-        const int start = panel.packed ? r * (r + 1) / 2 : r * panel.cols;
+        const int start = panel.packed ? row_start<int>(r) : r * panel.cols;
         const int length = r < panel.rows ? panel.length(r) : 0;
 #pragma unroll
         for (int c = lane % LANES; c < SIDE; c += LANES)
@@ -174,7 +174,7 @@ struct SmallProduct {
             put(args, mma, raw + ptx::past_word(c));
             Crew::sync();
             Pieces<T>::template store<THREADS>(
-                c, raw, args.c_packed ? args.m * (args.m + 1) / 2 : args.m * args.n);
+                c, raw, args.c_packed ? row_start<int>(args.m) : args.m * args.n);
         } else {
             auto* staging = reinterpret_cast<typename Mma::Acc*>(shared);
             Staging<Mma>::put(mma, staging);
@@ -189,7 +189,7 @@ struct SmallProduct {
         for (int e = 0; e < Mma::ACCS; ++e) {
             const int i = mma.row0 + Mma::row_of_acc(e), j = mma.col0 + Mma::col_of_acc(e);
             if (i < args.m && j < (args.c_packed ? i + 1 : args.n))
-                piece[(args.c_packed ? i * (i + 1) / 2 : i * args.n) + j] =
+                piece[(args.c_packed ? row_start<int>(i) : i * args.n) + j] =
                     Accumulator<T>::round(mma.acc[e]);
         }
     }

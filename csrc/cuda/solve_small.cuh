@@ -53,8 +53,8 @@ class SmallSolver {
             if (lane_ > r) continue;
             const int row = args_.forward ? r : args_.order - 1 - lane_,
                       col = args_.forward ? lane_ : args_.order - 1 - r;
-            ptx::cp_async<sizeof(T)>(ptx::shared_address(triangle_ + row * (row + 1) / 2 + col),
-                                     from_ + (r * args_.begin + r * (r + 1) / 2 + lane_));
+            ptx::cp_async<sizeof(T)>(ptx::shared_address(triangle_ + row_start<int>(row) + col),
+                                     from_ + (r * args_.begin + row_start<int>(r) + lane_));
         }
         ptx::cp_async_commit();
     }
