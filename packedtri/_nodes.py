@@ -20,6 +20,8 @@ Then both functions leave it as it is.
 
 from __future__ import annotations
 
+import functools
+import sys
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,6 +42,8 @@ Pair = Callable[["PackedTensor", "PackedTensor"], bool]
 
 _any_requires_grad = torch._C._any_requires_grad
 _is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+# What autograd itself wraps gradients in where it computes many at once.
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
 
 
 def carries_autograd(inner: Tensor) -> bool:
@@ -238,6 +242,45 @@ def clear_imaginary_diagonal_(packed: Tensor, n: int) -> None:
     packed.imag.index_fill_(-1, diagonal_index(n, packed.device), 0)
 
 
+def _is_own(grad: Tensor) -> bool:
+    """Whether a gradient has elements of its own, and it can be known who else holds it."""
+    return (
+        type(grad) is Tensor
+        and hasattr(grad, "_use_count")
+        and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+        and not (_is_functorch_wrapped(grad) or _is_batched(grad))
+        and not (grad._is_view() or grad.is_conj() or grad.is_neg())
+        and grad.is_contiguous()
+    )
+
+
+def _holders(grad: Tensor) -> tuple[int, int, int]:
+    """How many hold a gradient in Python and in C++, and how many its elements."""
+    elements = torch._C._storage_Use_Count(grad.untyped_storage()._cdata)
+    return sys.getrefcount(grad), grad._use_count(), elements
+
+
+@functools.cache
+def _lone_holders() -> tuple[int, int, int]:
+    """What ``_holders`` tells a backward function of a gradient that nobody but the engine holds."""
+    counts = []
+
+    class Probe(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            counts.append(_holders(grad))
+            return grad
+
+    with torch.enable_grad():
+        x = torch.zeros(1, requires_grad=True)
+        torch.autograd.grad(Probe.apply(x) * 2, x)
+    return counts[0]
+
+
 class _ToPacked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, t: PackedTensor, exposed: bool) -> Tensor:
@@ -258,7 +301,7 @@ class _ToPacked(torch.autograd.Function):
         # type. So its elements must be its own: the gradient of a sum, say, reaches each operand.
         if ctx.cls.kind in layout.MIRRORED:
             grad = real_diagonal(scale_off_diagonal(grad, 0.5, ctx.n), ctx.cls.kind, ctx.n)
-        else:
+        elif not _is_own(grad) or _holders(grad) != _lone_holders():
             grad = grad.clone(memory_format=torch.contiguous_format)
         return from_packed(ctx.cls, grad, ctx.n), None
 

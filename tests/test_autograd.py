@@ -267,3 +267,74 @@ def test_gradients_that_users_set_have_the_type(cls, device):
     assert type(t.grad) is cls
     torch.testing.assert_close(t.grad.to_dense(), project(cls, g))
     handle.remove()
+
+
+# --------------------------------------------------------------------- whose a gradient's elements are
+
+
+class _Marked(torch.autograd.Function):
+    """The identity. Its gradient is a copy, whose address it keeps."""
+
+    address = 0
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        own = grad.clone()
+        _Marked.address = own.data_ptr()
+        return own
+
+
+@pytest.mark.skipif(not hasattr(Tensor, "_use_count"), reason="torch does not tell who holds a tensor")
+@pytest.mark.parametrize("cls", TRIANGULAR)
+def test_a_gradient_that_nobody_else_holds_is_not_copied(cls: type[PackedTensor]) -> None:
+    t = cls(torch.randn(10)).requires_grad_()
+    _Marked.apply(t.packed).square().sum().backward()
+    assert t.grad.packed.data_ptr() == _Marked.address
+    torch.testing.assert_close(t.grad.packed, 2 * t.packed.detach())
+
+
+@pytest.mark.parametrize("cls", TRIANGULAR)
+def test_gradients_share_no_elements(cls: type[PackedTensor]) -> None:
+    """A gradient that goes to several places, or is kept by somebody, is added to in none of them."""
+    weights = torch.randn(10)
+
+    def leaf() -> PackedTensor:
+        return cls(torch.randn(10)).requires_grad_()
+
+    # Both operands of a sum get the same gradient.
+    a, b = leaf(), leaf()
+    for _ in range(2):
+        ((a.packed + b.packed) * weights).sum().backward()
+    torch.testing.assert_close(a.grad.packed, 2 * weights)
+    torch.testing.assert_close(b.grad.packed, 2 * weights)
+
+    # A hook keeps it.
+    a, kept = leaf(), []
+    for _ in range(2):
+        p = a.packed
+        p.register_hook(kept.append)
+        (p * weights).sum().backward()
+    for grad in kept:
+        torch.testing.assert_close(grad, weights)
+    torch.testing.assert_close(a.grad.packed, 2 * weights)
+
+    # The caller keeps it: as what the backward pass began with, and as another result.
+    a, seed = leaf(), weights.clone()
+    for _ in range(2):
+        a.packed.backward(seed)
+    torch.testing.assert_close(seed, weights)
+    p = a.packed
+    of_packed, of_type = torch.autograd.grad((p * weights).sum(), [p, a])
+    of_type.packed.zero_()
+    torch.testing.assert_close(of_packed, weights)
+
+    # It is part of a larger tensor.
+    a, b = leaf(), leaf()
+    for _ in range(2):
+        (torch.stack([a.packed, b.packed]) * weights).sum().backward()
+    torch.testing.assert_close(a.grad.packed, 2 * weights)
+    torch.testing.assert_close(b.grad.packed, 2 * weights)

@@ -99,16 +99,27 @@ Config choose_engine(const Product& p, const Device& device) {
     if (small.per_slot >= 24 && !in_parts(p)) {
         config.tile = TileSize::Large;
     } else {
-        // Parts of a sum meet in scratch memory, which costs about as much as a step or two.
         const double excess = static_cast<double>(small.longest) / small.per_slot;
-        if (excess > 2) {
-            config.split = excess > 4 && in_parts(p) ? 4 : 2;
-            config.split_above = std::max(2, static_cast<int>(small.longest / 2));
-        }
+        const auto share = [&](int split, double above) {
+            config.split = split;
+            config.split_above =
+                std::max(2, static_cast<int>(above * static_cast<double>(small.longest)));
+        };
+        if (excess > 6) share(4, 0.5);
+        else if (excess > 4) share(2, 0.35);
+        else if (excess > 2.2) share(2, 0.63);
+        else if (excess > (in_parts(p) ? 1.2 : 1.5)) share(2, in_parts(p) ? 0.63 : 0.75);
     }
     // From where on the L2 cache does not hold the images, neighbours matter more than balance.
     if (p.k >= 8192) config.group = 8;
     return config;
+}
+
+// Into how many parts the engine can cut a sum. Large tiles have clusters already. Of more than two parts some
+// rows are stored although others of their mark are not finite, which a sum into C does not bear.
+int engine_split(const Product& p, const Config& config) {
+    if (config.tile == TileSize::Large) return 1;
+    return p.beta == 0 ? config.split : std::min(config.split, 2);
 }
 
 Config choose_direct(const Product& p, const Device& device) {
@@ -182,6 +193,7 @@ Config choose(const Product& p, const Device& device, bool scratch) {
     if (const int split = forced_split; split >= 1) config.split = device.clusters ? split : 1;
     if (const int above = forced_above; above >= 1) config.split_above = above;
     if (const int group = forced_group; group >= 1) config.group = group;
+    if (config.method == Method::Engine) config.split = engine_split(p, config);
     return config;
 }
 

@@ -63,10 +63,7 @@ EnginePlan plan_of(const Product& p, const Config& config, void* scratch) {
     char* free = static_cast<char*>(scratch);
     plan.drawn = reinterpret_cast<int*>(free);
     plan.marks = plan.drawn + 2;  // Before the first is the word for all.
-    plan.arrived = plan.marks + plan.layout.marks;
     free += plan.layout.control_bytes;
-    plan.partials = reinterpret_cast<float*>(free);
-    free += plan.layout.partial_bytes;
     plan.a_image = free;
     plan.b_image = plan.layout.shared_image ? free : free + plan.layout.a.bytes;
     return plan;

@@ -1,7 +1,7 @@
 // Products on Hopper's tensor cores. Operands are tile images (image.h) or mapped dense matrices;
 // the sum over k of a tile of the result is fed block by block to shared memory, by one thread, and
 // multiplied by two warpgroups. Blocks of threads stay on their multiprocessor and draw tiles, the
-// longest sums first, until none is left.
+// longest sums first, until none is left. The longest sums of all may be shared by clusters of blocks.
 #pragma once
 
 #include "engine_work.h"
@@ -28,10 +28,9 @@ struct EngineArgs {
     float alpha, beta;
     int m, n, n_blocks, k_blocks;
     EngineWork work;
-    float* partials;  // Where sums in parts meet.
     // Words that are zero when the launch starts: how many tiles have been drawn; which blocks of the
-    // result were not stored (see EngineConsumer::finite); which parts of sums have come.
-    int *drawn, *marks, *arrived;
+    // result were not stored (see EngineConsumer::finite).
+    int *drawn, *marks;
 };
 
 // Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other
@@ -63,8 +62,11 @@ struct EngineShape {
     static constexpr int PITCH = STAGED + 8;
     static constexpr int STAGING_BYTES = ROWS * 4 * 8 * PITCH * static_cast<int>(sizeof(T));
     static constexpr int DRAWS = 8;  // Tiles that the first block of a cluster may be ahead.
-    static constexpr int BARRIERS = 2 * STAGES + DRAWS;
-    static constexpr int WORDS = STAGES + DRAWS + ROWS;
+    static constexpr int BARRIERS = 2 * STAGES + DRAWS + 3;
+    static constexpr int WORDS = STAGES + DRAWS;
+    // Where sums in parts meet (see EngineConsumer::meet), the 16 rows of a warp take so many bytes.
+    static constexpr int WARPS = 4 * ROWS, WARP_BYTES = ACCS * 32 * 4;
+    static_assert(CLUSTER > 1 || WARPS * WARP_BYTES <= STAGES * STAGE_BYTES, "stages are too small");
     static constexpr int SHARED_BYTES =
         STAGES * STAGE_BYTES + STAGING_BYTES + (BARRIERS + WORDS) * 8;
 };
@@ -83,13 +85,14 @@ struct EngineShared {
     __device__ uint32_t full(int stage) const { return address(BARRIERS + stage * 8); }
     __device__ uint32_t empty(int stage) const { return full(Shape::STAGES + stage); }
     __device__ uint32_t drawn(int slot) const { return full(2 * Shape::STAGES + slot); }
-    // The item that a stage belongs to, the draws on their way to the second block, and for each
-    // warpgroup a word to agree on.
+    // For sums in parts: whether all other blocks can be sent to, what they have sent, and whether the
+    // stages can be filled again.
+    __device__ uint32_t ready() const { return drawn(Shape::DRAWS); }
+    __device__ uint32_t met() const { return ready() + 8; }
+    __device__ uint32_t parted() const { return ready() + 16; }
+    // The item that a stage belongs to, and the draws on their way to the second block.
     __device__ volatile int64_t* item(int stage) const { return words() + stage; }
     __device__ volatile int64_t* draw(int slot) const { return words() + Shape::STAGES + slot; }
-    __device__ volatile int64_t* vote(int group) const {
-        return words() + Shape::STAGES + Shape::DRAWS + group;
-    }
 
   private:
     static constexpr int STAGING = Shape::STAGES * Shape::STAGE_BYTES;

@@ -35,7 +35,8 @@ class EngineConsumer {
 #pragma unroll
             for (int e = 0; e < Shape::ACCS; ++e) acc[e] = 0;
             multiply(tile, acc);
-            if ((item.share == 0 || meet(item, acc)) && finite(tile, acc)) store(tile, acc);
+            const bool whole = item.share == 0 || meet(EngineWork::part(item), acc);
+            if (whole && finite(tile, args_.work.parts(item), acc)) store(tile, acc);
             __syncwarp();
         }
     }
@@ -119,55 +120,50 @@ class EngineConsumer {
 
     // ------------------------------------------------------------------------- sums in parts
 
-    // The parts of a sum meet in pairs, the pairs in pairs, and so on. Who comes first leaves its sum
-    // and goes; the other adds it, in either order the same, and goes on. The last one of all returns
-    // true and has the whole, which does not depend on timing.
-    __device__ bool meet(const EngineItem& item, float* acc) {
-        for (int width = 1; width < args_.work.split; width *= 2)
-            if (!meet_partner(args_.work.pair(item, width), acc)) return false;
-        return true;
-    }
-
-    // The counter of a pair: 1 when the first has come, 1 + LEFT when its sum is there, and the
-    // second adds 1 to either. It may have to wait, but only for one that is writing already.
-    __device__ bool meet_partner(int pair, float* acc) {
-        constexpr int LEFT = 4;
-        const int thread = threadIdx.x % 128;
-        const int64_t place = (int64_t{pair} * Shape::CLUSTER + rank_) * Shape::ROWS + group_;
-        int* arrived = args_.arrived + place;
-        float4* sum = reinterpret_cast<float4*>(args_.partials + place * Shape::ACCS * 128);
-        if (vote(thread == 0 ? atomicAdd(arrived, 1) : 0) == 0) {
+    // Each block of a cluster has the rows of some of its warps, for which the others send it their parts.
+    // They go to where the stages are, once these have been read in all blocks. Returns whether this warp
+    // has its rows of the whole sum.
+    __device__ bool meet(int part, float* acc) {
+        const int parts = args_.work.split, own = Shape::WARPS / parts;
+        const int warp = group_ * 4 + threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+        const int owner = warp / own, parity = meetings_.parity;
+        meetings_.advance();
+        // Of each part, the rows of the block's own warps.
+        const auto place = [&](int part) {
+            return shared_.a(0) + (part * own + warp % own) * Shape::WARP_BYTES + lane * 16;
+        };
+        __syncwarp();
+        if (lane < parts && lane != part) ptx::mbarrier_arrive_peer(shared_.ready(), lane);
+        if (owner != part) {
+            ptx::mbarrier_wait(shared_.ready(), parity);
+            const uint32_t to = ptx::peer_address(place(part), owner),
+                           met = ptx::peer_address(shared_.met(), owner);
 #pragma unroll
             for (int e = 0; e < Shape::ACCS; e += 4)
-                __stcg(sum + e / 4 * 128 + thread,
-                       make_float4(acc[e], acc[e + 1], acc[e + 2], acc[e + 3]));
-            __threadfence();
-            group_sync();
-            if (thread == 0) atomicAdd(arrived, LEFT);
+                ptx::store_peer(to + e * 128, acc + e, met);
             return false;
         }
-        if (thread == 0)
-            while (atomicAdd(arrived, 0) < LEFT) {
-            }
-        group_sync();
-        __threadfence();
+        ptx::mbarrier_wait(shared_.met(), parity);
+#pragma unroll 1
+        for (int p = 0; p < parts; ++p) {
+            if (p == part) continue;
+            const uint32_t from = place(p);
 #pragma unroll
-        for (int e = 0; e < Shape::ACCS; e += 4) {
-            const float4 x = __ldcg(sum + e / 4 * 128 + thread);
-            acc[e] += x.x, acc[e + 1] += x.y, acc[e + 2] += x.z, acc[e + 3] += x.w;
+            for (int e = 0; e < Shape::ACCS; e += 4) {
+                const float4 x = ptx::load_shared_f32x4(from + e * 128);
+                acc[e] += x.x, acc[e + 1] += x.y, acc[e + 2] += x.z, acc[e + 3] += x.w;
+            }
+        }
+        ptx::bulk_fence();
+        __syncwarp();
+        if (lane == 0) {
+            if (warp % own == 0)
+                ptx::mbarrier_arrive_expect(shared_.met(),
+                                            Shape::WARP_BYTES * (Shape::WARPS - own));
+            ptx::mbarrier_arrive(shared_.parted());
         }
         return true;
     }
-
-    // What the first thread of the warpgroup has found.
-    __device__ int vote(int found) {
-        if (threadIdx.x % 128 == 0) *shared_.vote(group_) = found;
-        group_sync();
-        const int result = static_cast<int>(*shared_.vote(group_));
-        group_sync();
-        return result;
-    }
-    __device__ void group_sync() const { ptx::barrier_sync(1 + group_, 128); }
 
     // ---------------------------------------------------------------------------- the result
 
@@ -281,16 +277,18 @@ class EngineConsumer {
 
     // An infinite or nan element meets the zeros past the other operand's diagonal in a block, and
     // its parts meet each other: nan may come out where the product has none. Such rows are not
-    // stored but marked, and the kernel that reads stored elements only computes them afterwards.
-    __device__ bool finite(const Tile& tile, const float* acc) {
+    // stored but marked, and the kernel that reads stored elements only computes them afterwards. Where
+    // more than two parts meet, a block has fewer than the 64 rows of a mark, and others may be stored.
+    __device__ bool finite(const Tile& tile, int parts, const float* acc) {
         float zero[4] = {};
 #pragma unroll
         for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
         const bool bad = zero[0] + zero[1] + zero[2] + zero[3] != 0;
-        if (!ptx::barrier_or(1 + group_, 128, bad)) return true;
-        const int columns = static_cast<int>(ceil_div(args_.n, MARKED_COLUMNS));
-        const int j = tile.j0 * SIDE / MARKED_COLUMNS + threadIdx.x % 128;
-        if (threadIdx.x % 128 < Shape::BN / MARKED_COLUMNS && j < columns)
+        if (!ptx::barrier_or(1 + group_, 32 * min(4, Shape::WARPS / parts), bad)) return true;
+        const int columns = static_cast<int>(ceil_div(args_.n, MARKED_COLUMNS)),
+                  lane = static_cast<int>(threadIdx.x) % 32;
+        const int j = tile.j0 * SIDE / MARKED_COLUMNS + lane;
+        if (lane < Shape::BN / MARKED_COLUMNS && j < columns)
             args_.marks[(tile.i0 + group_) * columns + j] = args_.marks[-1] = 1;
         return false;
     }
@@ -319,6 +317,7 @@ class EngineConsumer {
     const EngineShared<Shape> shared_;
     const int rank_, group_;
     StageCounter<Shape::STAGES> at_;
+    StageCounter<1> meetings_;
 };
 
 }  // namespace packedtri::cuda

@@ -13,6 +13,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     extern __shared__ __align__(1024) char memory[];
     const EngineShared<Shape> shared{memory};
     const int rank = Shape::CLUSTER > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
+    const int split = Shape::CLUSTER > 1 ? 1 : args.work.split;
     const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
     if (threadIdx.x == 0) {
         ptx::launch_dependents();  // They find no room before this kernel ends, but are at hand.
@@ -24,9 +25,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
             ptx::mbarrier_init(shared.drawn(d), 1);
             if (rank > 0) ptx::mbarrier_arrive_expect(shared.drawn(d), sizeof(int64_t));
         }
+        if (split > 1) {
+            ptx::mbarrier_init(shared.ready(), Shape::WARPS * (split - 1));
+            ptx::mbarrier_init(shared.parted(), Shape::WARPS / split);
+            ptx::mbarrier_init(shared.met(), 1);
+            ptx::mbarrier_arrive_expect(shared.met(), Shape::WARP_BYTES *
+                                                          (Shape::WARPS - Shape::WARPS / split));
+        }
         ptx::mbarrier_init_fence();
     }
-    if (Shape::CLUSTER > 1) ptx::cluster_sync();
+    if (Shape::CLUSTER > 1 || split > 1) ptx::cluster_sync();
     else __syncthreads();
 
     // The registers of 384 threads are 168 each; who only copies needs few.
@@ -40,7 +48,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         ptx::take_registers<216>();
         EngineConsumer<Shape, A_ACROSS, B_ACROSS>(args, shared, rank, group - 1).run();
     }
-    // A block's barriers must outlive its peer's arrivals.
+    // A block's barriers must outlive its peer's arrivals. Blocks that share sums wait for what they get.
     __syncwarp();
     if (Shape::CLUSTER > 1) ptx::cluster_sync();
 #endif

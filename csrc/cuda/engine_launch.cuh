@@ -32,10 +32,19 @@ EngineArgs<T> engine_args(const EnginePlan& plan) {
             static_cast<int>(ceil_div(p.n, Image::SIDE)),
             static_cast<int>(ceil_div(p.k, Image::SIDE)),
             plan.layout.work,
-            plan.partials,
             plan.drawn,
-            plan.marks,
-            plan.arrived};
+            plan.marks};
+}
+
+// How many clusters of `size` blocks the device runs at once. They must not straddle the parts that it is made
+// of, so a few multiprocessors may be left over.
+template <class Args>
+int clusters_at_once(void (*kernel)(Args), cudaLaunchConfig_t config, int size) {
+    if (size <= 2) return current_device().multiprocessors / size;
+    config.gridDim = dim3(static_cast<unsigned>(size));
+    int count = 0;
+    check(cudaOccupancyMaxActiveClusters(&count, kernel, &config), "cannot count clusters");
+    return std::max(count, 1);
 }
 
 template <class Shape, bool A_ACROSS, bool B_ACROSS>
@@ -44,17 +53,19 @@ void launch_kernel(const EnginePlan& plan, cudaStream_t stream) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                Shape::SHARED_BYTES),
           "cannot reserve shared memory");
-    const int64_t items = plan.layout.work.size();
-    const int64_t clusters = current_device().multiprocessors / Shape::CLUSTER;
+    const EngineWork& work = plan.layout.work;
+    const int cluster = Shape::CLUSTER * work.split;
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(std::min(items, clusters) * Shape::CLUSTER));
     config.blockDim = dim3(Shape::THREADS);
     config.dynamicSmemBytes = Shape::SHARED_BYTES;
     config.stream = stream;
     LaunchAttributes<2> attributes;
     attributes.overlap();  // The kernel sets itself up while the images are still being made.
-    if (Shape::CLUSTER > 1) attributes.cluster(Shape::CLUSTER);
+    if (cluster > 1) attributes.cluster(cluster);
     attributes.give(config);
+    const int64_t needed = work.shared_tiles + ceil_div(work.size(), work.split);
+    const int64_t clusters = std::min<int64_t>(needed, clusters_at_once(kernel, config, cluster));
+    config.gridDim = dim3(static_cast<unsigned>(clusters * cluster));
     check(cudaLaunchKernelEx(&config, kernel, engine_args<typename Shape::T>(plan)),
           "cannot launch a product");
 }

@@ -70,12 +70,8 @@ EngineLayout engine_layout(const Product& p, const Config& config) {
             ? schedule.count_long(static_cast<int>(ceil_div(p.k, side)), config.split_above)
             : 0;
     layout.work = {schedule, config.split, static_cast<int>(std::min(shared, schedule.size()))};
-    // Each 64 rows of a shared tile have a place for each part but the last.
-    const int64_t places = int64_t{layout.work.shared_tiles} * config.split;
     layout.marks = 2 * ceil_div(p.m, 2 * Image::SIDE) * ceil_div(p.n, MARKED_COLUMNS);
-    layout.arrived = places * (side / Image::SIDE);
-    layout.control_bytes = ceil_div((2 + layout.marks + layout.arrived) * 4, ALIGNMENT) * ALIGNMENT;
-    layout.partial_bytes = places * side * side * 4;
+    layout.control_bytes = ceil_div((2 + layout.marks) * 4, ALIGNMENT) * ALIGNMENT;
     return layout;
 }
 

@@ -18,12 +18,11 @@ struct EngineLayout {
     EngineSource a, b;
     bool shared_image;  // Both operands read that of a.
     EngineWork work;
-    // Words that must be zero: see EngineArgs.
-    int64_t marks, arrived;
-    int64_t control_bytes, partial_bytes;
+    int64_t marks;          // Words: see EngineArgs.
+    int64_t control_bytes;  // Of all words that must be zero.
 
     int64_t scratch_bytes() const {
-        return control_bytes + partial_bytes + a.bytes + (shared_image ? 0 : b.bytes);
+        return control_bytes + a.bytes + (shared_image ? 0 : b.bytes);
     }
 };
 

@@ -14,8 +14,7 @@ struct EnginePlan {
     EngineLayout layout;
     CUtensorMap a_map, b_map;  // Of mapped operands.
     const char *a_image, *b_image;
-    float* partials;
-    int *drawn, *marks, *arrived;
+    int *drawn, *marks;
 };
 
 // One function an element type; each lives in a file of its own, so that they compile side by side.

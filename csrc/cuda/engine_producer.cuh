@@ -16,19 +16,23 @@ class EngineProducer {
         : args_(args), shared_(shared), rank_(rank) {}
 
     __device__ void run() {
-        // Blocks start with one item each and draw the others.
-        int64_t word = rank_ == 0 ? take(static_cast<int>(blockIdx.x) / Shape::CLUSTER) : 0;
+        int64_t word = rank_ == 0 ? first() : 0;
         for (int count = 0;; ++count) {
             if (Shape::CLUSTER > 1) word = agree(word, count);
             if (word == EngineItem::NONE) break;
-            const Tile tile(args_.a.kind, args_.b.kind, args_.work, EngineItem::of(word), rank_,
-                            args_.n_blocks, args_.k_blocks);
+            const EngineItem item = EngineItem::of(word);
+            const Tile tile(args_.a.kind, args_.b.kind, args_.work, item, rank_, args_.n_blocks,
+                            args_.k_blocks);
             int64_t next = EngineItem::NONE;
             const int last = tile.end() * Shape::HALVES - 1;
             for (int step = tile.k0 * Shape::HALVES; step <= last; ++step) {
                 load(tile, step / Shape::HALVES, step % Shape::HALVES, word);
                 // Drawn late, since who is done first shall have the next; the stages hide the wait.
-                if (step == last && rank_ == 0) next = take(draw());
+                if (step == last && rank_ == 0) next = following();
+            }
+            if (item.share > 0) {  // Its parts meet in the stages.
+                ptx::mbarrier_wait(shared_.parted(), meetings_.parity);
+                meetings_.advance();
             }
             word = next;
         }
@@ -37,15 +41,48 @@ class EngineProducer {
     }
 
   private:
+    // Blocks that share sums have every so manieth shared tile. Then, or first, they start with one item
+    // each, and draw the others.
+    __device__ int sharers() const { return Shape::CLUSTER > 1 ? 1 : args_.work.split; }
+    __device__ int group() const {
+        return static_cast<int>(blockIdx.x) / (Shape::CLUSTER * sharers());
+    }
+    __device__ int groups() const {
+        return static_cast<int>(gridDim.x) / (Shape::CLUSTER * sharers());
+    }
+    __device__ int64_t first() {
+        shared_tile_ = group();
+        if (shared_tile_ < args_.work.shared_tiles) return share();
+        return take((shared_tile_ - args_.work.shared_tiles) * sharers() + part());
+    }
+    __device__ int64_t following() {
+        return shared_tile_ < args_.work.shared_tiles ? share() : take(draw());
+    }
+    __device__ int part() const {
+        return sharers() > 1 ? static_cast<int>(blockIdx.x) % sharers() : 0;
+    }
+
+    // This block's part of the next tile that it shares.
+    __device__ int64_t share() {
+        while (shared_tile_ < args_.work.shared_tiles) {
+            bool exists = false;
+            const EngineItem item = args_.work.shared(shared_tile_, part(), exists);
+            shared_tile_ += groups();
+            if (exists) return item.word();
+        }
+        return take(draw());
+    }
+
     __device__ int draw() const {
-        return static_cast<int>(gridDim.x) / Shape::CLUSTER + atomicAdd(args_.drawn, 1);
+        const int started = max(0, groups() - args_.work.shared_tiles) * sharers();
+        return started + atomicAdd(args_.drawn, 1);
     }
 
     // The item of this number, or of a later one where the schedule has a gap.
     __device__ int64_t take(int number) const {
         for (; number < args_.work.size(); number = draw()) {
             bool exists = false;
-            const EngineItem item = args_.work.at(number, exists);
+            const EngineItem item = args_.work.alone(number, exists);
             if (exists) return item.word();
         }
         return EngineItem::NONE;
@@ -148,6 +185,8 @@ class EngineProducer {
     const EngineShared<Shape> shared_;
     const int rank_;
     StageCounter<Shape::STAGES> at_;
+    StageCounter<1> meetings_;
+    int shared_tile_ = 0;  // The next of those that this block shares.
 };
 
 }  // namespace packedtri::cuda

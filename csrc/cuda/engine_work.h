@@ -12,8 +12,7 @@ namespace packedtri::cuda {
 // Columns of the result that one of Product::marks stands for; its rows are those of an image block.
 constexpr int MARKED_COLUMNS = 128;
 
-// A tile of the result, or where `share` is positive a part of its sum: the shares of a launch are
-// numbered from 1 on, tile after tile. Travels as one word.
+// A tile of the result, or where `share` is positive a part of its sum: part share - 1. Travels as one word.
 struct EngineItem {
     static constexpr int64_t NONE = -1;  // Instead of an item, it ends the work.
     int i, j, share;
@@ -27,38 +26,35 @@ struct EngineItem {
     }
 };
 
-// The items of a launch. The first shared_tiles of the schedule are computed by `split` blocks each,
-// a part of the sum a block.
+// The items of a launch. The first shared_tiles of the schedule are computed by `split` blocks each, which
+// form a cluster: a part of the sum a block. The others are numbered from 0 on.
 struct EngineWork {
     Schedule schedule;
     int split, shared_tiles;
 
-    PACKEDTRI_HD constexpr int64_t size() const {
-        return schedule.size() + int64_t{shared_tiles} * (split - 1);
-    }
+    // How many tiles blocks have alone.
+    PACKEDTRI_HD constexpr int64_t size() const { return schedule.size() - shared_tiles; }
 
-    // Of the numbers below size(), some fall into gaps of the schedule: their item does not exist.
-    PACKEDTRI_HD constexpr EngineItem at(int number, bool& exists) const {
-        const int shares = shared_tiles * split;
-        const bool share = number < shares;
-        const Schedule::Tile tile =
-            schedule.at(share ? number / split : number - shares + shared_tiles);
-        exists = tile.exists;
-        return {tile.i, tile.j, share ? number + 1 : 0};
+    // Some tiles fall into gaps of the schedule: their item does not exist.
+    PACKEDTRI_HD constexpr EngineItem alone(int number, bool& exists) const {
+        return item(shared_tiles + number, 0, exists);
+    }
+    PACKEDTRI_HD constexpr EngineItem shared(int tile, int part, bool& exists) const {
+        return item(tile, 1 + part, exists);
     }
 
     PACKEDTRI_HD constexpr int parts(const EngineItem& item) const {
         return item.share > 0 ? split : 1;
     }
-    PACKEDTRI_HD constexpr int part(const EngineItem& item) const {
-        return item.share > 0 ? (item.share - 1) % split : 0;
+    PACKEDTRI_HD static constexpr int part(const EngineItem& item) {
+        return item.share > 0 ? item.share - 1 : 0;
     }
 
-    // Parts meet in pairs of `width` = 1, then the pairs in pairs of 2, and so on. The number of the
-    // pair of that width to which the item's part belongs is its own below shared_tiles * split.
-    PACKEDTRI_HD constexpr int pair(const EngineItem& item, int width) const {
-        const int first = (item.share - 1) / split * split;
-        return first + part(item) / (2 * width) * (2 * width) + width - 1;
+  private:
+    PACKEDTRI_HD constexpr EngineItem item(int number, int share, bool& exists) const {
+        const Schedule::Tile tile = schedule.at(number);
+        exists = tile.exists;
+        return {tile.i, tile.j, share};
     }
 };
 

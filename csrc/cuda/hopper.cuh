@@ -155,6 +155,25 @@ __device__ __forceinline__ void store_peer(uint32_t to, int64_t value, uint32_t 
 #endif
 }
 
+// The address that this block's shared variable has in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t peer_address(uint32_t address, uint32_t rank) {
+    uint32_t there = 0;
+#if PACKEDTRI_HOPPER
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+#endif
+    return there;
+}
+// Writes 16 bytes to such an address; they count at the barrier there.
+__device__ __forceinline__ void store_peer(uint32_t to, const float* x, uint32_t barrier) {
+#if PACKEDTRI_HOPPER
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+        "[%5];" ::"r"(to),
+        "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(barrier)
+        : "memory");
+#endif
+}
+
 __device__ __forceinline__ uint32_t cluster_rank() {
     uint32_t rank = 0;
 #if PACKEDTRI_HOPPER

@@ -64,6 +64,14 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t from) {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
     return x;
 }
+__device__ __forceinline__ float4 load_shared_f32x4(uint32_t from) {
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(from)
+                 : "memory");
+    return x;
+}
 __device__ __forceinline__ void store_shared(uint32_t to, uint16_t x) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
 }

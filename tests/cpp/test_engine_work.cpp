@@ -1,9 +1,8 @@
-// What the engine's blocks of threads do, against the definitions: every part of every tile once,
-// every product of two stored blocks once, and sums in parts that meet in any order.
+// What the engine's blocks of threads do, against the definitions: every part of every tile once, and
+// every product of two stored blocks once.
 #include "cuda/engine_work.h"
 
 #include <algorithm>
-#include <random>
 #include <vector>
 
 #include "check.h"
@@ -13,17 +12,26 @@ using cuda::EngineItem;
 using cuda::EngineTile;
 using cuda::EngineWork;
 
-std::mt19937 random_bits(20261121);
-
 std::vector<EngineItem> items_of(const EngineWork& work) {
     std::vector<EngineItem> items;
-    for (int number = 0; number < work.size(); ++number) {
-        bool exists = false;
-        const EngineItem item = work.at(number, exists);
-        if (!exists) continue;
+    const auto add = [&](const EngineItem& item, bool exists) {
+        if (!exists) return;
         const EngineItem same = EngineItem::of(item.word());
-        CHECK(same.i == item.i && same.j == item.j && same.share == item.share, "%d", number);
+        CHECK(same.i == item.i && same.j == item.j && same.share == item.share, "(%d, %d), %d",
+              item.i, item.j, item.share);
         items.push_back(item);
+    };
+    bool exists = false;
+    for (int tile = 0; tile < work.shared_tiles; ++tile)
+        for (int part = 0; part < work.split; ++part) {
+            const EngineItem item = work.shared(tile, part, exists);
+            CHECK(work.parts(item) == work.split && work.part(item) == part, "part %d", part);
+            add(item, exists);
+        }
+    for (int number = 0; number < work.size(); ++number) {
+        const EngineItem item = work.alone(number, exists);
+        CHECK(work.parts(item) == 1 && work.part(item) == 0, "tile %d", number);
+        add(item, exists);
     }
     return items;
 }
@@ -80,38 +88,6 @@ void every_product(int m, int n, int k, int split, int above, int group) {
             }
 }
 
-// The parts of all sums come in a random order, and each walks up its pairs until it is the first of
-// one. Exactly one part of each tile gets to the end, with the sum of all.
-void parts_meet(int split) {
-    const EngineWork work{{3, 3, 1, true, cuda::Schedule::Longest::LowRows}, split, 4};
-    std::vector<EngineItem> shares;
-    for (const EngineItem& item : items_of(work))
-        if (item.share > 0) shares.push_back(item);
-    CHECK(static_cast<int>(shares.size()) == 4 * split, "%d shares", (int)shares.size());
-    for (int trial = 0; trial < 200; ++trial) {
-        std::shuffle(shares.begin(), shares.end(), random_bits);
-        std::vector<int> arrived(4 * split), left(4 * split), whole(4);
-        for (const EngineItem& item : shares) {
-            int sum = 1, width = 1;
-            for (; width < split; width *= 2) {
-                const int pair = work.pair(item, width);
-                CHECK(pair >= 0 && pair < 4 * split, "pair %d", pair);
-                CHECK(arrived[pair] < 2, "three at pair %d", pair);
-                if (arrived[pair]++ == 0) {
-                    left[pair] = sum;
-                    break;
-                }
-                sum += left[pair];
-            }
-            if (width >= split) {
-                CHECK(sum == split, "a sum of %d parts of %d", sum, split);
-                ++whole[(item.share - 1) / split];
-            }
-        }
-        for (const int count : whole) CHECK(count == 1, "%d parts had the whole", count);
-    }
-}
-
 int main() {
     for (const int split : {1, 2, 4, 8})
         for (const int above : {1, 2, 3})
@@ -123,6 +99,5 @@ int main() {
                 every_product<2, 1>(5, 9, 5, split, above, group);
                 every_product<4, 2>(9, 5, 5, split, above, group);
             }
-    for (const int split : {2, 4, 8}) parts_meet(split);
     std::puts("engine_work: ok");
 }

@@ -340,7 +340,7 @@ def test_nonfinite(
             y[places] = value
         a, b = Operand(x, a_kind, n), Operand(y, b_kind, n)
         product = stored_product(a, b).to(dtype)
-        for c_kind, split in each((LOWER, DENSE), (1, 2)):
+        for c_kind, split in each((LOWER, DENSE), (1, 2, 4)):
             force(method, tile, split, 1, 1)
             c = densify(mm(x, y, n, a_kind, b_kind, c_kind), n, c_kind)
             expected = take_part(product, part_of(c_kind))
@@ -354,12 +354,14 @@ def test_nonfinite(
 
 @hopper
 @pytest.mark.skipif(SMALL, reason="many runs")
-@pytest.mark.parametrize("tile", [0, 1])
-def test_engine_repeats(tile: int, device: str, rng: torch.Generator, force: Force) -> None:
-    """Thousands of runs, with sums in parts that meet in any order, agree in every bit."""
-    n = 700
+@pytest.mark.parametrize(("tile", "split"), [(0, 2), (0, 8), (1, 1)])
+def test_engine_repeats(
+    tile: int, split: int, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """Thousands of runs, with sums in parts, several to a cluster, agree in every bit."""
+    n = 1500
     a, b = (random((numel(n),), torch.bfloat16, device, rng) for _ in range(2))
-    force(ENGINE, tile, 4, 1, 1)
+    force(ENGINE, tile, split, 1, 1)
     first = ops.mm(a, b, n, LOWER, LOWER, LOWER)
     different = torch.zeros((), dtype=torch.int64, device=device)
     for _ in range(5000):
