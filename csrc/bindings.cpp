@@ -232,6 +232,31 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     return c;
 }
 
+std::tuple<Tensor, Tensor> mm_pair(const Triangles& x, const Triangles& y, int64_t n, bool tf32,
+                                   const std::function<void(const Product&)>& run_one,
+                                   const std::function<void(const Product&, const Product&)>& run) {
+    const auto one = [&](const Triangles& t, const std::function<void(const Product&)>& run) {
+        for (const int64_t kind : {t.a_kind, t.b_kind})
+            STD_TORCH_CHECK(kind == 0 || kind == 1,
+                            "[packedtri::mm_pair] expected kinds 0 (lower) or 1 (upper); got ",
+                            kind);
+        constexpr auto lower = static_cast<int64_t>(Kind::Lower);
+        return mm(t.a, t.b, n, t.a_kind, t.b_kind, lower, tf32, run);
+    };
+    // One within the other: what the first product reads must live until both have been started.
+    std::optional<Tensor> second;
+    const Tensor first = one(x, [&](const Product& p) {
+        bool both = false;
+        second = one(y, [&](const Product& q) {
+            both = true;
+            run(p, q);
+        });
+        if (!both) run_one(p);
+    });
+    if (!second) second = one(y, run_one);
+    return {first, *second};
+}
+
 Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&)) {
     const Kind k = kind_of(kind, "pack", "kind");
     STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::pack] expected kind 0, 1, 2 or 4; got ", kind);

@@ -7,6 +7,7 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <functional>
+#include <tuple>
 
 #include "problem.h"
 
@@ -27,6 +28,15 @@ struct OtherWay {
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
           int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
           const OtherWay<Product, Tensor>& other = {});
+// Two triangles to be multiplied, of whose product the lower triangle is kept.
+struct Triangles {
+    Tensor a, b;
+    int64_t a_kind, b_kind;
+};
+// `run` gets both products, or `run_one` one of them where the other has no elements.
+std::tuple<Tensor, Tensor> mm_pair(const Triangles& x, const Triangles& y, int64_t n, bool tf32,
+                                   const std::function<void(const Product&)>& run_one,
+                                   const std::function<void(const Product&, const Product&)>& run);
 Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&));
 Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const Conversion&));
 

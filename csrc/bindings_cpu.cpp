@@ -12,6 +12,17 @@ Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int
               [](const Product& p) { cpu::mm(p, threads()); });
 }
 
+std::tuple<Tensor, Tensor> mm_pair_cpu(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,
+                                       int64_t a_kind, int64_t b_kind, int64_t c_kind,
+                                       int64_t d_kind, bool tf32) {
+    const auto run = [](const Product& p) { cpu::mm(p, threads()); };
+    return mm_pair({a, b, a_kind, b_kind}, {c, d, c_kind, d_kind}, n, tf32, run,
+                   [&](const Product& p, const Product& q) {
+                       run(p);
+                       run(q);
+                   });
+}
+
 Tensor pack_cpu(Tensor dense, int64_t kind) {
     return pack(dense, kind, [](const Conversion& c) { cpu::pack(c, threads()); });
 }
@@ -27,12 +38,16 @@ STABLE_TORCH_LIBRARY(packedtri, m) {
     m.def(
         "mm(Tensor a, Tensor b, SymInt n, int a_kind, int b_kind, int c_kind, bool tf32=False)"
         " -> Tensor");
+    m.def(
+        "mm_pair(Tensor a, Tensor b, Tensor c, Tensor d, SymInt n, int a_kind, int b_kind, int c_kind,"
+        " int d_kind, bool tf32=False) -> (Tensor, Tensor)");
     m.def("pack(Tensor dense, int kind) -> Tensor");
     m.def("unpack(Tensor packed, SymInt n, int kind) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
     m.impl("mm", TORCH_BOX(&packedtri::mm_cpu));
+    m.impl("mm_pair", TORCH_BOX(&packedtri::mm_pair_cpu));
     m.impl("pack", TORCH_BOX(&packedtri::pack_cpu));
     m.impl("unpack", TORCH_BOX(&packedtri::unpack_cpu));
 }

@@ -46,11 +46,25 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
                [&](const Product& p) { return dense_mm(a, b, n, a_kind, b_kind, p); }});
 }
 
+std::tuple<Tensor, Tensor> mm_pair_cuda(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,
+                                        int64_t a_kind, int64_t b_kind, int64_t c_kind,
+                                        int64_t d_kind, bool tf32) {
+    const torch::stable::accelerator::DeviceGuard guard(a.get_device_index());
+    TorchScratch scratch(a);
+    return mm_pair(
+        {a, b, a_kind, b_kind}, {c, d, c_kind, d_kind}, n, tf32,
+        [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
+        [&](const Product& p, const Product& q) {
+            cuda::mm_pair(p, q, &scratch, current_stream());
+        });
+}
+
 }  // namespace
 }  // namespace packedtri
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("mm", TORCH_BOX(&packedtri::mm_cuda));
+    m.impl("mm_pair", TORCH_BOX(&packedtri::mm_pair_cuda));
     m.impl("pack", TORCH_BOX(&packedtri::pack_cuda));
     m.impl("unpack", TORCH_BOX(&packedtri::unpack_cuda));
 }

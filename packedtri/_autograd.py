@@ -19,6 +19,8 @@ from torch.autograd.function import _SingleLevelFunction
 # Gradient of one tensor argument: (gradient of the result, all arguments, shape of this one). The
 # argument itself is None there: an op that is linear in it does not need it.
 Adjoint = Callable[[torch.Tensor, Sequence[Any], torch.Size], torch.Tensor]
+# The gradients of all tensor arguments from the gradient of the result and the arguments, or None.
+Together = Callable[[torch.Tensor, Sequence[Any]], Sequence[torch.Tensor] | None]
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,16 @@ def _make_is_plain() -> Callable[..., bool]:
 is_plain = _make_is_plain()
 
 
+def _is_only_computed(grad: torch.Tensor) -> bool:
+    """Whether what is made of a gradient is neither recorded nor transformed."""
+    return (
+        is_plain(grad)
+        and not torch.is_grad_enabled()
+        and type(grad) is torch.Tensor
+        and not torch._C._functorch.is_legacy_batchedtensor(grad)
+    )
+
+
 def past_autograd(op: Any) -> Callable[..., torch.Tensor]:
     """``op`` without its Python kernel, to call where ``is_plain`` holds.
 
@@ -102,7 +114,7 @@ def past_autograd(op: Any) -> Callable[..., torch.Tensor]:
     return call
 
 
-def register_multilinear(op: Any, *adjoints: Adjoint) -> None:
+def register_multilinear(op: Any, *adjoints: Adjoint, together: Together | None = None) -> None:
     """Give ``op`` its derivatives of every order, in reverse and in forward mode.
 
     Args:
@@ -110,10 +122,16 @@ def register_multilinear(op: Any, *adjoints: Adjoint) -> None:
         adjoints: for each tensor argument the adjoint of that linear map. Written with ops that
             have derivatives themselves, they give the second and higher ones too. They may return
             more batch dimensions than the argument has; those are summed.
+        together: all of the adjoints at once, where that is quicker and nothing records or
+            transforms what it does; None where it is not.
     """
     count = len(adjoints)
 
-    def pullback(grad: torch.Tensor, call: Call) -> list[torch.Tensor | None]:
+    def pullback(grad: torch.Tensor, call: Call) -> Sequence[torch.Tensor | None]:
+        if together is not None and all(call.needs) and _is_only_computed(grad):
+            found = together(grad, call.args)
+            if found is not None:
+                return found
         wanted = zip(adjoints, call.shapes, call.needs, strict=True)
         return [f(grad, call.args, shape) if needed else None for f, shape, needed in wanted]
 

@@ -262,7 +262,7 @@ def _holders(grad: Tensor) -> tuple[int, int, int]:
 
 @functools.cache
 def _lone_holders() -> tuple[int, int, int]:
-    """What ``_holders`` tells a backward function of a gradient that nobody but the engine holds."""
+    """What ``_holders`` tells a backward function of a gradient that only the engine holds."""
     counts = []
 
     class Probe(torch.autograd.Function):

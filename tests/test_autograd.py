@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -269,7 +270,7 @@ def test_gradients_that_users_set_have_the_type(cls, device):
     handle.remove()
 
 
-# --------------------------------------------------------------------- whose a gradient's elements are
+# ----------------------------------------------------------------- whose a gradient's elements are
 
 
 class _Marked(torch.autograd.Function):
@@ -288,7 +289,9 @@ class _Marked(torch.autograd.Function):
         return own
 
 
-@pytest.mark.skipif(not hasattr(Tensor, "_use_count"), reason="torch does not tell who holds a tensor")
+@pytest.mark.skipif(
+    not hasattr(Tensor, "_use_count"), reason="torch does not tell who holds a tensor"
+)
 @pytest.mark.parametrize("cls", TRIANGULAR)
 def test_a_gradient_that_nobody_else_holds_is_not_copied(cls: type[PackedTensor]) -> None:
     t = cls(torch.randn(10)).requires_grad_()
@@ -299,7 +302,7 @@ def test_a_gradient_that_nobody_else_holds_is_not_copied(cls: type[PackedTensor]
 
 @pytest.mark.parametrize("cls", TRIANGULAR)
 def test_gradients_share_no_elements(cls: type[PackedTensor]) -> None:
-    """A gradient that goes to several places, or is kept by somebody, is added to in none of them."""
+    """A gradient that goes to several places, or that somebody keeps, is added to in none."""
     weights = torch.randn(10)
 
     def leaf() -> PackedTensor:

@@ -19,6 +19,14 @@ bool in_one_piece(const Operand& x) {
     return runs_along_rows(x) ? x.row_stride == x.cols : x.col_stride == x.rows;
 }
 
+// What part of the multiplications of a dense product those of stored elements are, whose results are
+// stored.
+double stored_share(const Product& p) {
+    const int triangles = triangular(p.a.kind) + triangular(p.b.kind);
+    const bool lower = p.c.kind == Kind::Lower;
+    return 1.0 / ((lower ? 2 : 1) * (1 + triangles));
+}
+
 // How long the sums of a product are, in tiles.
 struct Work {
     int64_t longest;
@@ -50,17 +58,17 @@ bool engine_can(const Product& p, const Device& device) {
     return p.dtype == DType::f32 || (element_size(p.dtype) == 2 && plain);
 }
 
-// More scratch memory than this no product takes.
-constexpr int64_t SCRATCH_LIMIT = int64_t{4} << 30;
-
 // Making the images costs time, which must be small beside the product, and memory. A batch of small
 // products fills the device without.
 bool engine_pays(const Product& p, const Config& config) {
-    const auto size = [](int64_t x) { return static_cast<double>(x); };
-    const double least = p.batch > 1 ? 2048 : element_size(p.dtype) == 2 ? 1450 : 1000;
-    constexpr int64_t narrow = 128;
-    return std::min({p.m, p.n, p.k}) >= narrow &&
-           size(p.m) * size(p.n) * size(p.k) >= least * least * least &&
+    const double multiplications = static_cast<double>(p.m) * static_cast<double>(p.n) *
+                                   static_cast<double>(p.k) * stored_share(p);
+    const double least = p.batch > 1 ? 1.4e9 : element_size(p.dtype) == 2 ? 2.5e8 : 8.5e7;
+    // A narrow one leaves much of its tiles empty, or has few.
+    const double least_narrow = 5e8;
+    const int64_t narrowest = std::min({p.m, p.n, p.k});
+    return narrowest >= 128 &&
+           multiplications >= (narrowest >= 512 ? least : std::max(least, least_narrow)) &&
            engine_layout(p, config).scratch_bytes() <= SCRATCH_LIMIT;
 }
 

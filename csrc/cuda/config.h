@@ -70,6 +70,9 @@ inline bool is_mv(const Product& p) {
     return (!a_dense && b_dense && p.n == 1) || (a_dense && !b_dense && p.m == 1);
 }
 
+// More scratch memory than this no call takes for products.
+constexpr int64_t SCRATCH_LIMIT = int64_t{4} << 30;
+
 // `scratch`: whether there is any.
 Config choose(const Product& p, const Device& device, bool scratch = true);
 

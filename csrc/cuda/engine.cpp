@@ -54,66 +54,108 @@ void* matrix(const void* data, int64_t batch, int64_t batch_stride, DType dtype)
     return const_cast<char*>(start + batch * batch_stride * element_size(dtype));
 }
 
-EnginePlan plan_of(const Product& p, const Config& config, void* scratch) {
-    EnginePlan plan{};
-    plan.product = p;
-    plan.product.batch = 1;
-    plan.config = config;
-    plan.layout = engine_layout(p, config);
-    char* free = static_cast<char*>(scratch);
-    plan.drawn = reinterpret_cast<int*>(free);
-    plan.marks = plan.drawn + 2;  // Before the first is the word for all.
-    free += plan.layout.control_bytes;
-    plan.a_image = free;
-    plan.b_image = plan.layout.shared_image ? free : free + plan.layout.a.bytes;
-    return plan;
-}
-
-// Makes the images and maps of the product's operands, except those that matrices before it had too,
-// and clears the control words.
-void prepare(EnginePlan& plan, bool new_a, bool new_b, cudaStream_t stream) {
-    const Product& p = plan.product;
-    const EngineLayout& layout = plan.layout;
-    ImageRequest requests[2];
-    int count = 0;
-    const auto request = [&](const Operand& x, const EngineSource& s, const char* image,
-                             bool is_a) {
-        requests[count++] = {x, is_a, s.across, s.image, const_cast<char*>(image), s.part_bytes};
+// The images of all operands of some products, each once, and the words that must be zero.
+struct Images {
+    struct Place {
+        Operand operand;
+        EngineSource source;
+        char* at;
     };
-    if (layout.a.mapped) plan.a_map = map_of(p.a, p.dtype);
-    else if (new_a) request(p.a, layout.a, plan.a_image, true);
-    if (layout.b.mapped) plan.b_map = map_of(p.b, p.dtype);
-    else if (new_b && !layout.shared_image) request(p.b, layout.b, plan.b_image, false);
-    const auto words = static_cast<int>(layout.control_bytes / sizeof(int));
-    if (count > 0) pack_images(p.dtype, p.tf32, requests, count, plan.drawn, words, stream);
-    else
-        check(cudaMemsetAsync(plan.drawn, 0, static_cast<size_t>(layout.control_bytes), stream),
+    Place places[2 * MOST_ENGINE_TASKS];
+    int count = 0;
+    char* free;
+
+    // Where the image of an operand of `p` is, or is to be made.
+    char* place(const Product& p, const Operand& x, const EngineSource& source) {
+        for (int i = 0; i < count; ++i)
+            if (same_image(p, x, source, places[i].operand, places[i].source)) return places[i].at;
+        places[count++] = {x, source, free};
+        free += source.bytes;
+        return places[count - 1].at;
+    }
+
+    // Makes those that matrix `batch` does not have in common with the one before.
+    void pack(const Product& p, int64_t batch, int* control, int words, cudaStream_t stream) const {
+        ImageRequest requests[2 * MOST_ENGINE_TASKS];
+        int needed = 0;
+        for (int i = 0; i < count; ++i) {
+            const auto& [x, source, at] = places[i];
+            if (batch > 0 && x.batch_stride == 0) continue;
+            Operand one = x;
+            one.data = matrix(x.data, batch, x.batch_stride, p.dtype);
+            requests[needed++] = {one, source.across, source.image, at, source.part_bytes};
+        }
+        if (needed > 0)
+            return pack_images(p.dtype, p.tf32, requests, needed, control, words, stream);
+        check(cudaMemsetAsync(control, 0, static_cast<size_t>(words) * sizeof(int), stream),
               "cannot clear scratch memory");
+    }
+};
+
+// Plans products whose scratch memory begins at `scratch`.
+struct Plans {
+    EnginePlan of[MOST_ENGINE_TASKS]{};
+    Images images;
+    int words = 0;
+
+    Plans(const EngineTask* tasks, int count, char* scratch) {
+        images.free = scratch;
+        for (int t = 0; t < count; ++t) {
+            EnginePlan& plan = of[t];
+            plan.product = tasks[t].product;
+            plan.config = tasks[t].config;
+            plan.layout = engine_layout(plan.product, plan.config);
+            plan.drawn = reinterpret_cast<int*>(images.free);
+            plan.marks = plan.drawn + 2;  // Before the first is the word for all.
+            images.free += plan.layout.control_bytes;
+            words += static_cast<int>(plan.layout.control_bytes / sizeof(int));
+        }
+        for (int t = 0; t < count; ++t) {
+            EnginePlan& plan = of[t];
+            const Product& p = plan.product;
+            const EngineLayout& layout = plan.layout;
+            if (!layout.a.mapped) plan.a_image = images.place(p, p.a, layout.a);
+            if (!layout.b.mapped) plan.b_image = images.place(p, p.b, layout.b);
+        }
+    }
+};
+
+void launch(const EnginePlan& plan, cudaStream_t stream) {
+    const Product& p = plan.product;
+    if (p.dtype == DType::f16) engine_f16(plan, stream);
+    else if (p.dtype == DType::bf16) engine_bf16(plan, stream);
+    else if (p.tf32) engine_tf32(plan, stream);
+    else engine_f32(plan, stream);
 }
 
 }  // namespace
 
-int64_t engine_scratch(const Product& p, const Config& config) {
-    return engine_layout(p, config).scratch_bytes();
+int64_t engine_scratch(const EngineTask* tasks, int count) {
+    return Plans(tasks, count, nullptr).images.free - static_cast<char*>(nullptr);
 }
 
-void engine(const Product& p, const Config& config, void* scratch,
+void engine(const EngineTask* tasks, int count, void* scratch,
             void (*finish)(const Product&, cudaStream_t), cudaStream_t stream) {
-    EnginePlan plan = plan_of(p, config, scratch);
-    Product& one = plan.product;
-    for (int64_t batch = 0; batch < p.batch; ++batch) {
-        one.a.data = matrix(p.a.data, batch, p.a.batch_stride, p.dtype);
-        one.b.data = matrix(p.b.data, batch, p.b.batch_stride, p.dtype);
-        one.c.data = matrix(p.c.data, batch, p.c.batch_stride, p.dtype);
-        prepare(plan, batch == 0 || p.a.batch_stride != 0, batch == 0 || p.b.batch_stride != 0,
-                stream);
-        if (p.dtype == DType::f16) engine_f16(plan, stream);
-        else if (p.dtype == DType::bf16) engine_bf16(plan, stream);
-        else if (p.tf32) engine_tf32(plan, stream);
-        else engine_f32(plan, stream);
-        Product rest = one;
-        rest.marks = plan.marks;
-        finish(rest, stream);
+    Plans plans(tasks, count, static_cast<char*>(scratch));
+    const DType dtype = tasks[0].product.dtype;
+    for (int64_t batch = 0; batch < tasks[0].product.batch; ++batch) {
+        plans.images.pack(tasks[0].product, batch, plans.of[0].drawn, plans.words, stream);
+        for (int t = 0; t < count; ++t) {
+            const Product& p = tasks[t].product;
+            Product& one = plans.of[t].product;
+            one.batch = 1;
+            one.a.data = matrix(p.a.data, batch, p.a.batch_stride, dtype);
+            one.b.data = matrix(p.b.data, batch, p.b.batch_stride, dtype);
+            one.c.data = matrix(p.c.data, batch, p.c.batch_stride, dtype);
+            if (plans.of[t].layout.a.mapped) plans.of[t].a_map = map_of(one.a, dtype);
+            if (plans.of[t].layout.b.mapped) plans.of[t].b_map = map_of(one.b, dtype);
+            launch(plans.of[t], stream);
+        }
+        for (int t = 0; t < count; ++t) {
+            Product rest = plans.of[t].product;
+            rest.marks = plans.of[t].marks;
+            finish(rest, stream);
+        }
     }
 }
 

@@ -8,13 +8,20 @@
 
 namespace packedtri::cuda {
 
-// Bytes of scratch memory that `engine` needs, aligned to 1024 as it must be.
-int64_t engine_scratch(const Product& p, const Config& config);
+struct EngineTask {
+    Product product;
+    Config config;
+};
+// No more of them are computed at once. Their batches and element types are the same.
+constexpr int MOST_ENGINE_TASKS = 2;
 
-// Computes the product, matrix by matrix of the batch. After each, `finish` gets the product of this
-// one matrix with Product::marks set to the blocks that were not stored, because a result was not
-// finite: it is to compute these from stored elements only.
-void engine(const Product& p, const Config& config, void* scratch,
+// Bytes of scratch memory that `engine` needs, aligned to 1024 as it must be.
+int64_t engine_scratch(const EngineTask* tasks, int count);
+
+// Computes products, matrix by matrix of the batch, with one image of each operand that several read.
+// After each matrix, `finish` gets the products of this one with Product::marks set to the blocks that
+// were not stored, because a result was not finite: it is to compute these from stored elements only.
+void engine(const EngineTask* tasks, int count, void* scratch,
             void (*finish)(const Product&, cudaStream_t), cudaStream_t stream);
 
 }  // namespace packedtri::cuda

@@ -51,12 +51,17 @@ bool same_memory(const Operand& a, const Operand& b) {
 
 }  // namespace
 
+// The blocks of TF32 images are transposed for one of two operands that are read differently.
+bool same_image(const Product& p, const Operand& x, const EngineSource& source,
+                const Operand& other, const EngineSource& other_source) {
+    return same_memory(x, other) && (!p.tf32 || source.across == other_source.across);
+}
+
 EngineLayout engine_layout(const Product& p, const Config& config) {
     EngineLayout layout{};
     layout.a = source(p, p.a, true);
     layout.b = source(p, p.b, false);
-    // The blocks of TF32 images are transposed for one of two operands that are read differently.
-    layout.shared_image = same_memory(p.a, p.b) && (!p.tf32 || layout.a.across == layout.b.across);
+    layout.shared_image = same_image(p, p.a, layout.a, p.b, layout.b);
     const int64_t side = engine_tile_side(config.tile);
     const bool lower = p.c.kind == Kind::Lower;
     const Schedule schedule{static_cast<int>(ceil_div(p.m, side)),

@@ -28,4 +28,8 @@ struct EngineLayout {
 
 EngineLayout engine_layout(const Product& p, const Config& config);
 
+// Whether an operand of `p` and another one, both of which need images, have the same.
+bool same_image(const Product& p, const Operand& x, const EngineSource& source,
+                const Operand& other, const EngineSource& other_source);
+
 }  // namespace packedtri::cuda

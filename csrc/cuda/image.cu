@@ -202,23 +202,26 @@ __device__ void pack_block(const PackArgs<Tf32>& args, int row, int col, char* t
     }
 }
 
+constexpr int MOST_IMAGES = 4;
+
 template <class T>
-struct PackPair {
-    PackArgs<T> of[2];
-    int64_t first_blocks;
+struct PackAll {
+    PackArgs<T> of[MOST_IMAGES];
+    int64_t end[MOST_IMAGES];  // The block of threads behind those for each image.
     int* control;
     int control_words;
 };
 
 template <class T>
-__global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackPair<T> pair) {
+__global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackAll<T> all) {
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     if (blockIdx.x == 0)
-        for (int w = threadIdx.x; w < pair.control_words; w += 256) pair.control[w] = 0;
-    const bool second = blockIdx.x >= pair.first_blocks;
-    const PackArgs<T>& args = pair.of[second];
-    const int64_t index = second ? blockIdx.x - pair.first_blocks : blockIdx.x;
+        for (int w = threadIdx.x; w < all.control_words; w += 256) all.control[w] = 0;
+    int which = 0;
+    while (blockIdx.x >= all.end[which]) ++which;
+    const PackArgs<T>& args = all.of[which];
+    const int64_t index = blockIdx.x - (which > 0 ? all.end[which - 1] : 0);
     int row, col;
     block_at(args.image, index, row, col);
     char* to = args.to + index * Image::BLOCK_BYTES;
@@ -228,7 +231,7 @@ __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackP
 
 template <class T>
 PackArgs<T> pack_args(const ImageRequest& request) {
-    return {orient<T>(request.operand, request.is_a).panel,
+    return {orient<T>(request.operand, true).panel,
             request.operand.kind == Kind::Symmetric,
             request.across,
             request.layout,
@@ -239,13 +242,15 @@ PackArgs<T> pack_args(const ImageRequest& request) {
 template <class T>
 void launch_pack(const ImageRequest* requests, int count, int* control, int words,
                  cudaStream_t stream) {
+    PackAll<T> all{};
     int64_t blocks = 0;
-    for (int r = 0; r < count; ++r) blocks += requests[r].layout.blocks();
-    const PackPair<T> pair{{pack_args<T>(requests[0]), pack_args<T>(requests[count - 1])},
-                           requests[0].layout.blocks(),
-                           control,
-                           words};
-    launch_overlapping(pack_kernel<T>, dim3(static_cast<unsigned>(blocks)), 256, pair, stream,
+    for (int r = 0; r < count; ++r) {
+        all.of[r] = pack_args<T>(requests[r]);
+        all.end[r] = blocks += requests[r].layout.blocks();
+    }
+    all.control = control;
+    all.control_words = words;
+    launch_overlapping(pack_kernel<T>, dim3(static_cast<unsigned>(blocks)), 256, all, stream,
                        "cannot launch the packing of a product's operands");
 }
 

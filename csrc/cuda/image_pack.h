@@ -12,14 +12,13 @@ namespace packedtri::cuda {
 // images of elements that take several.
 struct ImageRequest {
     Operand operand;
-    bool is_a;    // The left operand of the product, or the right one.
     bool across;  // Its rows of memory run across the sum.
     Image layout;
     char* to;
     int64_t part_bytes;
 };
 
-// Makes up to two images in one launch, and zeroes `words` words at `control`. float32 is rounded to
+// Makes up to four images in one launch, and zeroes `words` words at `control`. float32 is rounded to
 // TF32, or split into three bfloat16, whose sum it is.
 void pack_images(DType dtype, bool tf32, const ImageRequest* requests, int count, int* control,
                  int words, cudaStream_t stream);

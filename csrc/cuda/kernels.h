@@ -21,6 +21,8 @@ class Scratch {
 
 // Without scratch memory some products, and what is made of them, are slower.
 void mm(const Product& p, Scratch* scratch, cudaStream_t stream);
+// Two products, of which each may share operands with the other.
+void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t stream);
 // After C = A B has been computed by others, with zeros where a triangle stores none: computes again,
 // over stored elements only, what is not finite. C is dense, without gaps.
 void mend(const Product& p, cudaStream_t stream);

@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "engine.h"
 #include "kernels.h"
 #include "launch.h"
@@ -47,6 +49,24 @@ void direct(const Product& p, const Config& config, cudaStream_t stream) {
     }
 }
 
+// The configuration in which the engine computes a product, if it is to.
+std::optional<EngineTask> engine_task(const Product& p, const Scratch* scratch) {
+    const Device& device = current_device();
+    if (is_mv(p) || small_side(p, device)) return std::nullopt;
+    const Config config = choose(p, device, scratch != nullptr);
+    if (config.method != Method::Engine) return std::nullopt;
+    return EngineTask{p, config};
+}
+
+void run_engine(const EngineTask* tasks, int count, Scratch& scratch, cudaStream_t stream) {
+    engine(
+        tasks, count, scratch.reserve(engine_scratch(tasks, count)),
+        [](const Product& rest, cudaStream_t stream) {
+            direct(rest, choose(rest, current_device()), stream);
+        },
+        stream);
+}
+
 }  // namespace
 
 void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
@@ -56,14 +76,19 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
     }
     const Device& device = current_device();
     if (const int side = small_side(p, device)) return small(p, side, stream);
-    const Config config = choose(p, device, scratch != nullptr);
-    if (config.method != Method::Engine) return direct(p, config, stream);
-    engine(
-        p, config, scratch->reserve(engine_scratch(p, config)),
-        [](const Product& rest, cudaStream_t stream) {
-            direct(rest, choose(rest, current_device()), stream);
-        },
-        stream);
+    if (const auto task = engine_task(p, scratch)) return run_engine(&*task, 1, *scratch, stream);
+    direct(p, choose(p, device, scratch != nullptr), stream);
+}
+
+void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t stream) {
+    const bool alike = p.dtype == q.dtype && p.tf32 == q.tf32 && p.batch == q.batch;
+    const auto first = engine_task(p, scratch), second = engine_task(q, scratch);
+    if (alike && first && second) {
+        const EngineTask tasks[] = {*first, *second};
+        if (engine_scratch(tasks, 2) <= SCRATCH_LIMIT) return run_engine(tasks, 2, *scratch, stream);
+    }
+    mm(p, scratch, stream);
+    mm(q, scratch, stream);
 }
 
 }  // namespace packedtri::cuda

@@ -28,6 +28,7 @@ from packedtri._nodes import diagonal_index, real_diagonal
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
 
 _mm = torch.ops.packedtri.mm.default
+_mm_pair = torch.ops.packedtri.mm_pair.default
 _FLIPPED = {LOWER: UPPER, UPPER: LOWER, SYMMETRIC: SYMMETRIC, DENSE: DENSE}
 Operand = tuple[Tensor, int]
 
@@ -135,7 +136,41 @@ def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
     return _stored_part(ah, grad, n, ah_kind, c_kind, b_kind, *tf32)
 
 
-register_multilinear(_mm, _with_matrices(_grad_a, 0), _with_matrices(_grad_b, 1))
+def _both_grads(grad: Tensor, args: Sequence[Any]) -> tuple[Tensor, Tensor] | None:
+    """Both gradients of a product of triangles, whose kernels on a GPU read ``grad`` together."""
+    a, b, n, a_kind, b_kind, c_kind, *tf32 = args
+    if not grad.is_cuda or c_kind != LOWER or {a_kind, b_kind} - {LOWER, UPPER}:
+        return None
+    if not grad.dtype == a.dtype == b.dtype:
+        return None
+    (ah, ah_kind), (bh, bh_kind) = adjoint(a, a_kind), adjoint(b, b_kind)
+    x, y, x_kind, y_kind = _of_stored_part(grad, bh, c_kind, bh_kind, a_kind)
+    z, w, z_kind, w_kind = _of_stored_part(ah, grad, ah_kind, c_kind, b_kind)
+    return _mm_pair(x, y, z, w, n, x_kind, y_kind, z_kind, w_kind, *tf32)
+
+
+def _of_stored_part(
+    a: Tensor, b: Tensor, a_kind: int, b_kind: int, kind: int
+) -> tuple[Tensor, Tensor, int, int]:
+    """The operands whose product's lower triangle is what a triangle of that kind stores."""
+    if kind == LOWER:
+        return a, b, a_kind, b_kind
+    (at, at_kind), (bt, bt_kind) = transposed(a, a_kind), transposed(b, b_kind)
+    return bt, at, bt_kind, at_kind
+
+
+register_multilinear(
+    _mm, _with_matrices(_grad_a, 0), _with_matrices(_grad_b, 1), together=_both_grads
+)
+
+
+@torch.library.register_fake("packedtri::mm_pair", lib=library)
+def _(a: Tensor, b: Tensor, c: Tensor, d: Tensor, n: int, *rest: int) -> tuple[Tensor, Tensor]:
+    a_kind, b_kind, c_kind, d_kind, *tf32 = rest
+    return (
+        _mm(a, b, n, a_kind, b_kind, LOWER, *tf32),
+        _mm(c, d, n, c_kind, d_kind, LOWER, *tf32),
+    )
 
 
 @torch.library.register_vmap("packedtri::mm", lib=library)

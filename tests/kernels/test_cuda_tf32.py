@@ -112,8 +112,8 @@ def test_nonfinite(tile: int, value: float, rng: torch.Generator, force: Force) 
         assert torch.equal(c.isnan(), expected.isnan())
         assert torch.equal(c.isinf(), expected.isinf())
         ok = expected.isfinite()
-        # Operands rounded to TF32 make errors of about 2^-12 sqrt(n) in standard deviation, and among
-        # hundreds of thousands of elements some of five of these.
+        # Operands rounded to TF32 make errors of about 2^-12 sqrt(n) in standard deviation, and
+        # among hundreds of thousands of elements some of five of these.
         torch.testing.assert_close(c[ok], expected[ok], rtol=5e-3, atol=8 * 2**-12 * n**0.5)
 
 
