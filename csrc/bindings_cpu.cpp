@@ -39,7 +39,8 @@ STABLE_TORCH_LIBRARY(packedtri, m) {
         "mm(Tensor a, Tensor b, SymInt n, int a_kind, int b_kind, int c_kind, bool tf32=False)"
         " -> Tensor");
     m.def(
-        "mm_pair(Tensor a, Tensor b, Tensor c, Tensor d, SymInt n, int a_kind, int b_kind, int c_kind,"
+        "mm_pair(Tensor a, Tensor b, Tensor c, Tensor d, SymInt n, int a_kind, int b_kind, int "
+        "c_kind,"
         " int d_kind, bool tf32=False) -> (Tensor, Tensor)");
     m.def("pack(Tensor dense, int kind) -> Tensor");
     m.def("unpack(Tensor packed, SymInt n, int kind) -> Tensor");

@@ -60,8 +60,8 @@ bool engine_can(const Product& p, const Device& device) {
 
 // Making the images costs time, which must be small beside the product, and memory. A batch of small
 // products fills the device without.
-bool engine_pays(const Product& p, const Config& config) {
-    const double multiplications = static_cast<double>(p.m) * static_cast<double>(p.n) *
+bool engine_pays(const Product& p, const Config& config, int together) {
+    const double multiplications = together * static_cast<double>(p.m) * static_cast<double>(p.n) *
                                    static_cast<double>(p.k) * stored_share(p);
     const double least = p.batch > 1 ? 1.4e9 : element_size(p.dtype) == 2 ? 2.5e8 : 8.5e7;
     // A narrow one leaves much of its tiles empty, or has few.
@@ -99,9 +99,10 @@ bool hopper_can(const Product& p, TileSize tile, const Device& device) {
            in_reach(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride);
 }
 
-Config choose_engine(const Product& p, const Device& device) {
+Config choose_engine(const Product& p, const Device& device, int together) {
     Config config{Method::Engine, TileSize::Small, 1, 1, 1};
-    const Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
+    Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
+    small.per_slot *= together;
     // Large tiles need half the traffic, but there must be enough of them. They leave no room for the
     // parts of float32.
     if (small.per_slot >= 24 && !in_parts(p)) {
@@ -185,14 +186,15 @@ Config choose_direct(const Product& p, const Device& device) {
 }  // namespace
 
 // The thresholds were measured on an H100 (docs/cuda.md).
-Config choose(const Product& p, const Device& device, bool scratch) {
+Config choose(const Product& p, const Device& device, bool scratch, int together) {
     // A product with marks has only the blocks that the engine has not stored.
     if (p.marks) return {Method::Direct, TileSize::Large, 1, 1, 1};
     Config config = choose_direct(p, device);
     if (scratch && engine_can(p, device)) {
-        const Config engine = choose_engine(p, device);
+        const Config engine = choose_engine(p, device, together);
         const bool free = forced_method < 0;
-        if (free ? engine_pays(p, engine) : forced_method == static_cast<int>(Method::Engine))
+        if (free ? engine_pays(p, engine, together)
+                 : forced_method == static_cast<int>(Method::Engine))
             config = engine;
     }
     // The engine has tiles of one size for parts of float32.

@@ -29,6 +29,11 @@ struct Config {
     int split;        // Blocks or clusters that share the sum over k of one tile: 1, 2, 4 or 8.
     int split_above;  // Only sums of at least this many tiles are shared.
     int group;        // Side of the square groups in which tiles are visited.
+
+    bool operator==(const Config& x) const {
+        return method == x.method && tile == x.tile && split == x.split &&
+               split_above == x.split_above && group == x.group;
+    }
 };
 
 // Side of the square tiles.
@@ -73,8 +78,8 @@ inline bool is_mv(const Product& p) {
 // More scratch memory than this no call takes for products.
 constexpr int64_t SCRATCH_LIMIT = int64_t{4} << 30;
 
-// `scratch`: whether there is any.
-Config choose(const Product& p, const Device& device, bool scratch = true);
+// `scratch`: whether there is any. `together`: how many products like this one the engine gets at once.
+Config choose(const Product& p, const Device& device, bool scratch = true, int together = 1);
 
 // Whether a symmetric matrix times a vector has the kernel that reads the triangle once (mv.h).
 bool mv_symmetric_can(const Product& p);

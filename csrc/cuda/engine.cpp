@@ -120,12 +120,12 @@ struct Plans {
     }
 };
 
-void launch(const EnginePlan& plan, cudaStream_t stream) {
-    const Product& p = plan.product;
-    if (p.dtype == DType::f16) engine_f16(plan, stream);
-    else if (p.dtype == DType::bf16) engine_bf16(plan, stream);
-    else if (p.tf32) engine_tf32(plan, stream);
-    else engine_f32(plan, stream);
+void launch(const EnginePlan* plans, int count, cudaStream_t stream) {
+    const Product& p = plans[0].product;
+    if (p.dtype == DType::f16) engine_f16(plans, count, stream);
+    else if (p.dtype == DType::bf16) engine_bf16(plans, count, stream);
+    else if (p.tf32) engine_tf32(plans, count, stream);
+    else engine_f32(plans, count, stream);
 }
 
 }  // namespace
@@ -149,8 +149,8 @@ void engine(const EngineTask* tasks, int count, void* scratch,
             one.c.data = matrix(p.c.data, batch, p.c.batch_stride, dtype);
             if (plans.of[t].layout.a.mapped) plans.of[t].a_map = map_of(one.a, dtype);
             if (plans.of[t].layout.b.mapped) plans.of[t].b_map = map_of(one.b, dtype);
-            launch(plans.of[t], stream);
         }
+        launch(plans.of, count, stream);
         for (int t = 0; t < count; ++t) {
             Product rest = plans.of[t].product;
             rest.marks = plans.of[t].marks;

@@ -16,10 +16,11 @@ struct EngineOperand {
     int64_t part_bytes;  // To the next part.
     Image layout;
     Kind kind;
+    bool across;  // Its rows of memory run across the sum.
 };
 
 template <class T>
-struct EngineArgs {
+struct EngineProduct {
     CUtensorMap a_map, b_map;
     EngineOperand a, b;
     T* c;
@@ -28,9 +29,17 @@ struct EngineArgs {
     float alpha, beta;
     int m, n, n_blocks, k_blocks;
     EngineWork work;
-    // Words that are zero when the launch starts: how many tiles have been drawn; which blocks of the
-    // result were not stored (see EngineConsumer::finite).
-    int *drawn, *marks;
+    int* marks;  // Zero when the launch starts: see EngineConsumer::finite.
+};
+
+// A launch computes one product, or two side by side, whose tiles of one number come one after another.
+template <class T>
+struct EngineArgs {
+    EngineProduct<T> of[2];
+    int products;
+    int shared, alone;  // So many tiles are shared, and had by blocks alone, of all products.
+    int split;
+    int* drawn;  // How many of the latter have been drawn: zero when the launch starts.
 };
 
 // Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other
@@ -51,8 +60,7 @@ struct EngineShape {
     // Arrivals that empty a stage: one of each warp that multiplies, here and in the other block.
     static constexpr int RELEASES = 4 * ROWS * CLUSTER;
     static constexpr int ACCS = BN / 2;
-    template <bool B_ACROSS>
-    using Tile = EngineTile<ROWS, COLS, CLUSTER, B_ACROSS>;
+    using Tile = EngineTile<ROWS, COLS, CLUSTER>;
 
     static constexpr int A_BYTES = ROWS * PARTS * Image::BLOCK_BYTES;
     static constexpr int STAGE_BYTES = A_BYTES + COLS * PARTS * Image::BLOCK_BYTES;
@@ -66,7 +74,8 @@ struct EngineShape {
     static constexpr int WORDS = STAGES + DRAWS;
     // Where sums in parts meet (see EngineConsumer::meet), the 16 rows of a warp take so many bytes.
     static constexpr int WARPS = 4 * ROWS, WARP_BYTES = ACCS * 32 * 4;
-    static_assert(CLUSTER > 1 || WARPS * WARP_BYTES <= STAGES * STAGE_BYTES, "stages are too small");
+    static_assert(CLUSTER > 1 || WARPS * WARP_BYTES <= STAGES * STAGE_BYTES,
+                  "stages are too small");
     static constexpr int SHARED_BYTES =
         STAGES * STAGE_BYTES + STAGING_BYTES + (BARRIERS + WORDS) * 8;
 };

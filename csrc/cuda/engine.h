@@ -12,7 +12,7 @@ struct EngineTask {
     Product product;
     Config config;
 };
-// No more of them are computed at once. Their batches and element types are the same.
+// No more of them are computed at once. Their batches, element types and configurations are the same.
 constexpr int MOST_ENGINE_TASKS = 2;
 
 // Bytes of scratch memory that `engine` needs, aligned to 1024 as it must be.

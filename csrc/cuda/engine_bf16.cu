@@ -2,10 +2,13 @@
 
 namespace packedtri::cuda {
 
-void engine_bf16(const EnginePlan& plan, cudaStream_t stream) {
-    if (plan.config.tile == TileSize::Large)
-        launch_engine<EngineShape<__nv_bfloat16, __nv_bfloat16, 1, 256, 4, 2>>(plan, stream);
-    else launch_engine<EngineShape<__nv_bfloat16, __nv_bfloat16, 1, 128, 6, 1>>(plan, stream);
+void engine_bf16(const EnginePlan* plans, int count, cudaStream_t stream) {
+    if (plans[0].config.tile == TileSize::Large)
+        launch_engine<EngineShape<__nv_bfloat16, __nv_bfloat16, 1, 256, 4, 2>>(plans, count,
+                                                                               stream);
+    else
+        launch_engine<EngineShape<__nv_bfloat16, __nv_bfloat16, 1, 128, 6, 1>>(plans, count,
+                                                                               stream);
 }
 
 }  // namespace packedtri::cuda

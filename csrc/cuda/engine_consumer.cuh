@@ -5,15 +5,12 @@
 
 namespace packedtri::cuda {
 
-template <class Shape, bool A_ACROSS, bool B_ACROSS>
+template <class Shape>
 class EngineConsumer {
     using T = typename Shape::T;
     using Args = EngineArgs<T>;
-    using Tile = typename Shape::template Tile<B_ACROSS>;
+    using Tile = typename Shape::Tile;
     static constexpr int SIDE = Shape::SIDE;
-    // Blocks of 4-byte elements are transposed where rows of memory run across the sum.
-    static constexpr bool A_READ_ACROSS = A_ACROSS && Shape::HALVES == 1,
-                          B_READ_ACROSS = B_ACROSS && Shape::HALVES == 1;
 
   public:
     __device__ EngineConsumer(const Args& args, const EngineShared<Shape>& shared, int rank,
@@ -29,14 +26,15 @@ class EngineConsumer {
             const int64_t word = __shfl_sync(~0u, read, 0);
             if (word == EngineItem::NONE) break;
             const EngineItem item = EngineItem::of(word);
-            const Tile tile(args_.a.kind, args_.b.kind, args_.work, item, rank_, args_.n_blocks,
-                            args_.k_blocks);
+            product_ = item.product;
+            const Tile tile(p().a.kind, p().b.kind, p().a.across, p().b.across, p().work, item,
+                            rank_, p().n_blocks, p().k_blocks);
             float acc[Shape::ACCS];
 #pragma unroll
             for (int e = 0; e < Shape::ACCS; ++e) acc[e] = 0;
             multiply(tile, acc);
             const bool whole = item.share == 0 || meet(EngineWork::part(item), acc);
-            if (whole && finite(tile, args_.work.parts(item), acc)) store(tile, acc);
+            if (whole && finite(tile, p().work.parts(item), acc)) store(tile, acc);
             __syncwarp();
         }
     }
@@ -45,11 +43,23 @@ class EngineConsumer {
     // ------------------------------------------------------------------------------- the sum
 
     __device__ void multiply(const Tile& tile, float* acc) {
-        const bool exists = (tile.i0 + group_) * SIDE < args_.m;
+        // Blocks of 4-byte elements are transposed where rows of memory run across the sum.
+        if constexpr (Shape::HALVES > 1) multiply<false, false>(tile, acc);
+        else if (tile.a_across && tile.b_across) multiply<true, true>(tile, acc);
+        else if (tile.a_across) multiply<true, false>(tile, acc);
+        else if (tile.b_across) multiply<false, true>(tile, acc);
+        else multiply<false, false>(tile, acc);
+    }
+
+    template <bool A_ACROSS, bool B_ACROSS>
+    __device__ __forceinline__ void multiply(Tile tile, float* acc) {
+        if (Shape::HALVES == 1) tile.b_across = B_ACROSS;  // For the compiler to know.
+        const bool exists = (tile.i0 + group_) * SIDE < p().m;
         for (int x = tile.k0 * Shape::HALVES; x < tile.end() * Shape::HALVES; ++x) {
             const int k = x / Shape::HALVES;
             ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
-            if (exists && tile.needs_row(group_, k)) step(tile, k, acc);
+            if (exists && tile.needs_row(group_, k))
+                step<A_ACROSS, B_ACROSS>(tile.missing_columns(k), acc);
             else
                 __syncwarp();  // As products do: no lane must wait for a stage that is filled again.
             release();
@@ -57,21 +67,22 @@ class EngineConsumer {
     }
 
     // Near the diagonal of B the last of the columns, in the order of the stage, have no block at k.
-    __device__ void step(const Tile& tile, int k, float* acc) {
-        const int missing = tile.missing_columns(k);
-        if (missing == 0) products<Shape::BN>(acc);
-        else if (missing == 1) products<Shape::BN - SIDE>(acc);
-        else if (Shape::COLS > 2 && missing == 2) products<Shape::COLS / 2 * SIDE>(acc);
-        else if (Shape::COLS > 2 && missing == 3) products<SIDE>(acc);
+    template <bool A_ACROSS, bool B_ACROSS>
+    __device__ __forceinline__ void step(int missing, float* acc) {
+        if (missing == 0) products<Shape::BN, A_ACROSS, B_ACROSS>(acc);
+        else if (missing == 1) products<Shape::BN - SIDE, A_ACROSS, B_ACROSS>(acc);
+        else if (Shape::COLS > 2 && missing == 2)
+            products<Shape::COLS / 2 * SIDE, A_ACROSS, B_ACROSS>(acc);
+        else if (Shape::COLS > 2 && missing == 3) products<SIDE, A_ACROSS, B_ACROSS>(acc);
     }
 
-    template <int N>
-    __device__ void products(float* acc) {
+    template <int N, bool A_ACROSS, bool B_ACROSS>
+    __device__ __forceinline__ void products(float* acc) {
         const uint32_t a = shared_.a(at_.stage) + group_ * Image::BLOCK_BYTES,
                        b = shared_.b(at_.stage);
         if constexpr (Shape::PARTS == 1) {
             ptx::wgmma_fence();
-            products_of_parts<N>(acc, a, b, true);
+            products_of_parts<N, A_ACROSS, B_ACROSS>(acc, a, b, true);
             ptx::wgmma_commit();
             ptx::wgmma_wait();
         } else {
@@ -81,12 +92,12 @@ class EngineConsumer {
             constexpr int A_PART = Shape::ROWS * Image::BLOCK_BYTES,
                           B_PART = Shape::COLS * Image::BLOCK_BYTES;
             ptx::wgmma_fence();
-            products_of_parts<N>(sum, a + 2 * A_PART, b, false);
-            products_of_parts<N>(sum, a + A_PART, b + B_PART, true);
-            products_of_parts<N>(sum, a, b + 2 * B_PART, true);
-            products_of_parts<N>(sum, a + A_PART, b, true);
-            products_of_parts<N>(sum, a, b + B_PART, true);
-            products_of_parts<N>(sum, a, b, true);
+            products_of_parts<N, A_ACROSS, B_ACROSS>(sum, a + 2 * A_PART, b, false);
+            products_of_parts<N, A_ACROSS, B_ACROSS>(sum, a + A_PART, b + B_PART, true);
+            products_of_parts<N, A_ACROSS, B_ACROSS>(sum, a, b + 2 * B_PART, true);
+            products_of_parts<N, A_ACROSS, B_ACROSS>(sum, a + A_PART, b, true);
+            products_of_parts<N, A_ACROSS, B_ACROSS>(sum, a, b + B_PART, true);
+            products_of_parts<N, A_ACROSS, B_ACROSS>(sum, a, b, true);
             ptx::wgmma_commit();
             ptx::wgmma_wait();
 #pragma unroll
@@ -94,15 +105,16 @@ class EngineConsumer {
         }
     }
 
-    template <int N>
-    __device__ static void products_of_parts(float* acc, uint32_t a, uint32_t b, bool add) {
+    template <int N, bool A_ACROSS, bool B_ACROSS>
+    __device__ __forceinline__ static void products_of_parts(float* acc, uint32_t a, uint32_t b,
+                                                             bool add) {
         const uint64_t da = tile_descriptor(a), db = tile_descriptor(b);
-        constexpr int A_STEP = A_READ_ACROSS ? STEP_ACROSS : STEP_ALONG,
-                      B_STEP = B_READ_ACROSS ? STEP_ACROSS : STEP_ALONG;
+        constexpr int A_STEP = A_ACROSS ? STEP_ACROSS : STEP_ALONG,
+                      B_STEP = B_ACROSS ? STEP_ACROSS : STEP_ALONG;
 #pragma unroll
         for (int x = 0; x < Image::ROW_BYTES / 32; ++x)
-            ptx::wgmma<N, A_READ_ACROSS, B_READ_ACROSS>(acc, da + x * A_STEP, db + x * B_STEP,
-                                                        add || x > 0, typename Shape::Element{});
+            ptx::wgmma<N, A_ACROSS, B_ACROSS>(acc, da + x * A_STEP, db + x * B_STEP, add || x > 0,
+                                              typename Shape::Element{});
     }
 
     // For this warp the stage may be filled again, here and, where a block of the cluster fills it for
@@ -124,7 +136,7 @@ class EngineConsumer {
     // They go to where the stages are, once these have been read in all blocks. Returns whether this warp
     // has its rows of the whole sum.
     __device__ bool meet(int part, float* acc) {
-        const int parts = args_.work.split, own = Shape::WARPS / parts;
+        const int parts = args_.split, own = Shape::WARPS / parts;
         const int warp = group_ * 4 + threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         const int owner = warp / own, parity = meetings_.parity;
         meetings_.advance();
@@ -139,8 +151,7 @@ class EngineConsumer {
             const uint32_t to = ptx::peer_address(place(part), owner),
                            met = ptx::peer_address(shared_.met(), owner);
 #pragma unroll
-            for (int e = 0; e < Shape::ACCS; e += 4)
-                ptx::store_peer(to + e * 128, acc + e, met);
+            for (int e = 0; e < Shape::ACCS; e += 4) ptx::store_peer(to + e * 128, acc + e, met);
             return false;
         }
         ptx::mbarrier_wait(shared_.met(), parity);
@@ -176,7 +187,7 @@ class EngineConsumer {
         int count;
 
         __device__ Row(T* out, int count) : out(out), count(count) {}
-        __device__ Row(const Args& args, int i, int j0) {
+        __device__ Row(const EngineProduct<T>& args, int i, int j0) {
             out = args.c + row_offset(i, args.c_ld, args.c_packed) + j0;
             const int end = args.c_lower ? min(i + 1, args.n) : args.n;
             count = i < args.m ? max(0, min(Shape::STAGED, end - j0)) : 0;
@@ -192,36 +203,44 @@ class EngineConsumer {
     };
 
     __device__ void store(const Tile& tile, const float* acc) {
+        if (tile.b_across) store<true>(tile, acc);
+        else store<false>(tile, acc);
+    }
+    template <bool B_ACROSS>
+    __device__ __forceinline__ void store(const Tile& tile, const float* acc) {
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
             for (int first = 0; first < Shape::BN; first += Shape::STAGED)
-                store_rows(tile, acc, half, first);
+                store_rows<B_ACROSS>(tile, acc, half, first);
     }
 
     // Stores 8 rows of each warp, STAGED columns from `first` on.
+    template <bool B_ACROSS>
     __device__ __forceinline__ void store_rows(const Tile& tile, const float* acc, int half,
                                                int first) {
         const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         const int i0 = (tile.i0 + group_) * SIDE + warp * 16, j0 = tile.j0 * SIDE + first;
         T* staging = shared_.staging() + (group_ * 4 + warp) * 8 * Shape::PITCH;
-        const Row rows(args_, i0 + half * 8 + lane % 8, j0);  // One a lane.
+        const Row rows(p(), i0 + half * 8 + lane % 8, j0);  // One a lane.
         const int shift = __shfl_sync(~0u, rows.shift(), lane / 4);
         __syncwarp();
-        stage(staging + lane / 4 * Shape::PITCH, shift, acc, half, first / SIDE);
+        stage<B_ACROSS>(staging + lane / 4 * Shape::PITCH, shift, acc, half, first / SIDE);
         __syncwarp();
         store_middles(rows, staging);
         store_ends(rows, staging);
     }
 
     // Writes this lane's elements of its row to staging, from column `first` of blocks on.
+    template <bool B_ACROSS>
     __device__ __forceinline__ void stage(T* row, int shift, const float* acc, int half,
                                           int first) {
         const int t = threadIdx.x % 4;
         [[maybe_unused]] uint32_t last = 0;
 #pragma unroll
         for (int c = 0; c < Shape::STAGED / 8; ++c) {
-            const float* pair = acc + 4 * (Tile::column_at(first + c / 8) * 8 + c % 8) + 2 * half;
+            const float* pair =
+                acc + 4 * (Tile::column_at(first + c / 8, B_ACROSS) * 8 + c % 8) + 2 * half;
             T* to = row + shift + c * 8 + 2 * t;
             if constexpr (sizeof(T) == 4) {
                 to[0] = pair[0];
@@ -285,11 +304,11 @@ class EngineConsumer {
         for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
         const bool bad = zero[0] + zero[1] + zero[2] + zero[3] != 0;
         if (!ptx::barrier_or(1 + group_, 32 * min(4, Shape::WARPS / parts), bad)) return true;
-        const int columns = static_cast<int>(ceil_div(args_.n, MARKED_COLUMNS)),
+        const int columns = static_cast<int>(ceil_div(p().n, MARKED_COLUMNS)),
                   lane = static_cast<int>(threadIdx.x) % 32;
         const int j = tile.j0 * SIDE / MARKED_COLUMNS + lane;
         if (lane < Shape::BN / MARKED_COLUMNS && j < columns)
-            args_.marks[(tile.i0 + group_) * columns + j] = args_.marks[-1] = 1;
+            p().marks[(tile.i0 + group_) * columns + j] = p().marks[-1] = 1;
         return false;
     }
 
@@ -297,11 +316,11 @@ class EngineConsumer {
     __device__ uint4 blend(uint4 staged, const T* there) const {
         if constexpr (sizeof(T) == 4) {
             float4 x = *reinterpret_cast<float4*>(&staged);
-            x.x *= args_.alpha, x.y *= args_.alpha, x.z *= args_.alpha, x.w *= args_.alpha;
-            if (args_.beta != 0) {
+            x.x *= p().alpha, x.y *= p().alpha, x.z *= p().alpha, x.w *= p().alpha;
+            if (p().beta != 0) {
                 const float4 c = *reinterpret_cast<const float4*>(there);
-                x.x += args_.beta * c.x, x.y += args_.beta * c.y;
-                x.z += args_.beta * c.z, x.w += args_.beta * c.w;
+                x.x += p().beta * c.x, x.y += p().beta * c.y;
+                x.z += p().beta * c.z, x.w += p().beta * c.w;
             }
             return *reinterpret_cast<uint4*>(&x);
         }
@@ -309,13 +328,16 @@ class EngineConsumer {
     }
     __device__ T blend(T staged, const T* there) const {
         if constexpr (sizeof(T) == 4)
-            return args_.alpha * staged + (args_.beta != 0 ? args_.beta * *there : 0.f);
+            return p().alpha * staged + (p().beta != 0 ? p().beta * *there : 0.f);
         return staged;
     }
+
+    __device__ const EngineProduct<T>& p() const { return args_.of[product_]; }
 
     const Args& args_;
     const EngineShared<Shape> shared_;
     const int rank_, group_;
+    int product_ = 0;  // That the tile is of.
     StageCounter<Shape::STAGES> at_;
     StageCounter<1> meetings_;
 };

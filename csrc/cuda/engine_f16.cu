@@ -2,10 +2,10 @@
 
 namespace packedtri::cuda {
 
-void engine_f16(const EnginePlan& plan, cudaStream_t stream) {
-    if (plan.config.tile == TileSize::Large)
-        launch_engine<EngineShape<__half, __half, 1, 256, 4, 2>>(plan, stream);
-    else launch_engine<EngineShape<__half, __half, 1, 128, 6, 1>>(plan, stream);
+void engine_f16(const EnginePlan* plans, int count, cudaStream_t stream) {
+    if (plans[0].config.tile == TileSize::Large)
+        launch_engine<EngineShape<__half, __half, 1, 256, 4, 2>>(plans, count, stream);
+    else launch_engine<EngineShape<__half, __half, 1, 128, 6, 1>>(plans, count, stream);
 }
 
 }  // namespace packedtri::cuda

@@ -6,14 +6,14 @@
 
 namespace packedtri::cuda {
 
-template <class Shape, bool A_ACROSS, bool B_ACROSS>
+template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     engine_kernel(const __grid_constant__ EngineArgs<typename Shape::T> args) {
 #if PACKEDTRI_HOPPER
     extern __shared__ __align__(1024) char memory[];
     const EngineShared<Shape> shared{memory};
     const int rank = Shape::CLUSTER > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
-    const int split = Shape::CLUSTER > 1 ? 1 : args.work.split;
+    const int split = Shape::CLUSTER > 1 ? 1 : args.split;
     const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
     if (threadIdx.x == 0) {
         ptx::launch_dependents();  // They find no room before this kernel ends, but are at hand.
@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
             ptx::mbarrier_init(shared.ready(), Shape::WARPS * (split - 1));
             ptx::mbarrier_init(shared.parted(), Shape::WARPS / split);
             ptx::mbarrier_init(shared.met(), 1);
-            ptx::mbarrier_arrive_expect(shared.met(), Shape::WARP_BYTES *
-                                                          (Shape::WARPS - Shape::WARPS / split));
+            ptx::mbarrier_arrive_expect(shared.met(),
+                                        Shape::WARP_BYTES * (Shape::WARPS - Shape::WARPS / split));
         }
         ptx::mbarrier_init_fence();
     }
@@ -42,11 +42,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         ptx::keep_registers<72>();
         if (threadIdx.x == 0) {
             ptx::wait_for_dependency();
-            EngineProducer<Shape, A_ACROSS, B_ACROSS>(args, shared, rank).run();
+            EngineProducer<Shape>(args, shared, rank).run();
         }
     } else {
         ptx::take_registers<216>();
-        EngineConsumer<Shape, A_ACROSS, B_ACROSS>(args, shared, rank, group - 1).run();
+        EngineConsumer<Shape>(args, shared, rank, group - 1).run();
     }
     // A block's barriers must outlive its peer's arrivals. Blocks that share sums wait for what they get.
     __syncwarp();

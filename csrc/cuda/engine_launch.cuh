@@ -10,11 +10,11 @@
 namespace packedtri::cuda {
 
 inline EngineOperand engine_operand(const EngineSource& s, const char* image, Kind kind) {
-    return {s.mapped ? nullptr : image, s.part_bytes, s.image, kind};
+    return {s.mapped ? nullptr : image, s.part_bytes, s.image, kind, s.across};
 }
 
 template <class T>
-EngineArgs<T> engine_args(const EnginePlan& plan) {
+EngineProduct<T> engine_product(const EnginePlan& plan) {
     const Product& p = plan.product;
     const bool lower = p.c.kind == Kind::Lower;
     return {plan.a_map,
@@ -32,8 +32,23 @@ EngineArgs<T> engine_args(const EnginePlan& plan) {
             static_cast<int>(ceil_div(p.n, Image::SIDE)),
             static_cast<int>(ceil_div(p.k, Image::SIDE)),
             plan.layout.work,
-            plan.drawn,
             plan.marks};
+}
+
+// Tiles of one number follow one another, of a product that has none there too.
+template <class T>
+EngineArgs<T> engine_args(const EnginePlan* plans, int count) {
+    EngineArgs<T> args{};
+    args.products = count;
+    args.split = plans[0].config.split;
+    args.drawn = plans[0].drawn;
+    for (int t = 0; t < count; ++t) {
+        const EngineWork& work = plans[t].layout.work;
+        args.of[t] = engine_product<T>(plans[t]);
+        args.shared = std::max(args.shared, count * work.shared_tiles);
+        args.alone = std::max(args.alone, count * static_cast<int>(work.size()));
+    }
+    return args;
 }
 
 // How many clusters of `size` blocks the device runs at once. They must not straddle the parts that it is made
@@ -47,14 +62,14 @@ int clusters_at_once(void (*kernel)(Args), cudaLaunchConfig_t config, int size) 
     return std::max(count, 1);
 }
 
-template <class Shape, bool A_ACROSS, bool B_ACROSS>
-void launch_kernel(const EnginePlan& plan, cudaStream_t stream) {
-    const auto kernel = engine_kernel<Shape, A_ACROSS, B_ACROSS>;
+template <class Shape>
+void launch_engine(const EnginePlan* plans, int count, cudaStream_t stream) {
+    const EngineArgs<typename Shape::T> args = engine_args<typename Shape::T>(plans, count);
+    const auto kernel = engine_kernel<Shape>;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                Shape::SHARED_BYTES),
           "cannot reserve shared memory");
-    const EngineWork& work = plan.layout.work;
-    const int cluster = Shape::CLUSTER * work.split;
+    const int cluster = Shape::CLUSTER * args.split;
     cudaLaunchConfig_t config{};
     config.blockDim = dim3(Shape::THREADS);
     config.dynamicSmemBytes = Shape::SHARED_BYTES;
@@ -63,20 +78,10 @@ void launch_kernel(const EnginePlan& plan, cudaStream_t stream) {
     attributes.overlap();  // The kernel sets itself up while the images are still being made.
     if (cluster > 1) attributes.cluster(cluster);
     attributes.give(config);
-    const int64_t needed = work.shared_tiles + ceil_div(work.size(), work.split);
+    const int64_t needed = args.shared + ceil_div(args.alone, args.split);
     const int64_t clusters = std::min<int64_t>(needed, clusters_at_once(kernel, config, cluster));
     config.gridDim = dim3(static_cast<unsigned>(clusters * cluster));
-    check(cudaLaunchKernelEx(&config, kernel, engine_args<typename Shape::T>(plan)),
-          "cannot launch a product");
-}
-
-template <class Shape>
-void launch_engine(const EnginePlan& plan, cudaStream_t stream) {
-    const bool a = plan.layout.a.across, b = plan.layout.b.across;
-    if (a && b) launch_kernel<Shape, true, true>(plan, stream);
-    else if (a) launch_kernel<Shape, true, false>(plan, stream);
-    else if (b) launch_kernel<Shape, false, true>(plan, stream);
-    else launch_kernel<Shape, false, false>(plan, stream);
+    check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");
 }
 
 }  // namespace packedtri::cuda

@@ -21,9 +21,7 @@ struct EngineLayout {
     int64_t marks;          // Words: see EngineArgs.
     int64_t control_bytes;  // Of all words that must be zero.
 
-    int64_t scratch_bytes() const {
-        return control_bytes + a.bytes + (shared_image ? 0 : b.bytes);
-    }
+    int64_t scratch_bytes() const { return control_bytes + a.bytes + (shared_image ? 0 : b.bytes); }
 };
 
 EngineLayout engine_layout(const Product& p, const Config& config);

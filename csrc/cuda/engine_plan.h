@@ -1,4 +1,4 @@
-// One launch of the engine, as its host side prepares it for the element types.
+// A product of a launch of the engine, as its host side prepares it for the element types.
 #pragma once
 
 #include <cuda.h>
@@ -17,10 +17,11 @@ struct EnginePlan {
     int *drawn, *marks;
 };
 
-// One function an element type; each lives in a file of its own, so that they compile side by side.
-void engine_f16(const EnginePlan& plan, cudaStream_t stream);
-void engine_bf16(const EnginePlan& plan, cudaStream_t stream);
-void engine_f32(const EnginePlan& plan, cudaStream_t stream);
-void engine_tf32(const EnginePlan& plan, cudaStream_t stream);
+// Up to two products in one launch, whose configurations are the same. One function an element type;
+// each lives in a file of its own, so that they compile side by side.
+void engine_f16(const EnginePlan* plans, int count, cudaStream_t stream);
+void engine_bf16(const EnginePlan* plans, int count, cudaStream_t stream);
+void engine_f32(const EnginePlan* plans, int count, cudaStream_t stream);
+void engine_tf32(const EnginePlan* plans, int count, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

@@ -5,11 +5,11 @@
 
 namespace packedtri::cuda {
 
-template <class Shape, bool A_ACROSS, bool B_ACROSS>
+template <class Shape>
 class EngineProducer {
     using T = typename Shape::T;
     using Args = EngineArgs<T>;
-    using Tile = typename Shape::template Tile<B_ACROSS>;
+    using Tile = typename Shape::Tile;
 
   public:
     __device__ EngineProducer(const Args& args, const EngineShared<Shape>& shared, int rank)
@@ -21,15 +21,10 @@ class EngineProducer {
             if (Shape::CLUSTER > 1) word = agree(word, count);
             if (word == EngineItem::NONE) break;
             const EngineItem item = EngineItem::of(word);
-            const Tile tile(args_.a.kind, args_.b.kind, args_.work, item, rank_, args_.n_blocks,
-                            args_.k_blocks);
-            int64_t next = EngineItem::NONE;
-            const int last = tile.end() * Shape::HALVES - 1;
-            for (int step = tile.k0 * Shape::HALVES; step <= last; ++step) {
-                load(tile, step / Shape::HALVES, step % Shape::HALVES, word);
-                // Drawn late, since who is done first shall have the next; the stages hide the wait.
-                if (step == last && rank_ == 0) next = following();
-            }
+            const EngineProduct<T>& p = args_.of[item.product];
+            const Tile tile(p.a.kind, p.b.kind, p.a.across, p.b.across, p.work, item, rank_,
+                            p.n_blocks, p.k_blocks);
+            const int64_t next = load_all(p, tile, word);
             if (item.share > 0) {  // Its parts meet in the stages.
                 ptx::mbarrier_wait(shared_.parted(), meetings_.parity);
                 meetings_.advance();
@@ -43,7 +38,7 @@ class EngineProducer {
   private:
     // Blocks that share sums have every so manieth shared tile. Then, or first, they start with one item
     // each, and draw the others.
-    __device__ int sharers() const { return Shape::CLUSTER > 1 ? 1 : args_.work.split; }
+    __device__ int sharers() const { return Shape::CLUSTER > 1 ? 1 : args_.split; }
     __device__ int group() const {
         return static_cast<int>(blockIdx.x) / (Shape::CLUSTER * sharers());
     }
@@ -52,21 +47,20 @@ class EngineProducer {
     }
     __device__ int64_t first() {
         shared_tile_ = group();
-        if (shared_tile_ < args_.work.shared_tiles) return share();
-        return take((shared_tile_ - args_.work.shared_tiles) * sharers() + part());
+        if (shared_tile_ < args_.shared) return share();
+        return take((shared_tile_ - args_.shared) * sharers() + part());
     }
-    __device__ int64_t following() {
-        return shared_tile_ < args_.work.shared_tiles ? share() : take(draw());
-    }
+    __device__ int64_t following() { return shared_tile_ < args_.shared ? share() : take(draw()); }
     __device__ int part() const {
         return sharers() > 1 ? static_cast<int>(blockIdx.x) % sharers() : 0;
     }
 
     // This block's part of the next tile that it shares.
     __device__ int64_t share() {
-        while (shared_tile_ < args_.work.shared_tiles) {
+        while (shared_tile_ < args_.shared) {
             bool exists = false;
-            const EngineItem item = args_.work.shared(shared_tile_, part(), exists);
+            EngineItem item = work_of(shared_tile_).shared(tile_of(shared_tile_), part(), exists);
+            item.product = product_of(shared_tile_);
             shared_tile_ += groups();
             if (exists) return item.word();
         }
@@ -74,18 +68,25 @@ class EngineProducer {
     }
 
     __device__ int draw() const {
-        const int started = max(0, groups() - args_.work.shared_tiles) * sharers();
+        const int started = max(0, groups() - args_.shared) * sharers();
         return started + atomicAdd(args_.drawn, 1);
     }
 
-    // The item of this number, or of a later one where the schedule has a gap.
+    // The item of this number, or of a later one where there is none.
     __device__ int64_t take(int number) const {
-        for (; number < args_.work.size(); number = draw()) {
+        for (; number < args_.alone; number = draw()) {
             bool exists = false;
-            const EngineItem item = args_.work.alone(number, exists);
+            EngineItem item = work_of(number).alone(tile_of(number), exists);
+            item.product = product_of(number);
             if (exists) return item.word();
         }
         return EngineItem::NONE;
+    }
+
+    __device__ int product_of(int number) const { return args_.products > 1 ? number & 1 : 0; }
+    __device__ int tile_of(int number) const { return args_.products > 1 ? number >> 1 : number; }
+    __device__ const EngineWork& work_of(int number) const {
+        return args_.of[product_of(number)].work;
     }
 
     // Both blocks of a cluster work on what the first has drawn.
@@ -108,77 +109,127 @@ class EngineProducer {
         *shared_.item(at_.stage) = word;
     }
 
-    __device__ void load(const Tile& tile, int k, int half, int64_t word) {
-        begin_stage(word);
-        const int columns = Shape::COLS - tile.missing_columns(k);
-        bool needed[Shape::ROWS];
-        int blocks = columns;
-#pragma unroll
-        for (int r = 0; r < Shape::ROWS; ++r) {
-            needed[r] = (tile.i0 + r) * Shape::SIDE < args_.m && tile.needs_row(r, k);
-            blocks += needed[r];
+    // The blocks that an operand has at one k, of two neighbouring lines: rows of A, columns of B. The
+    // warps that multiply wait for a single thread, which has no time to find each from its indices.
+    struct Stream {
+        const CUtensorMap* map;
+        const char* at;  // The image of the first line's block; null where the matrix is mapped.
+        int64_t part_bytes;
+        int step, bend;    // To the block at the next k, in blocks, and what that grows by.
+        int line, second;  // The first line, and how far the second one's block is from its, or box.
+        bool across;
+
+        __device__ Stream(const EngineOperand& x, const CUtensorMap& map, int line, int other, int k)
+            : map(&map), at(x.image), part_bytes(x.part_bytes), step(0), bend(0), line(line),
+              second(other - line), across(x.across) {
+            if (!at) return;
+            const auto index = [&](int line) {
+                return across ? x.layout.index(k, line) : x.layout.index(line, k);
+            };
+            at += index(line) * Image::BLOCK_BYTES;
+            second = static_cast<int>(index(other) - index(line));
+            step = !across ? 1 : x.layout.packed ? k + 1 : x.layout.cols;
+            bend = across && x.layout.packed ? 1 : 0;
         }
-        ptx::mbarrier_arrive_expect(shared_.full(at_.stage),
-                                    blocks * Shape::PARTS * Image::BLOCK_BYTES);
-#pragma unroll
-        for (int part = 0; part < Shape::PARTS; ++part) {
-            const uint32_t a = shared_.a(at_.stage) + part * Shape::ROWS * Image::BLOCK_BYTES,
-                           b = shared_.b(at_.stage) + part * Shape::COLS * Image::BLOCK_BYTES;
-#pragma unroll
-            for (int r = 0; r < Shape::ROWS; ++r)
-                if (needed[r]) load_a(a + r * Image::BLOCK_BYTES, tile.i0 + r, k, half + part);
-            load_b(b, tile, k, half + part, columns);
+        __device__ void advance() {
+            at += int64_t{step} * Image::BLOCK_BYTES;
+            step += bend;
         }
-        at_.advance();
+        // Image `part` of the block of either line: a part of the elements, or a half of the block.
+        __device__ const char* block(int part, bool other) const {
+            return at + part * part_bytes + (other ? int64_t{second} * Image::BLOCK_BYTES : 0);
+        }
+        // The box of a mapped matrix that the block is.
+        __device__ int box_row(int k, bool other) const {
+            return (across ? k : line + (other ? second : 0)) * Image::SIDE;
+        }
+        __device__ int box_column(int k, int part, bool other) const {
+            const int column = across ? line + (other ? second : 0) : k;
+            return (column * Shape::HALVES + part) * (Image::SIDE / Shape::HALVES);
+        }
+    };
+
+    // Loads all steps of a tile, and returns what comes after it.
+    __device__ int64_t load_all(const EngineProduct<T>& p, const Tile& tile, int64_t word) {
+        static_assert(Shape::ROWS == 2 && Shape::COLS / Shape::CLUSTER == 2, "two lines each");
+        // Each block of a cluster loads two of the columns for both.
+        const int place = 2 * rank_;
+        const auto column = [&](int place) {
+            return tile.j0 + min(Tile::column_at(place, tile.b_across), tile.columns - 1);
+        };
+        Stream a(p.a, p.a_map, tile.i0, tile.i0 + 1, tile.k0),
+            b(p.b, p.b_map, column(place), column(place + 1), tile.k0);
+        const int rows = min(2, static_cast<int>(ceil_div(p.m, Shape::SIDE)) - tile.i0);
+        const KRange whole = tile.whole(rows);
+        int64_t next = EngineItem::NONE;
+        for (int k = tile.k0, end = tile.end(); k < end; ++k) {
+            const bool all = k >= whole.begin && k < whole.end;
+            const bool first = all || (rows > 0 && tile.needs_row(0, k)),
+                       second = all || (rows > 1 && tile.needs_row(1, k));
+            const int columns = all ? Shape::COLS : Shape::COLS - tile.missing_columns(k);
+#pragma unroll
+            for (int half = 0; half < Shape::HALVES; ++half) {
+                begin_stage(word);
+                ptx::mbarrier_arrive_expect(
+                    shared_.full(at_.stage),
+                    (columns + first + second) * Shape::PARTS * Image::BLOCK_BYTES);
+                load(a, b, k, half, first, second, columns - place);
+                at_.advance();
+            }
+            a.advance();
+            b.advance();
+            // Drawn late, since who is done first shall have the next; the stages hide the wait.
+            if (k == end - 1 && rank_ == 0) next = following();
+        }
+        return next;
     }
 
-    // `part` is the image of several: a part of the elements, or a half of the blocks.
-    __device__ void load_a(uint32_t to, int i, int k, int part) {
-        const int row = A_ACROSS ? k : i, col = A_ACROSS ? i : k;
+    // Loads a stage: which rows of A are needed, and how many columns of B from this block's on.
+    __device__ __forceinline__ void load(const Stream& a, const Stream& b, int k, int half, bool first,
+                                         bool second, int columns) const {
         const uint32_t full = shared_.full(at_.stage);
-        if (args_.a.image)
-            ptx::bulk_load(to, block(args_.a, row, col, part), Image::BLOCK_BYTES, full);
-        else ptx::tensor_load(to, &args_.a_map, row * Image::SIDE, map_column(col, part), full);
-    }
-
-    // Each block of a cluster loads half of the columns for both.
-    __device__ void load_b(uint32_t to, const Tile& tile, int k, int part, int columns) {
-        constexpr int SHARE = Shape::COLS / Shape::CLUSTER;
-        const int first = rank_ * SHARE, last = min(columns, first + SHARE);
-        if (B_ACROSS && args_.b.image) {  // Blocks side by side are one piece of memory.
-            if (first < last)
-                copy_b(to + first * Image::BLOCK_BYTES, k, tile.j0 + first, part,
-                       (last - first) * Image::BLOCK_BYTES);
-            return;
-        }
-        for (int place = first; place < last; ++place) {
-            const int j = tile.j0 + min(Tile::column_at(place), tile.columns - 1);
-            copy_b(to + place * Image::BLOCK_BYTES, B_ACROSS ? k : j, B_ACROSS ? j : k, part,
-                   Image::BLOCK_BYTES);
-        }
-    }
-
-    __device__ void copy_b(uint32_t to, int row, int col, int part, int bytes) {
-        const uint32_t full = shared_.full(at_.stage);
-        constexpr uint16_t both = 3;
-        if (args_.b.image) {
-            const char* from = block(args_.b, row, col, part);
-            if (Shape::CLUSTER > 1) ptx::bulk_load_multicast(to, from, bytes, full, both);
-            else ptx::bulk_load(to, from, bytes, full);
-        } else {
-            const int r = row * Image::SIDE, c = map_column(col, part);
-            if (Shape::CLUSTER > 1) ptx::tensor_load_multicast(to, &args_.b_map, r, c, full, both);
-            else ptx::tensor_load(to, &args_.b_map, r, c, full);
+        constexpr int BYTES = Image::BLOCK_BYTES;
+#pragma unroll
+        for (int part = half; part < half + Shape::PARTS; ++part) {
+            const int index = part - half;
+            const uint32_t to_a = shared_.a(at_.stage) + index * Shape::ROWS * BYTES,
+                           to_b = shared_.b(at_.stage) + (index * Shape::COLS + 2 * rank_) * BYTES;
+            if (a.at) {
+                if (first) ptx::bulk_load(to_a, a.block(part, false), BYTES, full);
+                if (second) ptx::bulk_load(to_a + BYTES, a.block(part, true), BYTES, full);
+            } else {
+                if (first)
+                    ptx::tensor_load(to_a, a.map, a.box_row(k, false),
+                                     a.box_column(k, part, false), full);
+                if (second)
+                    ptx::tensor_load(to_a + BYTES, a.map, a.box_row(k, true),
+                                     a.box_column(k, part, true), full);
+            }
+            if (columns <= 0) continue;
+            if (b.at && b.across) {  // Blocks side by side are one piece of memory.
+                copy_b(to_b, b.block(part, false), columns > 1 ? 2 * BYTES : BYTES, full);
+            } else if (b.at) {
+                copy_b(to_b, b.block(part, false), BYTES, full);
+                if (columns > 1) copy_b(to_b + BYTES, b.block(part, true), BYTES, full);
+            } else {
+                copy_box(to_b, b.map, b.box_row(k, false), b.box_column(k, part, false), full);
+                if (columns > 1)
+                    copy_box(to_b + BYTES, b.map, b.box_row(k, true), b.box_column(k, part, true),
+                             full);
+            }
         }
     }
 
-    // The first column of a box of a mapped matrix: of a block, or of its half `part`.
-    __device__ static int map_column(int col, int part) {
-        return (col * Shape::HALVES + part) * (Image::SIDE / Shape::HALVES);
+    // To both blocks of a cluster.
+    static constexpr uint16_t BOTH = 3;
+    __device__ static void copy_b(uint32_t to, const char* from, int bytes, uint32_t full) {
+        if (Shape::CLUSTER > 1) ptx::bulk_load_multicast(to, from, bytes, full, BOTH);
+        else ptx::bulk_load(to, from, bytes, full);
     }
-
-    __device__ static const char* block(const EngineOperand& x, int row, int col, int part) {
-        return x.image + part * x.part_bytes + x.layout.index(row, col) * Image::BLOCK_BYTES;
+    __device__ static void copy_box(uint32_t to, const CUtensorMap* map, int row, int col,
+                                    uint32_t full) {
+        if (Shape::CLUSTER > 1) ptx::tensor_load_multicast(to, map, row, col, full, BOTH);
+        else ptx::tensor_load(to, map, row, col, full);
     }
 
     const Args& args_;

@@ -12,21 +12,23 @@ namespace packedtri::cuda {
 // Columns of the result that one of Product::marks stands for; its rows are those of an image block.
 constexpr int MARKED_COLUMNS = 128;
 
-// A tile of the result, or where `share` is positive a part of its sum: part share - 1. Travels as one word.
+// A tile of the result of one of the products of a launch, or where `share` is positive a part of its sum:
+// part share - 1. Travels as one word.
 struct EngineItem {
     static constexpr int64_t NONE = -1;  // Instead of an item, it ends the work.
     int i, j, share;
+    int product = 0;
 
     PACKEDTRI_HD constexpr int64_t word() const {
-        return int64_t{share} << 32 | int64_t{i} << 16 | j;
+        return int64_t{product} << 48 | int64_t{share} << 32 | int64_t{i} << 16 | j;
     }
     PACKEDTRI_HD static constexpr EngineItem of(int64_t word) {
         return {static_cast<int>(word >> 16 & 0xffff), static_cast<int>(word & 0xffff),
-                static_cast<int>(word >> 32)};
+                static_cast<int>(word >> 32 & 0xffff), static_cast<int>(word >> 48)};
     }
 };
 
-// The items of a launch. The first shared_tiles of the schedule are computed by `split` blocks each, which
+// The items of a product. The first shared_tiles of the schedule are computed by `split` blocks each, which
 // form a cluster: a part of the sum a block. The others are numbered from 0 on.
 struct EngineWork {
     Schedule schedule;
@@ -35,12 +37,15 @@ struct EngineWork {
     // How many tiles blocks have alone.
     PACKEDTRI_HD constexpr int64_t size() const { return schedule.size() - shared_tiles; }
 
-    // Some tiles fall into gaps of the schedule: their item does not exist.
+    // Some tiles fall into gaps of the schedule, and numbers behind the last have none: their item does not
+    // exist.
     PACKEDTRI_HD constexpr EngineItem alone(int number, bool& exists) const {
-        return item(shared_tiles + number, 0, exists);
+        exists = number < size();
+        return exists ? item(shared_tiles + number, 0, exists) : EngineItem{};
     }
     PACKEDTRI_HD constexpr EngineItem shared(int tile, int part, bool& exists) const {
-        return item(tile, 1 + part, exists);
+        exists = tile < shared_tiles;
+        return exists ? item(tile, 1 + part, exists) : EngineItem{};
     }
 
     PACKEDTRI_HD constexpr int parts(const EngineItem& item) const {
@@ -60,16 +65,19 @@ struct EngineWork {
 
 // What one block of threads does for an item, in image blocks. Its tile has ROWS x COLS of them; the
 // blocks of a cluster have theirs one above the other.
-template <int ROWS, int COLS, int CLUSTER, bool B_ACROSS>
+template <int ROWS, int COLS, int CLUSTER>
 struct EngineTile {
     Kind a, b;
-    int i0, j0;   // The first block of its rows and columns.
-    int columns;  // How many columns of blocks exist.
+    bool a_across, b_across;  // Whether their rows of memory run across the sum.
+    int i0, j0;               // The first block of its rows and columns.
+    int columns;              // How many columns of blocks exist.
     int k0, k1;
 
-    PACKEDTRI_HD constexpr EngineTile(Kind a, Kind b, const EngineWork& work,
-                                      const EngineItem& item, int rank, int n_blocks, int k_blocks)
-        : a(a), b(b), i0(item.i * ROWS * CLUSTER + rank * ROWS), j0(item.j * COLS),
+    PACKEDTRI_HD constexpr EngineTile(Kind a, Kind b, bool a_across, bool b_across,
+                                      const EngineWork& work, const EngineItem& item, int rank,
+                                      int n_blocks, int k_blocks)
+        : a(a), b(b), a_across(a_across), b_across(b_across),
+          i0(item.i * ROWS * CLUSTER + rank * ROWS), j0(item.j * COLS),
           columns(n_blocks - j0 < COLS ? n_blocks - j0 : COLS), k0(0), k1(0) {
         const int first = item.i * ROWS * CLUSTER;
         const KRange range = k_range(a, b, first, first + ROWS * CLUSTER, j0, j0 + COLS, k_blocks);
@@ -83,15 +91,24 @@ struct EngineTile {
 
     // Columns of blocks lie in a stage in this order: so that those with a structural zero at k, left
     // of the diagonal or right of it, are the last, and the tensor cores leave them out.
-    PACKEDTRI_HD static constexpr int column_at(int place) {
-        return B_ACROSS ? place : COLS - 1 - place;
+    PACKEDTRI_HD static constexpr int column_at(int place, bool b_across) {
+        return b_across ? place : COLS - 1 - place;
     }
     // How many of the last places have no block of B at k. Where rows of B run along k, places for
     // columns past the edge of the matrix are filled with the last column.
     PACKEDTRI_HD constexpr int missing_columns(int k) const {
         if (k >= k1) return COLS;
-        if (!B_ACROSS) return b == Kind::Upper && k > j0 ? k - j0 : 0;
+        if (!b_across) return b == Kind::Upper && k > j0 ? k - j0 : 0;
         return COLS - (b == Kind::Lower && k - j0 + 1 < columns ? k - j0 + 1 : columns);
+    }
+    // The steps that need all rows of A and all columns of B, where `rows` of the former exist.
+    PACKEDTRI_HD constexpr KRange whole(int rows) const {
+        int begin = k0, end = rows == ROWS && columns == COLS ? k1 : k0;
+        if (a == Kind::Lower && end > i0 + 1) end = i0 + 1;
+        if (a == Kind::Upper && begin < i0 + ROWS - 1) begin = i0 + ROWS - 1;
+        if (b == Kind::Lower && begin < j0 + COLS - 1) begin = j0 + COLS - 1;
+        if (b == Kind::Upper && end > j0 + 1) end = j0 + 1;
+        return {begin, end};
     }
     PACKEDTRI_HD constexpr bool needs_row(int row, int k) const {
         return k < k1 && !(a == Kind::Lower && k > i0 + row) && !(a == Kind::Upper && k < i0 + row);

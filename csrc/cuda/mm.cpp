@@ -50,10 +50,10 @@ void direct(const Product& p, const Config& config, cudaStream_t stream) {
 }
 
 // The configuration in which the engine computes a product, if it is to.
-std::optional<EngineTask> engine_task(const Product& p, const Scratch* scratch) {
+std::optional<EngineTask> engine_task(const Product& p, const Scratch* scratch, int together = 1) {
     const Device& device = current_device();
     if (is_mv(p) || small_side(p, device)) return std::nullopt;
-    const Config config = choose(p, device, scratch != nullptr);
+    const Config config = choose(p, device, scratch != nullptr, together);
     if (config.method != Method::Engine) return std::nullopt;
     return EngineTask{p, config};
 }
@@ -82,10 +82,11 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
 
 void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t stream) {
     const bool alike = p.dtype == q.dtype && p.tf32 == q.tf32 && p.batch == q.batch;
-    const auto first = engine_task(p, scratch), second = engine_task(q, scratch);
-    if (alike && first && second) {
+    const auto first = engine_task(p, scratch, 2), second = engine_task(q, scratch, 2);
+    if (alike && first && second && first->config == second->config) {
         const EngineTask tasks[] = {*first, *second};
-        if (engine_scratch(tasks, 2) <= SCRATCH_LIMIT) return run_engine(tasks, 2, *scratch, stream);
+        if (engine_scratch(tasks, 2) <= SCRATCH_LIMIT)
+            return run_engine(tasks, 2, *scratch, stream);
     }
     mm(p, scratch, stream);
     mm(q, scratch, stream);

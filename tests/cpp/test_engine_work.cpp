@@ -14,20 +14,27 @@ using cuda::EngineWork;
 
 std::vector<EngineItem> items_of(const EngineWork& work) {
     std::vector<EngineItem> items;
-    const auto add = [&](const EngineItem& item, bool exists) {
+    const auto add = [&](EngineItem item, bool exists) {
         if (!exists) return;
+        item.product = item.i % 2;
         const EngineItem same = EngineItem::of(item.word());
-        CHECK(same.i == item.i && same.j == item.j && same.share == item.share, "(%d, %d), %d",
-              item.i, item.j, item.share);
+        CHECK(same.i == item.i && same.j == item.j && same.share == item.share &&
+                  same.product == item.product && item.word() >= 0,
+              "(%d, %d), %d of %d", item.i, item.j, item.share, item.product);
         items.push_back(item);
     };
     bool exists = false;
     for (int tile = 0; tile < work.shared_tiles; ++tile)
         for (int part = 0; part < work.split; ++part) {
             const EngineItem item = work.shared(tile, part, exists);
-            CHECK(work.parts(item) == work.split && work.part(item) == part, "part %d", part);
+            if (exists)
+                CHECK(work.parts(item) == work.split && work.part(item) == part, "part %d", part);
             add(item, exists);
         }
+    work.shared(work.shared_tiles, 0, exists);
+    CHECK(!exists, "tile %d is not shared", work.shared_tiles);
+    work.alone(static_cast<int>(work.size()), exists);
+    CHECK(!exists, "tile %d is behind the last", (int)work.size());
     for (int number = 0; number < work.size(); ++number) {
         const EngineItem item = work.alone(number, exists);
         CHECK(work.parts(item) == 1 && work.part(item) == 0, "tile %d", number);
@@ -42,17 +49,23 @@ bool stored(Kind kind, int r, int c) {
 }
 
 // Counts how often block (i, j) of the result gets the product of blocks (i, k) and (k, j).
-template <int COLS, int CLUSTER, bool B_ACROSS>
-void every_product_once(Kind a, Kind b, bool lower, int m, int n, int k, const EngineWork& work) {
+template <int COLS, int CLUSTER>
+void every_product_once(Kind a, Kind b, bool b_across, bool lower, int m, int n, int k,
+                        const EngineWork& work) {
     constexpr int ROWS = 2;
     std::vector<int> count(m * n * k);
     for (const EngineItem& item : items_of(work))
         for (int rank = 0; rank < CLUSTER; ++rank) {
-            const EngineTile<ROWS, COLS, CLUSTER, B_ACROSS> tile(a, b, work, item, rank, n, k);
+            const EngineTile<ROWS, COLS, CLUSTER> tile(a, b, false, b_across, work, item, rank, n,
+                                                       k);
+            const KRange whole = tile.whole(std::min(ROWS, m - tile.i0));
+            for (int x = whole.begin; x < whole.end; ++x)
+                CHECK(tile.needs_row(0, x) && tile.needs_row(1, x) && tile.missing_columns(x) == 0,
+                      "kinds %d, %d: step %d is not whole", (int)a, (int)b, x);
             for (int x = tile.k0; x < tile.end(); ++x)
                 for (int row = 0; row < ROWS; ++row)
                     for (int place = 0; place < COLS - tile.missing_columns(x); ++place) {
-                        const int i = tile.i0 + row, j = tile.j0 + tile.column_at(place);
+                        const int i = tile.i0 + row, j = tile.j0 + tile.column_at(place, b_across);
                         if (i >= m || j >= n || !tile.needs_row(row, x)) continue;
                         CHECK(stored(b, x, j), "kinds %d, %d: no block (%d, %d) of B", (int)a,
                               (int)b, x, j);
@@ -82,9 +95,9 @@ void every_product(int m, int n, int k, int split, int above, int group) {
                     schedule, split,
                     split > 1 ? static_cast<int>(std::min(tiles, schedule.size())) : 0};
                 if (b != Kind::Upper)
-                    every_product_once<COLS, CLUSTER, true>(a, b, lower, m, n, k, work);
+                    every_product_once<COLS, CLUSTER>(a, b, true, lower, m, n, k, work);
                 if (b != Kind::Lower)
-                    every_product_once<COLS, CLUSTER, false>(a, b, lower, m, n, k, work);
+                    every_product_once<COLS, CLUSTER>(a, b, false, lower, m, n, k, work);
             }
 }
 
