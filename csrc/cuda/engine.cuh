@@ -20,14 +20,20 @@ struct EngineOperand {
 };
 
 template <class T>
+struct EngineResult {
+    T* data;
+    int64_t ld;
+    bool packed, lower;  // How it is stored (see row_offset), and whether only to its diagonal.
+    float alpha, beta;
+    int m, n;
+};
+
+template <class T>
 struct EngineProduct {
     CUtensorMap a_map, b_map;
     EngineOperand a, b;
-    T* c;
-    int64_t c_ld;
-    bool c_packed, c_lower;  // How c is stored (see row_offset), and whether only to its diagonal.
-    float alpha, beta;
-    int m, n, n_blocks, k_blocks;
+    EngineResult<T> c;
+    int n_blocks, k_blocks;
     EngineWork work;
     int* marks;  // Zero when the launch starts: see EngineConsumer::finite.
 };

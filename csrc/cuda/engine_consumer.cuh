@@ -9,6 +9,7 @@ template <class Shape>
 class EngineConsumer {
     using T = typename Shape::T;
     using Args = EngineArgs<T>;
+    using Result = EngineResult<T>;
     using Tile = typename Shape::Tile;
     static constexpr int SIDE = Shape::SIDE;
 
@@ -54,7 +55,7 @@ class EngineConsumer {
     template <bool A_ACROSS, bool B_ACROSS>
     __device__ __forceinline__ void multiply(Tile tile, float* acc) {
         if (Shape::HALVES == 1) tile.b_across = B_ACROSS;  // For the compiler to know.
-        const bool exists = (tile.i0 + group_) * SIDE < p().m;
+        const bool exists = (tile.i0 + group_) * SIDE < p().c.m;
         for (int x = tile.k0 * Shape::HALVES; x < tile.end() * Shape::HALVES; ++x) {
             const int k = x / Shape::HALVES;
             ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
@@ -187,10 +188,10 @@ class EngineConsumer {
         int count;
 
         __device__ Row(T* out, int count) : out(out), count(count) {}
-        __device__ Row(const EngineProduct<T>& args, int i, int j0) {
-            out = args.c + row_offset(i, args.c_ld, args.c_packed) + j0;
-            const int end = args.c_lower ? min(i + 1, args.n) : args.n;
-            count = i < args.m ? max(0, min(Shape::STAGED, end - j0)) : 0;
+        __device__ Row(const Result& c, int i, int j0) {
+            out = c.data + row_offset(i, c.ld, c.packed) + j0;
+            const int end = c.lower ? min(i + 1, c.n) : c.n;
+            count = i < c.m ? max(0, min(Shape::STAGED, end - j0)) : 0;
         }
         __device__ Row of_lane(int lane) const {
             const auto address = reinterpret_cast<unsigned long long>(out);
@@ -203,32 +204,33 @@ class EngineConsumer {
     };
 
     __device__ void store(const Tile& tile, const float* acc) {
-        if (tile.b_across) store<true>(tile, acc);
-        else store<false>(tile, acc);
+        const Result c = p().c;  // Copied, since what is indexed is not kept in registers.
+        if (tile.b_across) store<true>(c, tile, acc);
+        else store<false>(c, tile, acc);
     }
     template <bool B_ACROSS>
-    __device__ __forceinline__ void store(const Tile& tile, const float* acc) {
+    __device__ __forceinline__ void store(const Result& c, const Tile& tile, const float* acc) {
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
             for (int first = 0; first < Shape::BN; first += Shape::STAGED)
-                store_rows<B_ACROSS>(tile, acc, half, first);
+                store_rows<B_ACROSS>(c, tile, acc, half, first);
     }
 
     // Stores 8 rows of each warp, STAGED columns from `first` on.
     template <bool B_ACROSS>
-    __device__ __forceinline__ void store_rows(const Tile& tile, const float* acc, int half,
-                                               int first) {
+    __device__ __forceinline__ void store_rows(const Result& c, const Tile& tile, const float* acc,
+                                               int half, int first) {
         const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         const int i0 = (tile.i0 + group_) * SIDE + warp * 16, j0 = tile.j0 * SIDE + first;
         T* staging = shared_.staging() + (group_ * 4 + warp) * 8 * Shape::PITCH;
-        const Row rows(p(), i0 + half * 8 + lane % 8, j0);  // One a lane.
+        const Row rows(c, i0 + half * 8 + lane % 8, j0);  // One a lane.
         const int shift = __shfl_sync(~0u, rows.shift(), lane / 4);
         __syncwarp();
         stage<B_ACROSS>(staging + lane / 4 * Shape::PITCH, shift, acc, half, first / SIDE);
         __syncwarp();
-        store_middles(rows, staging);
-        store_ends(rows, staging);
+        store_middles(c, rows, staging);
+        store_ends(c, rows, staging);
     }
 
     // Writes this lane's elements of its row to staging, from column `first` of blocks on.
@@ -262,7 +264,8 @@ class EngineConsumer {
         }
     }
 
-    __device__ void store_middles(const Row& rows, const T* staging) {
+    __device__ __forceinline__ void store_middles(const Result& c, const Row& rows,
+                                                  const T* staging) {
         constexpr int UNIT = Row::UNIT, LANES = Shape::STAGED / UNIT, AT_ONCE = 32 / LANES;
         const int lane = threadIdx.x % 32, x = lane % LANES * UNIT;
 #pragma unroll
@@ -271,13 +274,13 @@ class EngineConsumer {
             const int shift = row.shift();
             if (x >= shift && x + UNIT <= shift + row.count)
                 *reinterpret_cast<uint4*>(row.out - shift + x) =
-                    blend(*reinterpret_cast<const uint4*>(staging + r * Shape::PITCH + x),
+                    blend(c, *reinterpret_cast<const uint4*>(staging + r * Shape::PITCH + x),
                           row.out - shift + x);
         }
     }
 
     // The elements before the first and after the last boundary of 8 rows, by 2 UNIT lanes a row.
-    __device__ void store_ends(const Row& rows, const T* staging) {
+    __device__ __forceinline__ void store_ends(const Result& c, const Row& rows, const T* staging) {
         constexpr int UNIT = Row::UNIT, LANES = 2 * UNIT, AT_ONCE = 32 / LANES;
         const int lane = threadIdx.x % 32, place = lane % LANES;
 #pragma unroll
@@ -290,7 +293,7 @@ class EngineConsumer {
             const bool head = place < UNIT && shift > 0 && x >= shift && x < min(end, UNIT);
             const bool last = place >= UNIT && x < end && (shift == 0 || tail >= UNIT);
             if (head || last)
-                row.out[x - shift] = blend(staging[r * Shape::PITCH + x], row.out + x - shift);
+                row.out[x - shift] = blend(c, staging[r * Shape::PITCH + x], row.out + x - shift);
         }
     }
 
@@ -304,7 +307,7 @@ class EngineConsumer {
         for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
         const bool bad = zero[0] + zero[1] + zero[2] + zero[3] != 0;
         if (!ptx::barrier_or(1 + group_, 32 * min(4, Shape::WARPS / parts), bad)) return true;
-        const int columns = static_cast<int>(ceil_div(p().n, MARKED_COLUMNS)),
+        const int columns = static_cast<int>(ceil_div(p().c.n, MARKED_COLUMNS)),
                   lane = static_cast<int>(threadIdx.x) % 32;
         const int j = tile.j0 * SIDE / MARKED_COLUMNS + lane;
         if (lane < Shape::BN / MARKED_COLUMNS && j < columns)
@@ -313,22 +316,22 @@ class EngineConsumer {
     }
 
     // alpha AB + beta C. Only float32 comes with other factors than 1 and 0.
-    __device__ uint4 blend(uint4 staged, const T* there) const {
+    __device__ static uint4 blend(const Result& c, uint4 staged, const T* there) {
         if constexpr (sizeof(T) == 4) {
             float4 x = *reinterpret_cast<float4*>(&staged);
-            x.x *= p().alpha, x.y *= p().alpha, x.z *= p().alpha, x.w *= p().alpha;
-            if (p().beta != 0) {
-                const float4 c = *reinterpret_cast<const float4*>(there);
-                x.x += p().beta * c.x, x.y += p().beta * c.y;
-                x.z += p().beta * c.z, x.w += p().beta * c.w;
+            x.x *= c.alpha, x.y *= c.alpha, x.z *= c.alpha, x.w *= c.alpha;
+            if (c.beta != 0) {
+                const float4 y = *reinterpret_cast<const float4*>(there);
+                x.x += c.beta * y.x, x.y += c.beta * y.y;
+                x.z += c.beta * y.z, x.w += c.beta * y.w;
             }
             return *reinterpret_cast<uint4*>(&x);
         }
         return staged;
     }
-    __device__ T blend(T staged, const T* there) const {
+    __device__ static T blend(const Result& c, T staged, const T* there) {
         if constexpr (sizeof(T) == 4)
-            return p().alpha * staged + (p().beta != 0 ? p().beta * *there : 0.f);
+            return c.alpha * staged + (c.beta != 0 ? c.beta * *there : 0.f);
         return staged;
     }
 

@@ -41,7 +41,6 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (group == 0) {
         ptx::keep_registers<72>();
         if (threadIdx.x == 0) {
-            ptx::wait_for_dependency();
             EngineProducer<Shape>(args, shared, rank).run();
         }
     } else {

@@ -24,13 +24,10 @@ class EngineProducer {
             const EngineProduct<T>& p = args_.of[item.product];
             const Tile tile(p.a.kind, p.b.kind, p.a.across, p.b.across, p.work, item, rank_,
                             p.n_blocks, p.k_blocks);
-            const int64_t next = load_all(p, tile, word);
-            if (item.share > 0) {  // Its parts meet in the stages.
-                ptx::mbarrier_wait(shared_.parted(), meetings_.parity);
-                meetings_.advance();
-            }
-            word = next;
+            word = load_all(p, tile, word);
+            parts_meet_ = item.share > 0;
         }
+        wait_for_stages();
         begin_stage(EngineItem::NONE);
         ptx::mbarrier_arrive(shared_.full(at_.stage));
     }
@@ -67,13 +64,25 @@ class EngineProducer {
         return take(draw());
     }
 
-    __device__ int draw() const {
+    __device__ int draw() {
+        wait_for_stages();  // The counter is made zero by the kernel before.
         const int started = max(0, groups() - args_.shared) * sharers();
         return started + atomicAdd(args_.drawn, 1);
     }
 
+    // Before the first load of a tile, when all is ready for it: until there is something to read, and
+    // until the parts of the sum before have met, which they do in the stages.
+    __device__ void wait_for_stages() {
+        if (!started_) ptx::wait_for_dependency();
+        started_ = true;
+        if (!parts_meet_) return;
+        ptx::mbarrier_wait(shared_.parted(), meetings_.parity);
+        meetings_.advance();
+        parts_meet_ = false;
+    }
+
     // The item of this number, or of a later one where there is none.
-    __device__ int64_t take(int number) const {
+    __device__ int64_t take(int number) {
         for (; number < args_.alone; number = draw()) {
             bool exists = false;
             EngineItem item = work_of(number).alone(tile_of(number), exists);
@@ -115,11 +124,13 @@ class EngineProducer {
         const CUtensorMap* map;
         const char* at;  // The image of the first line's block; null where the matrix is mapped.
         int64_t part_bytes;
-        int step, bend;    // To the block at the next k, in blocks, and what that grows by.
-        int line, second;  // The first line, and how far the second one's block is from its, or box.
+        int step, bend;  // To the block at the next k, in blocks, and what that grows by.
+        int line,
+            second;  // The first line, and how far the second one's block is from its, or box.
         bool across;
 
-        __device__ Stream(const EngineOperand& x, const CUtensorMap& map, int line, int other, int k)
+        __device__ Stream(const EngineOperand& x, const CUtensorMap& map, int line, int other,
+                          int k)
             : map(&map), at(x.image), part_bytes(x.part_bytes), step(0), bend(0), line(line),
               second(other - line), across(x.across) {
             if (!at) return;
@@ -159,9 +170,10 @@ class EngineProducer {
         };
         Stream a(p.a, p.a_map, tile.i0, tile.i0 + 1, tile.k0),
             b(p.b, p.b_map, column(place), column(place + 1), tile.k0);
-        const int rows = min(2, static_cast<int>(ceil_div(p.m, Shape::SIDE)) - tile.i0);
+        const int rows = min(2, static_cast<int>(ceil_div(p.c.m, Shape::SIDE)) - tile.i0);
         const KRange whole = tile.whole(rows);
         int64_t next = EngineItem::NONE;
+        wait_for_stages();
         for (int k = tile.k0, end = tile.end(); k < end; ++k) {
             const bool all = k >= whole.begin && k < whole.end;
             const bool first = all || (rows > 0 && tile.needs_row(0, k)),
@@ -185,8 +197,8 @@ class EngineProducer {
     }
 
     // Loads a stage: which rows of A are needed, and how many columns of B from this block's on.
-    __device__ __forceinline__ void load(const Stream& a, const Stream& b, int k, int half, bool first,
-                                         bool second, int columns) const {
+    __device__ __forceinline__ void load(const Stream& a, const Stream& b, int k, int half,
+                                         bool first, bool second, int columns) const {
         const uint32_t full = shared_.full(at_.stage);
         constexpr int BYTES = Image::BLOCK_BYTES;
 #pragma unroll
@@ -199,8 +211,8 @@ class EngineProducer {
                 if (second) ptx::bulk_load(to_a + BYTES, a.block(part, true), BYTES, full);
             } else {
                 if (first)
-                    ptx::tensor_load(to_a, a.map, a.box_row(k, false),
-                                     a.box_column(k, part, false), full);
+                    ptx::tensor_load(to_a, a.map, a.box_row(k, false), a.box_column(k, part, false),
+                                     full);
                 if (second)
                     ptx::tensor_load(to_a + BYTES, a.map, a.box_row(k, true),
                                      a.box_column(k, part, true), full);
@@ -237,6 +249,7 @@ class EngineProducer {
     const int rank_;
     StageCounter<Shape::STAGES> at_;
     StageCounter<1> meetings_;
+    bool started_ = false, parts_meet_ = false;
     int shared_tile_ = 0;  // The next of those that this block shares.
 };
 

@@ -79,11 +79,17 @@ struct EngineTile {
         : a(a), b(b), a_across(a_across), b_across(b_across),
           i0(item.i * ROWS * CLUSTER + rank * ROWS), j0(item.j * COLS),
           columns(n_blocks - j0 < COLS ? n_blocks - j0 : COLS), k0(0), k1(0) {
+        // In 32 bits, and without divisions where there is nothing to divide, tiles begin sooner.
         const int first = item.i * ROWS * CLUSTER;
-        const KRange range = k_range(a, b, first, first + ROWS * CLUSTER, j0, j0 + COLS, k_blocks);
-        const int begin = static_cast<int>(range.begin), steps = static_cast<int>(range.length());
-        k0 = begin + steps * work.part(item) / work.parts(item);
-        k1 = begin + steps * (work.part(item) + 1) / work.parts(item);
+        const auto range =
+            k_range<int>(a, b, first, first + ROWS * CLUSTER, j0, j0 + COLS, k_blocks);
+        const int steps = range.length();
+        k0 = range.begin;
+        k1 = range.begin + steps;
+        if (item.share > 0) {
+            k0 = range.begin + steps * work.part(item) / work.split;
+            k1 = range.begin + steps * (work.part(item) + 1) / work.split;
+        }
     }
 
     // A tile whose sum is empty, or a part of one, passes the stages once all the same.
