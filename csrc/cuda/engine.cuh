@@ -38,11 +38,20 @@ struct EngineProduct {
     int* marks;  // Zero when the launch starts: see EngineConsumer::finite.
 };
 
+// Which way the rows of memory of A and B run, across the sum or along it. Of two products in a launch that is
+// told with each tile.
+template <bool A_, bool B_>
+struct Across {
+    static constexpr bool KNOWN = true, A = A_, B = B_;
+};
+struct AcrossOfTile {
+    static constexpr bool KNOWN = false;
+};
+
 // A launch computes one product, or two side by side, whose tiles of one number come one after another.
-template <class T>
+template <class T, int PRODUCTS>
 struct EngineArgs {
-    EngineProduct<T> of[2];
-    int products;
+    EngineProduct<T> of[PRODUCTS];
     int shared, alone;  // So many tiles are shared, and had by blocks alone, of all products.
     int split;
     int* drawn;  // How many of the latter have been drawn: zero when the launch starts.

@@ -5,10 +5,10 @@
 
 namespace packedtri::cuda {
 
-template <class Shape>
+template <class Shape, int PRODUCTS, class Across>
 class EngineConsumer {
     using T = typename Shape::T;
-    using Args = EngineArgs<T>;
+    using Args = EngineArgs<T, PRODUCTS>;
     using Result = EngineResult<T>;
     using Tile = typename Shape::Tile;
     static constexpr int SIDE = Shape::SIDE;
@@ -46,6 +46,7 @@ class EngineConsumer {
     __device__ void multiply(const Tile& tile, float* acc) {
         // Blocks of 4-byte elements are transposed where rows of memory run across the sum.
         if constexpr (Shape::HALVES > 1) multiply<false, false>(tile, acc);
+        else if constexpr (Across::KNOWN) multiply<Across::A, Across::B>(tile, acc);
         else if (tile.a_across && tile.b_across) multiply<true, true>(tile, acc);
         else if (tile.a_across) multiply<true, false>(tile, acc);
         else if (tile.b_across) multiply<false, true>(tile, acc);
@@ -205,7 +206,8 @@ class EngineConsumer {
 
     __device__ void store(const Tile& tile, const float* acc) {
         const Result c = p().c;  // Copied, since what is indexed is not kept in registers.
-        if (tile.b_across) store<true>(c, tile, acc);
+        if constexpr (Across::KNOWN) store<Across::B>(c, tile, acc);
+        else if (tile.b_across) store<true>(c, tile, acc);
         else store<false>(c, tile, acc);
     }
     template <bool B_ACROSS>
@@ -335,7 +337,7 @@ class EngineConsumer {
         return staged;
     }
 
-    __device__ const EngineProduct<T>& p() const { return args_.of[product_]; }
+    __device__ const EngineProduct<T>& p() const { return args_.of[PRODUCTS > 1 ? product_ : 0]; }
 
     const Args& args_;
     const EngineShared<Shape> shared_;

@@ -6,9 +6,9 @@
 
 namespace packedtri::cuda {
 
-template <class Shape>
+template <class Shape, int PRODUCTS, class Across>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    engine_kernel(const __grid_constant__ EngineArgs<typename Shape::T> args) {
+    engine_kernel(const __grid_constant__ EngineArgs<typename Shape::T, PRODUCTS> args) {
 #if PACKEDTRI_HOPPER
     extern __shared__ __align__(1024) char memory[];
     const EngineShared<Shape> shared{memory};
@@ -41,11 +41,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (group == 0) {
         ptx::keep_registers<72>();
         if (threadIdx.x == 0) {
-            EngineProducer<Shape>(args, shared, rank).run();
+            EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
         }
     } else {
         ptx::take_registers<216>();
-        EngineConsumer<Shape>(args, shared, rank, group - 1).run();
+        EngineConsumer<Shape, PRODUCTS, Across>(args, shared, rank, group - 1).run();
     }
     // A block's barriers must outlive its peer's arrivals. Blocks that share sums wait for what they get.
     __syncwarp();

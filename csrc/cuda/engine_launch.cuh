@@ -31,17 +31,16 @@ EngineProduct<T> engine_product(const EnginePlan& plan) {
 }
 
 // Tiles of one number follow one another, of a product that has none there too.
-template <class T>
-EngineArgs<T> engine_args(const EnginePlan* plans, int count) {
-    EngineArgs<T> args{};
-    args.products = count;
+template <class T, int PRODUCTS>
+EngineArgs<T, PRODUCTS> engine_args(const EnginePlan* plans) {
+    EngineArgs<T, PRODUCTS> args{};
     args.split = plans[0].config.split;
     args.drawn = plans[0].drawn;
-    for (int t = 0; t < count; ++t) {
+    for (int t = 0; t < PRODUCTS; ++t) {
         const EngineWork& work = plans[t].layout.work;
         args.of[t] = engine_product<T>(plans[t]);
-        args.shared = std::max(args.shared, count * work.shared_tiles);
-        args.alone = std::max(args.alone, count * static_cast<int>(work.size()));
+        args.shared = std::max(args.shared, PRODUCTS * work.shared_tiles);
+        args.alone = std::max(args.alone, PRODUCTS * static_cast<int>(work.size()));
     }
     return args;
 }
@@ -57,10 +56,10 @@ int clusters_at_once(void (*kernel)(Args), cudaLaunchConfig_t config, int size) 
     return std::max(count, 1);
 }
 
-template <class Shape>
-void launch_engine(const EnginePlan* plans, int count, cudaStream_t stream) {
-    const EngineArgs<typename Shape::T> args = engine_args<typename Shape::T>(plans, count);
-    const auto kernel = engine_kernel<Shape>;
+template <class Shape, int PRODUCTS, class Across>
+void launch_kernel(const EnginePlan* plans, cudaStream_t stream) {
+    const auto args = engine_args<typename Shape::T, PRODUCTS>(plans);
+    const auto kernel = engine_kernel<Shape, PRODUCTS, Across>;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                Shape::SHARED_BYTES),
           "cannot reserve shared memory");
@@ -77,6 +76,16 @@ void launch_engine(const EnginePlan* plans, int count, cudaStream_t stream) {
     const int64_t clusters = std::min<int64_t>(needed, clusters_at_once(kernel, config, cluster));
     config.gridDim = dim3(static_cast<unsigned>(clusters * cluster));
     check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");
+}
+
+template <class Shape>
+void launch_engine(const EnginePlan* plans, int count, cudaStream_t stream) {
+    const bool a = plans[0].layout.a.across, b = plans[0].layout.b.across;
+    if (count > 1) launch_kernel<Shape, 2, AcrossOfTile>(plans, stream);
+    else if (a && b) launch_kernel<Shape, 1, Across<true, true>>(plans, stream);
+    else if (a) launch_kernel<Shape, 1, Across<true, false>>(plans, stream);
+    else if (b) launch_kernel<Shape, 1, Across<false, true>>(plans, stream);
+    else launch_kernel<Shape, 1, Across<false, false>>(plans, stream);
 }
 
 }  // namespace packedtri::cuda

@@ -5,10 +5,10 @@
 
 namespace packedtri::cuda {
 
-template <class Shape>
+template <class Shape, int PRODUCTS>
 class EngineProducer {
     using T = typename Shape::T;
-    using Args = EngineArgs<T>;
+    using Args = EngineArgs<T, PRODUCTS>;
     using Tile = typename Shape::Tile;
 
   public:
@@ -21,7 +21,7 @@ class EngineProducer {
             if (Shape::CLUSTER > 1) word = agree(word, count);
             if (word == EngineItem::NONE) break;
             const EngineItem item = EngineItem::of(word);
-            const EngineProduct<T>& p = args_.of[item.product];
+            const EngineProduct<T>& p = args_.of[PRODUCTS > 1 ? item.product : 0];
             const Tile tile(p.a.kind, p.b.kind, p.a.across, p.b.across, p.work, item, rank_,
                             p.n_blocks, p.k_blocks);
             word = load_all(p, tile, word);
@@ -92,8 +92,8 @@ class EngineProducer {
         return EngineItem::NONE;
     }
 
-    __device__ int product_of(int number) const { return args_.products > 1 ? number & 1 : 0; }
-    __device__ int tile_of(int number) const { return args_.products > 1 ? number >> 1 : number; }
+    __device__ int product_of(int number) const { return PRODUCTS > 1 ? number & 1 : 0; }
+    __device__ int tile_of(int number) const { return PRODUCTS > 1 ? number >> 1 : number; }
     __device__ const EngineWork& work_of(int number) const {
         return args_.of[product_of(number)].work;
     }
