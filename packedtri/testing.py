@@ -216,18 +216,22 @@ def measure_error(c: Tensor, reference: Tensor, magnitude: Tensor) -> ProductErr
     return ProductError(frobenius.amax().item(), componentwise.amax().item())
 
 
-def _floor(dtype: torch.dtype, reference: Tensor, magnitude: Tensor) -> ProductError:
-    """What errors may be where torch has none.
+def _floor(dtype: torch.dtype, k: int, reference: Tensor, magnitude: Tensor) -> ProductError:
+    """What errors of sums of k terms may be where torch has none.
 
     The norm of few elements is the luck of one, and where terms cancel, one rounding of a partial
-    sum is so much larger beside what is left.
+    sum is so much larger beside what is left. The worst of all elements is luck as well: k terms
+    added one after another, the largest first, have roundings with a standard deviation of
+    sqrt(k / 12) epsilon. 16-bit types are summed in float32.
     """
     floor = _COMPLEX_FLOOR if dtype.is_complex else _FLOOR
+    one_by_one = math.sqrt(k / 12) if dtype.itemsize > 2 else 0.0
+    componentwise = max(floor, one_by_one)
     if reference.shape[-2] * reference.shape[-1] > _FEW:
-        return ProductError(floor, floor)
+        return ProductError(floor, componentwise)
     norm, terms = (torch.linalg.matrix_norm(x) for x in (reference, magnitude))
     left = (terms / norm.clamp_min(torch.finfo(dtype).tiny)).amax().item()
-    return ProductError(floor * max(left, 1.0), floor)
+    return ProductError(floor * max(left, 1.0), componentwise)
 
 
 def take_part(x: Tensor, part: str) -> Tensor:
@@ -242,7 +246,7 @@ def assert_product_close(
 
     The rule: the error of c is at most `factor` times the error of `torch.matmul(a, b)` in the
     same dtype on the same device, plus a few roundings; both in the Frobenius norm and element by
-    element in units of epsilon (|A||B|).
+    element in units of epsilon (|A||B|). The few are sqrt(k / 12) for elements, where that is more.
 
     Args:
         c: the product to judge, dense, shape (*batch, m, n).
@@ -267,7 +271,7 @@ def assert_product_close(
     ours = measure_error(c, reference, magnitude)
     torch_product = take_part(torch.matmul(a, b), part)
     theirs = measure_error(torch_product, reference, magnitude)
-    floor = _floor(c.dtype, reference, magnitude)
+    floor = _floor(c.dtype, a.shape[-1], reference, magnitude)
     if not ours.within(theirs, factor, floor):
         worst = (c.to(reference.dtype) - reference).abs().nan_to_num(math.inf).argmax()
         where = tuple(int(x) for x in torch.unravel_index(worst, c.shape))
