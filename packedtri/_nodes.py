@@ -42,6 +42,8 @@ Pair = Callable[["PackedTensor", "PackedTensor"], bool]
 
 _any_requires_grad = torch._C._any_requires_grad
 _is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+# Not every torch that we run with has it.
+_use_count: Callable[[Tensor], int] | None = getattr(Tensor, "_use_count", None)
 # What autograd itself wraps gradients in where it computes many at once.
 _is_batched = torch._C._functorch.is_legacy_batchedtensor
 
@@ -243,10 +245,9 @@ def clear_imaginary_diagonal_(packed: Tensor, n: int) -> None:
 
 
 def _is_own(grad: Tensor) -> bool:
-    """Whether a gradient has elements of its own, and it can be known who else holds it."""
+    """Whether a gradient may have elements of its own."""
     return (
         type(grad) is Tensor
-        and hasattr(grad, "_use_count")
         and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
         and not (_is_functorch_wrapped(grad) or _is_batched(grad))
         and not (grad._is_view() or grad.is_conj() or grad.is_neg())
@@ -254,14 +255,16 @@ def _is_own(grad: Tensor) -> bool:
     )
 
 
-def _holders(grad: Tensor) -> tuple[int, int, int]:
-    """How many hold a gradient in Python and in C++, and how many its elements."""
+def _holders(grad: Tensor) -> tuple[int, int, int] | None:
+    """How many hold a gradient in Python and in C++, and how many its elements; None if unknown."""
+    if _use_count is None:
+        return None
     elements = torch._C._storage_Use_Count(grad.untyped_storage()._cdata)
-    return sys.getrefcount(grad), grad._use_count(), elements
+    return sys.getrefcount(grad), _use_count(grad), elements
 
 
 @functools.cache
-def _lone_holders() -> tuple[int, int, int]:
+def _lone_holders() -> tuple[int, int, int] | None:
     """What ``_holders`` tells a backward function of a gradient that only the engine holds."""
     counts = []
 
@@ -301,7 +304,7 @@ class _ToPacked(torch.autograd.Function):
         # type. So its elements must be its own: the gradient of a sum, say, reaches each operand.
         if ctx.cls.kind in layout.MIRRORED:
             grad = real_diagonal(scale_off_diagonal(grad, 0.5, ctx.n), ctx.cls.kind, ctx.n)
-        elif not _is_own(grad) or _holders(grad) != _lone_holders():
+        elif not (_is_own(grad) and _holders(grad) == _lone_holders() is not None):
             grad = grad.clone(memory_format=torch.contiguous_format)
         return from_packed(ctx.cls, grad, ctx.n), None
 
