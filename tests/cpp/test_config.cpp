@@ -148,6 +148,31 @@ void tf32_images() {
     CHECK(!mapped(dense, 1, 1000), "parts are made while packing");
 }
 
+// Sums that the engine cuts, and what two products in one launch change.
+void the_engine_shares_what_it_can() {
+    const auto chosen = [](const Product& p, int together = 1) {
+        return cuda::choose(p, hopper, true, together);
+    };
+    const Product middle = lower_product(DType::bf16, 2048);
+    CHECK(chosen(middle).method == Method::Engine && chosen(middle).split == 2, "2048");
+    CHECK(chosen(lower_product(DType::f32, 1024)).split == 4, "1024");
+    CHECK(chosen(middle) == chosen(middle) && !(chosen(middle) == chosen(middle, 2)),
+          "two fill the device better");
+    const Product small = lower_product(DType::bf16, 1024);
+    CHECK(chosen(small).method == Method::Hopper && chosen(small, 2).method == Method::Engine,
+          "two are worth images sooner");
+
+    cuda::force(1, 0, 8, 1, 1);
+    Product p = lower_product(DType::f32, 300);
+    CHECK(chosen(p).split == 8, "split %d", chosen(p).split);
+    p.alpha = -1;
+    p.beta = 1;
+    CHECK(chosen(p).split == 2, "rows of one mark are in one block: split %d", chosen(p).split);
+    cuda::force(1, 1, 8, 1, 1);
+    CHECK(chosen(middle).split == 1, "large tiles are not shared");
+    cuda::force(-1, -1, -1, -1, -1);
+}
+
 int main() {
     every_choice_is_possible(hopper);
     every_choice_is_possible(ampere);
@@ -164,6 +189,7 @@ int main() {
     large_products_go_through_images();
     some_problems_are_left_to_dense_torch();
     symmetric_vectors();
+    the_engine_shares_what_it_can();
     tf32_is_a_choice();
     tf32_images();
 
