@@ -243,6 +243,8 @@ std::tuple<Tensor, Tensor> mm_pair(const Triangles& x, const Triangles& y, int64
         constexpr auto lower = static_cast<int64_t>(Kind::Lower);
         return mm(t.a, t.b, n, t.a_kind, t.b_kind, lower, tf32, run);
     };
+    STD_TORCH_CHECK(x.a.device() == y.a.device(),
+                    "[packedtri::mm_pair] expected all operands to be on the same device");
     // One within the other: what the first product reads must live until both have been started.
     std::optional<Tensor> second;
     const Tensor first = one(x, [&](const Product& p) {

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes
 
 from packedtri import layout
 from packedtri._autograd import forward_mode
@@ -244,7 +245,7 @@ def clear_imaginary_diagonal_(packed: Tensor, n: int) -> None:
     packed.imag.index_fill_(-1, diagonal_index(n, packed.device), 0)
 
 
-def _is_own(grad: Tensor) -> bool:
+def _may_be_own(grad: Tensor) -> bool:
     """Whether a gradient may have elements of its own."""
     return (
         type(grad) is Tensor
@@ -255,16 +256,15 @@ def _is_own(grad: Tensor) -> bool:
     )
 
 
-def _holders(grad: Tensor) -> tuple[int, int, int] | None:
-    """How many hold a gradient in Python and in C++, and how many its elements; None if unknown."""
-    if _use_count is None:
-        return None
+def _holders(grad: Tensor) -> tuple[int, int, int]:
+    """How many hold a gradient in Python and in C++, and how many its elements."""
+    assert _use_count is not None
     elements = torch._C._storage_Use_Count(grad.untyped_storage()._cdata)
     return sys.getrefcount(grad), _use_count(grad), elements
 
 
 @functools.cache
-def _lone_holders() -> tuple[int, int, int] | None:
+def _lone_holders() -> tuple[int, int, int]:
     """What ``_holders`` tells a backward function of a gradient that only the engine holds."""
     counts = []
 
@@ -278,8 +278,9 @@ def _lone_holders() -> tuple[int, int, int] | None:
             counts.append(_holders(grad))
             return grad
 
-    with torch.enable_grad():
-        x = torch.zeros(1, requires_grad=True)
+    # Modes of the caller's may hold tensors, or make others than usual of them.
+    with _disable_current_modes(), torch.inference_mode(False), torch.enable_grad():
+        x = torch.zeros(1, device="cpu", requires_grad=True)
         torch.autograd.grad(Probe.apply(x) * 2, x)
     return counts[0]
 
@@ -304,7 +305,7 @@ class _ToPacked(torch.autograd.Function):
         # type. So its elements must be its own: the gradient of a sum, say, reaches each operand.
         if ctx.cls.kind in layout.MIRRORED:
             grad = real_diagonal(scale_off_diagonal(grad, 0.5, ctx.n), ctx.cls.kind, ctx.n)
-        elif not (_is_own(grad) and _holders(grad) == _lone_holders() is not None):
+        elif not (_may_be_own(grad) and _use_count and _holders(grad) == _lone_holders()):
             grad = grad.clone(memory_format=torch.contiguous_format)
         return from_packed(ctx.cls, grad, ctx.n), None
 

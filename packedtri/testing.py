@@ -222,11 +222,11 @@ def _floor(dtype: torch.dtype, k: int, reference: Tensor, magnitude: Tensor) -> 
     The norm of few elements is the luck of one, and where terms cancel, one rounding of a partial
     sum is so much larger beside what is left. The worst of all elements is luck as well: k terms
     added one after another, the largest first, have roundings with a standard deviation of
-    sqrt(k / 12) epsilon. 16-bit types are summed in float32.
+    sqrt(k / 12) epsilon, which is not rare among many elements of float32.
     """
     floor = _COMPLEX_FLOOR if dtype.is_complex else _FLOOR
-    one_by_one = math.sqrt(k / 12) if dtype.itemsize > 2 else 0.0
-    componentwise = max(floor, one_by_one)
+    single = dtype in (torch.float32, torch.complex64)
+    componentwise = max(floor, math.sqrt(k / 12)) if single else floor
     if reference.shape[-2] * reference.shape[-1] > _FEW:
         return ProductError(floor, componentwise)
     norm, terms = (torch.linalg.matrix_norm(x) for x in (reference, magnitude))
@@ -246,7 +246,8 @@ def assert_product_close(
 
     The rule: the error of c is at most `factor` times the error of `torch.matmul(a, b)` in the
     same dtype on the same device, plus a few roundings; both in the Frobenius norm and element by
-    element in units of epsilon (|A||B|). The few are sqrt(k / 12) for elements, where that is more.
+    element in units of epsilon (|A||B|). The few are sqrt(k / 12) for elements in
+    single precision, where that is more.
 
     Args:
         c: the product to judge, dense, shape (*batch, m, n).

@@ -55,6 +55,9 @@ bool in_parts(const Product& p) { return p.dtype == DType::f32 && !p.tf32; }
 bool engine_can(const Product& p, const Device& device) {
     if (!device.clusters || is_mv(p)) return false;
     const bool plain = p.alpha == 1 && p.beta == 0;
+    // It names a tile by 16 bits for its row and 16 for its column.
+    const int64_t reach = int64_t{0xffff} * engine_tile_side(TileSize::Small);
+    if (p.m > reach || p.n > reach) return false;
     return p.dtype == DType::f32 || (element_size(p.dtype) == 2 && plain);
 }
 

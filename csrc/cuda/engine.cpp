@@ -54,29 +54,31 @@ void* matrix(const void* data, int64_t batch, int64_t batch_stride, DType dtype)
     return const_cast<char*>(start + batch * batch_stride * element_size(dtype));
 }
 
-// The images of all operands of some products, each once, and the words that must be zero.
+static_assert(2 * MOST_ENGINE_TASKS <= MOST_IMAGES, "each operand may need one");
+
+// The images of all operands of some products, each once.
 struct Images {
     struct Place {
         Operand operand;
         EngineSource source;
         char* at;
     };
-    Place places[2 * MOST_ENGINE_TASKS];
+    Place places[MOST_IMAGES];
     int count = 0;
-    char* free;
+    uintptr_t free;  // Where the next one goes.
 
     // Where the image of an operand of `p` is, or is to be made.
     char* place(const Product& p, const Operand& x, const EngineSource& source) {
         for (int i = 0; i < count; ++i)
             if (same_image(p, x, source, places[i].operand, places[i].source)) return places[i].at;
-        places[count++] = {x, source, free};
-        free += source.bytes;
+        places[count++] = {x, source, reinterpret_cast<char*>(free)};
+        free += static_cast<uintptr_t>(source.bytes);
         return places[count - 1].at;
     }
 
     // Makes those that matrix `batch` does not have in common with the one before.
     void pack(const Product& p, int64_t batch, int* control, int words, cudaStream_t stream) const {
-        ImageRequest requests[2 * MOST_ENGINE_TASKS];
+        ImageRequest requests[MOST_IMAGES];
         int needed = 0;
         for (int i = 0; i < count; ++i) {
             const auto& [x, source, at] = places[i];
@@ -92,13 +94,13 @@ struct Images {
     }
 };
 
-// Plans products whose scratch memory begins at `scratch`.
+// Plans products whose scratch memory begins at `scratch`: the words that must be zero, then the images.
 struct Plans {
     EnginePlan of[MOST_ENGINE_TASKS]{};
     Images images;
     int words = 0;
 
-    Plans(const EngineTask* tasks, int count, char* scratch) {
+    Plans(const EngineTask* tasks, int count, uintptr_t scratch) {
         images.free = scratch;
         for (int t = 0; t < count; ++t) {
             EnginePlan& plan = of[t];
@@ -106,8 +108,9 @@ struct Plans {
             plan.config = tasks[t].config;
             plan.layout = engine_layout(plan.product, plan.config);
             plan.drawn = reinterpret_cast<int*>(images.free);
-            plan.marks = plan.drawn + 2;  // Before the first is the word for all.
-            images.free += plan.layout.control_bytes;
+            // Before the first mark is the word for all.
+            plan.marks = reinterpret_cast<int*>(images.free + 2 * sizeof(int));
+            images.free += static_cast<uintptr_t>(plan.layout.control_bytes);
             words += static_cast<int>(plan.layout.control_bytes / sizeof(int));
         }
         for (int t = 0; t < count; ++t) {
@@ -131,12 +134,12 @@ void launch(const EnginePlan* plans, int count, cudaStream_t stream) {
 }  // namespace
 
 int64_t engine_scratch(const EngineTask* tasks, int count) {
-    return Plans(tasks, count, nullptr).images.free - static_cast<char*>(nullptr);
+    return static_cast<int64_t>(Plans(tasks, count, 0).images.free);
 }
 
 void engine(const EngineTask* tasks, int count, void* scratch,
             void (*finish)(const Product&, cudaStream_t), cudaStream_t stream) {
-    Plans plans(tasks, count, static_cast<char*>(scratch));
+    Plans plans(tasks, count, reinterpret_cast<uintptr_t>(scratch));
     const DType dtype = tasks[0].product.dtype;
     for (int64_t batch = 0; batch < tasks[0].product.batch; ++batch) {
         plans.images.pack(tasks[0].product, batch, plans.of[0].drawn, plans.words, stream);

@@ -38,13 +38,13 @@ struct EngineProduct {
     int* marks;  // Zero when the launch starts: see EngineConsumer::finite.
 };
 
-// Which way the rows of memory of A and B run, across the sum or along it. Of two products in a launch that is
-// told with each tile.
+// Whether the rows of memory of A and of B run across the sum. Of two products in a launch that is told
+// with each tile.
 template <bool A_, bool B_>
 struct Across {
     static constexpr bool KNOWN = true, A = A_, B = B_;
 };
-struct AcrossOfTile {
+struct AcrossByTile {
     static constexpr bool KNOWN = false;
 };
 
@@ -70,10 +70,9 @@ struct EngineShape {
     static constexpr int HALVES = SIDE * sizeof(Element) / Image::ROW_BYTES;
     static_assert(HALVES == 1 || PARTS == 1, "an image is of a part or of a half");
     static constexpr int ROWS = 2, COLS = BN / SIDE;  // Of a block's tile, in image blocks.
-    static constexpr int CLUSTER_ROWS = ROWS * CLUSTER;
-    static constexpr int THREADS = 128 * (ROWS + 1);
+    static constexpr int THREADS = 128 * (ROWS + 1), WARPS = 4 * ROWS;  // The latter multiply.
     // Arrivals that empty a stage: one of each warp that multiplies, here and in the other block.
-    static constexpr int RELEASES = 4 * ROWS * CLUSTER;
+    static constexpr int RELEASES = WARPS * CLUSTER;
     static constexpr int ACCS = BN / 2;
     using Tile = EngineTile<ROWS, COLS, CLUSTER>;
 
@@ -88,7 +87,7 @@ struct EngineShape {
     static constexpr int BARRIERS = 2 * STAGES + DRAWS + 3;
     static constexpr int WORDS = STAGES + DRAWS;
     // Where sums in parts meet (see EngineConsumer::meet), the 16 rows of a warp take so many bytes.
-    static constexpr int WARPS = 4 * ROWS, WARP_BYTES = ACCS * 32 * 4;
+    static constexpr int WARP_BYTES = ACCS * 32 * 4;
     static_assert(CLUSTER > 1 || WARPS * WARP_BYTES <= STAGES * STAGE_BYTES,
                   "stages are too small");
     static constexpr int SHARED_BYTES =

@@ -308,7 +308,9 @@ class EngineConsumer {
 #pragma unroll
         for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
         const bool bad = zero[0] + zero[1] + zero[2] + zero[3] != 0;
-        if (!ptx::barrier_or(1 + group_, 32 * min(4, Shape::WARPS / parts), bad)) return true;
+        // Other warps of the group may be at the barrier for the next tile already.
+        const int barrier = 1 + group_ + (parts > 1 ? Shape::ROWS : 0);
+        if (!ptx::barrier_or(barrier, 32 * min(4, Shape::WARPS / parts), bad)) return true;
         const int columns = static_cast<int>(ceil_div(p().c.n, MARKED_COLUMNS)),
                   lane = static_cast<int>(threadIdx.x) % 32;
         const int j = tile.j0 * SIDE / MARKED_COLUMNS + lane;

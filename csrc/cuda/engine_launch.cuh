@@ -81,7 +81,7 @@ void launch_kernel(const EnginePlan* plans, cudaStream_t stream) {
 template <class Shape>
 void launch_engine(const EnginePlan* plans, int count, cudaStream_t stream) {
     const bool a = plans[0].layout.a.across, b = plans[0].layout.b.across;
-    if (count > 1) launch_kernel<Shape, 2, AcrossOfTile>(plans, stream);
+    if (count > 1) launch_kernel<Shape, 2, AcrossByTile>(plans, stream);
     else if (a && b) launch_kernel<Shape, 1, Across<true, true>>(plans, stream);
     else if (a) launch_kernel<Shape, 1, Across<true, false>>(plans, stream);
     else if (b) launch_kernel<Shape, 1, Across<false, true>>(plans, stream);

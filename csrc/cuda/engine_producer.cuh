@@ -27,7 +27,7 @@ class EngineProducer {
             word = load_all(p, tile, word);
             parts_meet_ = item.share > 0;
         }
-        wait_for_stages();
+        wait_for_stages();  // No block ends before the kernel before does: later ones rely on that.
         begin_stage(EngineItem::NONE);
         ptx::mbarrier_arrive(shared_.full(at_.stage));
     }
@@ -124,15 +124,16 @@ class EngineProducer {
         const CUtensorMap* map;
         const char* at;  // The image of the first line's block; null where the matrix is mapped.
         int64_t part_bytes;
-        int step, bend;  // To the block at the next k, in blocks, and what that grows by.
-        int line,
-            second;  // The first line, and how far the second one's block is from its, or box.
+        // In blocks: to the block at the next k, what that grows by, and from the first line's block to
+        // the second's. In a mapped matrix the last is from line to line.
+        int step, bend, second;
+        int line;  // The first.
         bool across;
 
         __device__ Stream(const EngineOperand& x, const CUtensorMap& map, int line, int other,
                           int k)
-            : map(&map), at(x.image), part_bytes(x.part_bytes), step(0), bend(0), line(line),
-              second(other - line), across(x.across) {
+            : map(&map), at(x.image), part_bytes(x.part_bytes), step(0), bend(0),
+              second(other - line), line(line), across(x.across) {
             if (!at) return;
             const auto index = [&](int line) {
                 return across ? x.layout.index(k, line) : x.layout.index(line, k);

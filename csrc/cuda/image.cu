@@ -202,8 +202,6 @@ __device__ void pack_block(const PackArgs<Tf32>& args, int row, int col, char* t
     }
 }
 
-constexpr int MOST_IMAGES = 4;
-
 template <class T>
 struct PackAll {
     PackArgs<T> of[MOST_IMAGES];

@@ -18,7 +18,9 @@ struct ImageRequest {
     int64_t part_bytes;
 };
 
-// Makes up to four images in one launch, and zeroes `words` words at `control`. float32 is rounded to
+constexpr int MOST_IMAGES = 4;
+
+// Makes up to so many images in one launch, and zeroes `words` words at `control`. float32 is rounded to
 // TF32, or split into three bfloat16, whose sum it is.
 void pack_images(DType dtype, bool tf32, const ImageRequest* requests, int count, int* control,
                  int words, cudaStream_t stream);

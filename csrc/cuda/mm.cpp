@@ -49,11 +49,11 @@ void direct(const Product& p, const Config& config, cudaStream_t stream) {
     }
 }
 
-// The configuration in which the engine computes a product, if it is to.
-std::optional<EngineTask> engine_task(const Product& p, const Scratch* scratch, int together = 1) {
+// What the engine is to do, if it is to compute a product beside another one.
+std::optional<EngineTask> paired_task(const Product& p, const Scratch* scratch) {
     const Device& device = current_device();
     if (is_mv(p) || small_side(p, device)) return std::nullopt;
-    const Config config = choose(p, device, scratch != nullptr, together);
+    const Config config = choose(p, device, scratch != nullptr, 2);
     if (config.method != Method::Engine) return std::nullopt;
     return EngineTask{p, config};
 }
@@ -76,13 +76,14 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
     }
     const Device& device = current_device();
     if (const int side = small_side(p, device)) return small(p, side, stream);
-    if (const auto task = engine_task(p, scratch)) return run_engine(&*task, 1, *scratch, stream);
-    direct(p, choose(p, device, scratch != nullptr), stream);
+    const EngineTask task{p, choose(p, device, scratch != nullptr)};
+    if (task.config.method == Method::Engine) return run_engine(&task, 1, *scratch, stream);
+    direct(p, task.config, stream);
 }
 
 void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t stream) {
     const bool alike = p.dtype == q.dtype && p.tf32 == q.tf32 && p.batch == q.batch;
-    const auto first = engine_task(p, scratch, 2), second = engine_task(q, scratch, 2);
+    const auto first = paired_task(p, scratch), second = paired_task(q, scratch);
     if (alike && first && second && first->config == second->config) {
         const EngineTask tasks[] = {*first, *second};
         if (engine_scratch(tasks, 2) <= SCRATCH_LIMIT)

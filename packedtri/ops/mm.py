@@ -141,7 +141,7 @@ def _both_grads(grad: Tensor, args: Sequence[Any]) -> tuple[Tensor, Tensor] | No
     a, b, n, a_kind, b_kind, c_kind, *tf32 = args
     if not grad.is_cuda or c_kind != LOWER or {a_kind, b_kind} - {LOWER, UPPER}:
         return None
-    if not grad.dtype == a.dtype == b.dtype:
+    if not grad.dtype == a.dtype == b.dtype or torch.is_autocast_enabled("cuda"):
         return None
     (ah, ah_kind), (bh, bh_kind) = adjoint(a, a_kind), adjoint(b, b_kind)
     x, y, x_kind, y_kind = _of_stored_part(grad, bh, c_kind, bh_kind, a_kind)

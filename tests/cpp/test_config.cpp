@@ -170,6 +170,10 @@ void the_engine_shares_what_it_can() {
     CHECK(chosen(p).split == 2, "rows of one mark are in one block: split %d", chosen(p).split);
     cuda::force(1, 1, 8, 1, 1);
     CHECK(chosen(middle).split == 1, "large tiles are not shared");
+    p = lower_product(DType::bf16, 128);
+    p.m = int64_t{0xffff} * 128 + 1;
+    p.a.kind = p.c.kind = Kind::Dense;
+    CHECK(chosen(p).method != Method::Engine, "a row of tiles beyond 16 bits");
     cuda::force(-1, -1, -1, -1, -1);
 }
 
