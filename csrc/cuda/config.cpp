@@ -225,7 +225,7 @@ bool middle_sized(const Product& p) {
     const bool packed = p.c.kind == Kind::Lower;
     if (!is_plain(p) || (p.a.kind != Kind::Dense && p.b.kind != Kind::Dense)) return false;
     if (packed && (triangular(p.a.kind) || triangular(p.b.kind))) return false;
-    if (element_size(p.dtype) == 2) return packed ? between(p, 600, 1600) : between(p, 700, 2200);
+    if (element_size(p.dtype) == 2) return packed ? between(p, 600, 2400) : between(p, 700, 2200);
     return p.dtype == DType::f64 && packed && between(p, 300, 1100);
 }
 
