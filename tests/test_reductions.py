@@ -62,8 +62,10 @@ def test_values_and_gradients(cls, shape):
         weight = torch.randn_like(expected)
         (a,) = torch.autograd.grad((dense(ours) * weight).sum(), t)
         (b,) = torch.autograd.grad((expected * weight).sum(), twin)
+        # This gradient is float32 on its way, where the halves of a mirrored one are added.
+        rough = {"rtol": 1e-5, "atol": 1e-6} if name == "sum dtype" else {}
         torch.testing.assert_close(
-            dense(a), project(cls, b), msg=lambda m, name=name: f"{name}: {m}"
+            dense(a), project(cls, b), msg=lambda m, name=name: f"{name}: {m}", **rough
         )
 
 
