@@ -10,8 +10,16 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad as fwad
 from torch.autograd import gradcheck, gradgradcheck
-from torch.utils._python_dispatch import TorchDispatchMode
-from twins import MIRRORED, TRIANGULAR, TYPES, each_type, packed_vector, project, weighted_sum
+from twins import (
+    MIRRORED,
+    TRIANGULAR,
+    TYPES,
+    KeepsResults,
+    each_type,
+    packed_vector,
+    project,
+    weighted_sum,
+)
 
 from packedtri import LowerTriangular, PackedTensor, UpperTriangular
 from packedtri._nodes import _lone_holders
@@ -345,19 +353,7 @@ def test_gradients_share_no_elements(cls: type[PackedTensor]) -> None:
     torch.testing.assert_close(b.grad.packed, 2 * weights)
 
 
-class _KeepsResults(TorchDispatchMode):
-    """As modes that log or debug do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: list[Any] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.kept.append(func(*args, **(kwargs or {})))
-        return self.kept[-1]
-
-
-@pytest.mark.parametrize("context", [_KeepsResults, torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize("context", [KeepsResults, torch.inference_mode, torch.no_grad])
 def test_who_holds_a_gradient_may_be_asked_for_first_anywhere(context: Any) -> None:
     _lone_holders.cache_clear()
     t = LowerTriangular(torch.randn(10)).requires_grad_()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from twins import each_type, project
+from twins import KeepsResults, each_type, project
 
 from packedtri import LowerTriangular, PackedTensor, Symmetric
 
@@ -186,18 +184,6 @@ def test_inference_mode(device):
     torch.testing.assert_close(b.to_dense(), 2 * (a @ a).to_dense())
 
 
-class _Watches(TorchDispatchMode):
-    """Sees every op and changes none, as modes that count or log do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.add(str(func))
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("cls", [LowerTriangular, Symmetric])
 @pytest.mark.parametrize("foreach", [False, True])
 def test_training_under_a_mode_that_watches_ops(cls, foreach, device):
@@ -205,7 +191,7 @@ def test_training_under_a_mode_that_watches_ops(cls, foreach, device):
     start = cls.randn(4, device=device)
     x = torch.ones(4, device=device)
     results = []
-    for mode in (_Watches(), contextlib.nullcontext()):
+    for mode in (KeepsResults(), contextlib.nullcontext()):
         w = torch.nn.Parameter(start.clone())
         optimizer = torch.optim.Adam([w], foreach=foreach)
         for _ in range(3):

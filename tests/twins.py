@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from packedtri import (
     Hermitian,
@@ -20,6 +21,18 @@ from packedtri import (
 TYPES = (LowerTriangular, UpperTriangular, Symmetric, Hermitian)
 TRIANGULAR, MIRRORED = TYPES[:2], TYPES[2:]
 each_type = pytest.mark.parametrize("cls", TYPES)
+
+
+class KeepsResults(TorchDispatchMode):
+    """Sees every op, changes none and keeps what they return, as modes that log or debug do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.kept.append(func(*args, **(kwargs or {})))
+        return self.kept[-1]
 
 
 def dense(t: Any) -> Any:

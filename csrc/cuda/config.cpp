@@ -19,12 +19,13 @@ bool in_one_piece(const Operand& x) {
     return runs_along_rows(x) ? x.row_stride == x.cols : x.col_stride == x.rows;
 }
 
+int triangles(const Product& p) { return triangular(p.a.kind) + triangular(p.b.kind); }
+
 // What part of the multiplications of a dense product those of stored elements are, whose results are
 // stored.
 double stored_share(const Product& p) {
-    const int triangles = triangular(p.a.kind) + triangular(p.b.kind);
     const bool lower = p.c.kind == Kind::Lower;
-    return 1.0 / ((lower ? 2 : 1) * (1 + triangles));
+    return 1.0 / ((lower ? 2 : 1) * (1 + triangles(p)));
 }
 
 // How long the sums of a product are, in tiles.
@@ -37,14 +38,20 @@ Work work(const Product& p, int64_t side, int64_t slots) {
     const int64_t tm = ceil_div(p.m, side), tn = ceil_div(p.n, side), tk = ceil_div(p.k, side);
     const bool lower = p.c.kind == Kind::Lower && tm == tn;
     const int64_t tiles = (lower ? row_start(tm) : tm * tn) * p.batch;
-    const int triangles = triangular(p.a.kind) + triangular(p.b.kind);
-    const double average = static_cast<double>(tk) / (1 + triangles);
+    const double average = static_cast<double>(tk) / (1 + triangles(p));
     return {tk, static_cast<double>(tiles) * average / static_cast<double>(slots)};
 }
 
 Work direct_work(const Product& p, TileSize size, const Device& device) {
     return work(p, tile_side(p.dtype, size),
                 int64_t{device.multiprocessors} * blocks_per_sm(p.dtype, size));
+}
+
+// Lets `split` blocks share the sums that have `above` of the tiles of the longest one, and at least `least`.
+void share_sums(Config& config, const Work& work, int split, double above, int least) {
+    config.split = split;
+    config.split_above =
+        std::max(least, static_cast<int>(above * static_cast<double>(work.longest)));
 }
 
 // Whether the engine multiplies float32 in parts that keep all of its bits.
@@ -113,9 +120,7 @@ Config choose_engine(const Product& p, const Device& device, int together) {
     } else {
         const double excess = static_cast<double>(small.longest) / small.per_slot;
         const auto share = [&](int split, double above) {
-            config.split = split;
-            config.split_above =
-                std::max(2, static_cast<int>(above * static_cast<double>(small.longest)));
+            share_sums(config, small, split, above, 2);
         };
         if (excess > 6) share(4, 0.5);
         else if (excess > 4) share(2, 0.35);
@@ -159,9 +164,7 @@ Config choose_direct(const Product& p, const Device& device) {
     if (device.clusters && p.k >= 64) {
         const auto share = [&](int split, double above) {
             while (split > 1 && p.k / split < 32) split /= 2;
-            config.split = split;
-            config.split_above =
-                std::max(1, static_cast<int>(above * static_cast<double>(w.longest)));
+            share_sums(config, w, split, above, 1);
         };
         if (small_elements && config.method == Method::Hopper) {
             // Blocks meet so quickly that sums of a few tiles are worth sharing.
@@ -224,7 +227,7 @@ bool between(const Product& p, double least, double most) {
 bool middle_sized(const Product& p) {
     const bool packed = p.c.kind == Kind::Lower;
     if (!is_plain(p) || (p.a.kind != Kind::Dense && p.b.kind != Kind::Dense)) return false;
-    if (packed && (triangular(p.a.kind) || triangular(p.b.kind))) return false;
+    if (packed && triangles(p) > 0) return false;
     if (element_size(p.dtype) == 2) return packed ? between(p, 600, 2400) : between(p, 700, 2200);
     return p.dtype == DType::f64 && packed && between(p, 300, 1100);
 }
@@ -235,8 +238,7 @@ bool leaves_to_dense(const Product& p) {
     if (p.k == 0 || p.dtype == DType::f32 || is_mv(p) || forced_method >= 0) return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
     // dense results.
-    const bool triangle = triangular(p.a.kind) || triangular(p.b.kind);
-    if (has_symmetric(p) ? triangle : !middle_sized(p)) return false;
+    if (has_symmetric(p) ? triangles(p) > 0 : !middle_sized(p)) return false;
     // Copies of the packed operands, and of a result that is packed in the end.
     const int64_t matrices =
         (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense) + (p.c.kind == Kind::Lower);

@@ -58,9 +58,11 @@ std::optional<EngineTask> paired_task(const Product& p, const Scratch* scratch) 
     return EngineTask{p, config};
 }
 
-void run_engine(const EngineTask* tasks, int count, Scratch& scratch, cudaStream_t stream) {
+// `bytes`: of engine_scratch.
+void run_engine(const EngineTask* tasks, int count, int64_t bytes, Scratch& scratch,
+                cudaStream_t stream) {
     engine(
-        tasks, count, scratch.reserve(engine_scratch(tasks, count)),
+        tasks, count, scratch.reserve(bytes),
         [](const Product& rest, cudaStream_t stream) {
             direct(rest, choose(rest, current_device()), stream);
         },
@@ -77,7 +79,8 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
     const Device& device = current_device();
     if (const int side = small_side(p, device)) return small(p, side, stream);
     const EngineTask task{p, choose(p, device, scratch != nullptr)};
-    if (task.config.method == Method::Engine) return run_engine(&task, 1, *scratch, stream);
+    if (task.config.method == Method::Engine)
+        return run_engine(&task, 1, engine_scratch(&task, 1), *scratch, stream);
     direct(p, task.config, stream);
 }
 
@@ -86,8 +89,8 @@ void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t 
     const auto first = paired_task(p, scratch), second = paired_task(q, scratch);
     if (alike && first && second && first->config == second->config) {
         const EngineTask tasks[] = {*first, *second};
-        if (engine_scratch(tasks, 2) <= SCRATCH_LIMIT)
-            return run_engine(tasks, 2, *scratch, stream);
+        const int64_t bytes = engine_scratch(tasks, 2);
+        if (bytes <= SCRATCH_LIMIT) return run_engine(tasks, 2, bytes, *scratch, stream);
     }
     mm(p, scratch, stream);
     mm(q, scratch, stream);

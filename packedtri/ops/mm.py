@@ -16,7 +16,7 @@ derivatives follow them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,7 +30,9 @@ from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
 _mm = torch.ops.packedtri.mm.default
 _mm_pair = torch.ops.packedtri.mm_pair.default
 _FLIPPED = {LOWER: UPPER, UPPER: LOWER, SYMMETRIC: SYMMETRIC, DENSE: DENSE}
+_TRIANGLES = {LOWER, UPPER}
 Operand = tuple[Tensor, int]
+Operands = tuple[Tensor, Tensor, int, int]
 
 
 # The dimension that a vector lacks as the left and as the right operand, and its result with it.
@@ -77,15 +79,32 @@ def _stored_part(
     a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, kind: int, *tf32: bool
 ) -> Tensor:
     """The adjoint of reading an operand: from the product of a and b to what ``kind`` stores."""
-    if kind in (LOWER, DENSE):
-        return _mm(a, b, n, a_kind, b_kind, kind, *tf32)
+    if kind == DENSE:
+        return _mm(a, b, n, a_kind, b_kind, DENSE, *tf32)
+
+    def lower(a: Tensor, b: Tensor, a_kind: int, b_kind: int) -> Tensor:
+        return _mm(a, b, n, a_kind, b_kind, LOWER, *tf32)
+
+    if kind in _TRIANGLES:
+        return lower(*_of_triangle(a, b, a_kind, b_kind, kind))
     flip = adjoint if kind == HERMITIAN else transposed
+    mirrored = lower(*_flipped(a, b, a_kind, b_kind, flip))
+    return real_diagonal(_halve_diagonal(lower(a, b, a_kind, b_kind) + mirrored, n), kind, n)
+
+
+def _flipped(
+    a: Tensor, b: Tensor, a_kind: int, b_kind: int, flip: Callable[[Tensor, int], Operand]
+) -> Operands:
+    """The operands of the transpose, or the adjoint, of a product."""
     (at, at_kind), (bt, bt_kind) = flip(a, a_kind), flip(b, b_kind)
-    mirrored = _mm(bt, at, n, bt_kind, at_kind, LOWER, *tf32)
-    if kind == UPPER:
-        return mirrored
-    both = _halve_diagonal(_mm(a, b, n, a_kind, b_kind, LOWER, *tf32) + mirrored, n)
-    return real_diagonal(both, kind, n)
+    return bt, at, bt_kind, at_kind
+
+
+def _of_triangle(a: Tensor, b: Tensor, a_kind: int, b_kind: int, kind: int) -> Operands:
+    """The operands whose product's lower triangle is what a triangle of that kind stores."""
+    if kind == LOWER:
+        return a, b, a_kind, b_kind
+    return _flipped(a, b, a_kind, b_kind, transposed)
 
 
 def _halve_diagonal(packed: Tensor, n: int) -> Tensor:
@@ -139,24 +158,14 @@ def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
 def _both_grads(grad: Tensor, args: Sequence[Any]) -> tuple[Tensor, Tensor] | None:
     """Both gradients of a product of triangles, whose kernels on a GPU read ``grad`` together."""
     a, b, n, a_kind, b_kind, c_kind, *tf32 = args
-    if not grad.is_cuda or c_kind != LOWER or {a_kind, b_kind} - {LOWER, UPPER}:
+    if not grad.is_cuda or c_kind != LOWER or {a_kind, b_kind} - _TRIANGLES:
         return None
     if not grad.dtype == a.dtype == b.dtype or torch.is_autocast_enabled("cuda"):
         return None
     (ah, ah_kind), (bh, bh_kind) = adjoint(a, a_kind), adjoint(b, b_kind)
-    x, y, x_kind, y_kind = _of_stored_part(grad, bh, c_kind, bh_kind, a_kind)
-    z, w, z_kind, w_kind = _of_stored_part(ah, grad, ah_kind, c_kind, b_kind)
+    x, y, x_kind, y_kind = _of_triangle(grad, bh, c_kind, bh_kind, a_kind)
+    z, w, z_kind, w_kind = _of_triangle(ah, grad, ah_kind, c_kind, b_kind)
     return _mm_pair(x, y, z, w, n, x_kind, y_kind, z_kind, w_kind, *tf32)
-
-
-def _of_stored_part(
-    a: Tensor, b: Tensor, a_kind: int, b_kind: int, kind: int
-) -> tuple[Tensor, Tensor, int, int]:
-    """The operands whose product's lower triangle is what a triangle of that kind stores."""
-    if kind == LOWER:
-        return a, b, a_kind, b_kind
-    (at, at_kind), (bt, bt_kind) = transposed(a, a_kind), transposed(b, b_kind)
-    return bt, at, bt_kind, at_kind
 
 
 register_multilinear(

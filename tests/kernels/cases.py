@@ -39,6 +39,8 @@ PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
 # on, and the grouping of tiles.
 Force = Callable[[int, int, int, int, int], None]
 DIRECT, ENGINE, HOPPER = 0, 1, 2
+# What the engine multiplies.
+IMAGED = (torch.float16, torch.bfloat16, torch.float32)
 
 hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,

@@ -12,6 +12,7 @@ from cases import (
     DIRECT,
     ENGINE,
     HOPPER,
+    IMAGED,
     PAIRS,
     SMALL,
     Failures,
@@ -239,7 +240,6 @@ def test_forced(
 
 
 SIXTEEN_BITS = (torch.float16, torch.bfloat16)
-IMAGED = (torch.float16, torch.bfloat16, torch.float32)
 
 
 @hopper

@@ -7,6 +7,7 @@ import torch
 from cases import (
     DIRECT,
     ENGINE,
+    IMAGED,
     SMALL,
     Failures,
     Force,
@@ -18,12 +19,11 @@ from cases import (
 )
 from torch import Tensor
 
-from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.layout import DENSE, LOWER, UPPER, numel
 from packedtri.testing import random, random_integers
 
 mm_pair = torch.ops.packedtri.mm_pair.default
 KINDS = tuple(each(*((LOWER, UPPER),) * 4))
-IMAGED = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def assert_same(pair: tuple[Tensor, Tensor], alone: tuple[Tensor, Tensor]) -> None:
@@ -85,7 +85,7 @@ def test_what_is_not_finite_in_one(
     value: float, bad: int, split: int, device: str, rng: torch.Generator, force: Force
 ) -> None:
     n = 300
-    a, b, c = (random((n * (n + 1) // 2,), torch.bfloat16, device, rng) for _ in range(3))
+    a, b, c = (random((numel(n),), torch.bfloat16, device, rng) for _ in range(3))
     (a, c)[bad][5000] = value
     results = []
     for method in (ENGINE, DIRECT):
