@@ -139,6 +139,7 @@ template <class T, int ROWS>
 __global__ void __launch_bounds__(SHARES* ROWS)
     factor_kernel(const __grid_constant__ FactorArgs<T> args) {
     extern __shared__ __align__(16) char shared[];
+    start_leaf();
     BlockFactor<T, ROWS>(args, reinterpret_cast<T*>(shared)).run();
 }
 

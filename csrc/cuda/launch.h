@@ -49,13 +49,19 @@ class LaunchAttributes {
 const Device& current_device();
 
 // Launches a kernel whose blocks may start while the one before ends. It waits for that by itself, before
-// it touches memory (ptx::wait_for_dependency). Blocks come in clusters of `cluster`.
+// it touches memory (ptx::wait_for_dependency). Blocks come in clusters of `cluster`, and have `shared` bytes
+// of dynamic shared memory.
 template <class Args>
-void launch_overlapping(void (*kernel)(Args), dim3 grid, int threads, const Args& args,
-                        cudaStream_t stream, const char* failure, int cluster = 1) {
+void launch_overlapping(void (*kernel)(Args), dim3 grid, dim3 threads, const Args& args,
+                        cudaStream_t stream, const char* failure, int cluster = 1,
+                        int shared = 0) {
+    if (shared > 0)
+        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+              "cannot reserve shared memory");
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
-    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.blockDim = threads;
+    config.dynamicSmemBytes = static_cast<size_t>(shared);
     config.stream = stream;
     LaunchAttributes<2> attributes;
     if (current_device().clusters) attributes.overlap();

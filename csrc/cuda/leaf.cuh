@@ -3,6 +3,7 @@
 
 #include "../index.h"
 #include "elements.cuh"
+#include "hopper.cuh"
 #include "launch.h"
 #include "panel.cuh"
 #include "ptx.cuh"
@@ -100,6 +101,11 @@ void with_solved_type(DType dtype, F f) {
     }
 }
 
+// What the kernels of leaves start with: the next kernel may set itself up while a leaf's few blocks run.
+// They themselves are launched when the kernel before has ended, because blocks that are launched while
+// most multiprocessors are busy gather on the others.
+__device__ __forceinline__ void start_leaf() { ptx::launch_dependents(); }
+
 // Launches `kernel`, one block for each of `count` pieces of work.
 template <class Kernel, class Args>
 void launch_leaf(Kernel kernel, int64_t count, int threads, int64_t shared, const Args& args,
@@ -118,6 +124,7 @@ template <class Leaf>
 __global__ void __launch_bounds__(Leaf::THREADS)
     team_leaf_kernel(const __grid_constant__ typename Leaf::Args args) {
     extern __shared__ __align__(16) char shared[];
+    start_leaf();
     Leaf::run(args, shared);
 }
 

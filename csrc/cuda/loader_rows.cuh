@@ -117,7 +117,7 @@ class RowLoader {
     // A warp has 8 rows of a block, four at a time: those of a triangle whose pairs then go to
     // different banks.
     __device__ static int row(int group) {
-        return warp() * ROWS + ((group == 0 ? 0x6320 : 0x7541) >> lane() / WORDS * 4 & 7);
+        return warp() * ROWS + group * (32 / WORDS) + lane() / WORDS;
     }
 
     // What the steps from tile to tile grow by.

@@ -69,15 +69,9 @@ void mend(const Product& p, cudaStream_t stream) {
             orient<T>(p.a, true),  orient<T>(p.b, false),     p.a.batch_stride,
             p.b.batch_stride,      static_cast<T*>(p.c.data), p.batch * p.m * p.n,
             static_cast<int>(p.m), static_cast<int>(p.n),     static_cast<int>(p.k)};
-        cudaLaunchConfig_t config{};
-        config.gridDim =
-            dim3(static_cast<unsigned>(ceil_div(args.count, THREADS * 16 / sizeof(T))));
-        config.blockDim = dim3(THREADS);
-        config.stream = stream;
-        LaunchAttributes<1> attributes;
-        attributes.overlap();
-        attributes.give(config);
-        check(cudaLaunchKernelEx(&config, mend_kernel<T>, args), "cannot launch a product");
+        const int64_t blocks = ceil_div(args.count, THREADS * 16 / sizeof(T));
+        launch_overlapping(mend_kernel<T>, dim3(static_cast<unsigned>(blocks)), THREADS, args,
+                           stream, "cannot launch a product");
     });
 }
 

@@ -56,8 +56,10 @@ __device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop
         MainLoop::run(args, batch, part, part_index, parts, first_row, end_row, shared);
     } else {
         auto* staging = reinterpret_cast<typename Mma::Acc*>(shared);
+        ptx::wait_for_dependency();
         MainLoop::run(args, batch, part, shared,
                       [&](const Mma& mma) { Staging<Mma>::put(mma, staging); });
+        ptx::launch_dependents();
 
         auto* c = args.c + batch * args.c_batch_stride;
         if (parts == 1) {

@@ -45,8 +45,8 @@ void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaS
     config.stream = stream;
     LaunchAttributes<2> attributes;
     if (args.split > 1) attributes.cluster(args.split);
-    // Products whose main loop waits for the kernel before set themselves up while it ends.
-    if (args.marks || (MainLoop::STORES && current_device().clusters)) attributes.overlap();
+    // Tiles are found, and their parts, while the kernel before ends.
+    if (current_device().clusters) attributes.overlap();
     attributes.give(config);
     check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");
 }

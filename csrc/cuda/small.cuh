@@ -220,6 +220,8 @@ template <class Small>
 __global__ void __launch_bounds__(Small::TEAMS* Small::THREADS, Small::BLOCKS_PER_SM)
     small_kernel(const __grid_constant__ typename Small::Args args) {
     extern __shared__ __align__(1024) char shared[];
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
     Small::run(args, int64_t{blockIdx.x} * Small::TEAMS + threadIdx.y,
                int64_t{gridDim.x} * Small::TEAMS, shared + threadIdx.y * args.team_bytes());
 }
@@ -229,20 +231,20 @@ template <class Small>
 void launch_teams(const typename Small::Args& args, int64_t work, cudaStream_t stream) {
     const int shared = Small::TEAMS * args.team_bytes();
     const auto kernel = small_kernel<Small>;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-          "cannot reserve shared memory");
     int64_t blocks = ceil_div(work, Small::TEAMS);
     // Teams that go on to further products are as many as run at once.
     if constexpr (!Small::ONE_PRODUCT) {
         constexpr int threads = Small::THREADS * Small::TEAMS;
         int at_once = 0;
+        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+              "cannot reserve shared memory");
         check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, threads, shared),
               "cannot count blocks");
         blocks = std::min(blocks, int64_t{at_once} * current_device().multiprocessors);
     }
-    kernel<<<static_cast<unsigned>(blocks), dim3(Small::THREADS, Small::TEAMS), shared, stream>>>(
-        args);
-    check(cudaGetLastError(), "cannot launch a product");
+    launch_overlapping(kernel, dim3(static_cast<unsigned>(blocks)),
+                       dim3(Small::THREADS, Small::TEAMS), args, stream,
+                       "cannot launch a product", 1, shared);
 }
 
 template <class T>

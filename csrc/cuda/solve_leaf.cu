@@ -12,6 +12,7 @@ template <class T, int LINES>
 __global__ void __launch_bounds__(MAX_LOADING)
     solve_kernel(const __grid_constant__ SolveArgs<T> args) {
     extern __shared__ __align__(16) char shared[];
+    start_leaf();
     LineSolver<T, LINES>(args, blockIdx.x / args.tiles, blockIdx.x % args.tiles,
                          reinterpret_cast<T*>(shared))
         .run();

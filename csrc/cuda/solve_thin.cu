@@ -121,6 +121,7 @@ class ThinStep {
 template <class T, int M, int ORDER>
 __global__ void __launch_bounds__(THREADS) thin_kernel(const __grid_constant__ ThinArgs<T> args) {
     extern __shared__ __align__(16) char shared[];
+    start_leaf();
     const int64_t batch = blockIdx.x / args.blocks;
     const int block = blockIdx.x % args.blocks;
     ThinStep<T, M, ORDER>(args, batch, block, reinterpret_cast<T*>(shared)).run();

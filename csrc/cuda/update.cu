@@ -248,6 +248,7 @@ class PanelUpdate {
 template <class T, int K>
 __global__ void __launch_bounds__(PANEL) update_kernel(const __grid_constant__ UpdateArgs<T> args) {
     extern __shared__ __align__(16) char shared[];
+    start_leaf();
     PanelUpdate<T, K>(args, shared).run();
 }
 
