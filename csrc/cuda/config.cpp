@@ -162,7 +162,7 @@ Config choose_direct(const Product& p, const Device& device) {
             config.method = Method::Hopper;
     }
     if (device.clusters && p.k >= 64) {
-        const bool f32 = p.dtype == DType::f32, f64 = p.dtype == DType::f64;
+        const bool f32 = p.dtype == DType::f32;
         const auto share = [&](int split, double above) {
             while (split > 1 && p.k / split < (f32 ? 16 : 32)) split /= 2;
             share_sums(config, w, split, above, 1);
@@ -178,8 +178,17 @@ Config choose_direct(const Product& p, const Device& device) {
             else if (excess > 8) share(4, 0.5);
             else if (excess > 2) share(2, excess > 4 ? 0.5 : 0.65);
             else if (excess > 0.3) share(2, 0.87);
-        } else if (excess > (f32 ? 16 : f64 ? 30 : 20)) share(8, 0);
-        else if (excess > 8) share(4, f64 ? 0.25 : 0);
+        } else if (p.dtype == DType::f64 && config.tile == TileSize::Small) {
+            // With one triangle more of the sums are nearly the longest.
+            const bool one = triangles(p) == 1;
+            if (excess > 30) share(8, 0);
+            else if (excess > 8) share(4, 0.25);
+            else if (excess > 4) share(2, 0.25);
+            else if (excess > 2.9) share(2, 0.65);
+            else if (excess > (one ? 1.7 : 2)) share(2, one ? 0.89 : 0.77);
+            else if (excess > 0.3 && !one) share(2, 0.87);
+        } else if (excess > (f32 ? 16 : 20)) share(8, 0);
+        else if (excess > 8) share(4, 0);
         else if (excess > 4) share(2, 0.25);
         else if (excess > 2) share(2, blocks_per_sm(p.dtype, config.tile) > 2 ? 0.65 : 0.25);
         else if (excess > 0.3 && blocks_per_sm(p.dtype, config.tile) > 1) share(2, 0.87);

@@ -100,20 +100,6 @@ __device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void* fro
         : "memory");
 #endif
 }
-// Copies from this block's shared memory to that of a block of the cluster, where the bytes count at
-// the barrier with the address `barrier` there.
-__device__ __forceinline__ void bulk_send(uint32_t to, uint32_t from, uint32_t bytes,
-                                          uint32_t barrier, uint32_t rank) {
-#if PACKEDTRI_HOPPER
-    asm volatile(
-        "{\n.reg .b32 there, counter;\nmapa.shared::cluster.u32 there, %0, %4;\n"
-        "mapa.shared::cluster.u32 counter, %3, %4;\n"
-        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
-        "[there], [%1], %2, [counter];\n}" ::"r"(to),
-        "r"(from), "r"(bytes), "r"(barrier), "r"(rank)
-        : "memory");
-#endif
-}
 // Orders this thread's writes to shared memory before later accesses by bulk copies and tensor cores.
 __device__ __forceinline__ void bulk_fence() {
 #if PACKEDTRI_HOPPER

@@ -53,8 +53,7 @@ const Device& current_device();
 // of dynamic shared memory.
 template <class Args>
 void launch_overlapping(void (*kernel)(Args), dim3 grid, dim3 threads, const Args& args,
-                        cudaStream_t stream, const char* failure, int cluster = 1,
-                        int shared = 0) {
+                        cudaStream_t stream, const char* failure, int cluster = 1, int shared = 0) {
     if (shared > 0)
         check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
               "cannot reserve shared memory");

@@ -44,9 +44,6 @@ class MainLoopWgmma {
         ptx::launch_dependents();
         loop.put_sums();
         loop.store();
-        // A block's shared memory must outlive what it sends.
-        __syncwarp();
-        if (parts > 1) ptx::cluster_wait();
     }
 
   private:
@@ -139,18 +136,26 @@ class MainLoopWgmma {
                 *reinterpret_cast<float2*>(to + h * 8 * SIDE) =
                     make_float2(acc_[4 * c + 2 * h], acc_[4 * c + 2 * h + 1]);
         }
-        if (parts_ > 1) ptx::bulk_fence();
         __syncthreads();
-        if (parts_ == 1) return;
+        if (parts_ > 1) send_sums();
+    }
+
+    // Sends all blocks, this one too, the rows that they add up, as they lie here.
+    __device__ __forceinline__ void send_sums() const {
+        constexpr uint32_t ONCE = THREADS * 16;
+        const int log_bytes = __ffs(SUMS) - __ffs(parts_);  // Of a block's rows.
+        const uint32_t from = ptx::shared_address(sums()),
+                       to = ptx::shared_address(meeting()) + (rank_ << log_bytes);
         ptx::cluster_wait();
-        const uint32_t bytes = static_cast<uint32_t>(SUMS) >> (__ffs(parts_) - 1);
-        if (static_cast<int>(threadIdx.x) < parts_)
-            ptx::bulk_send(ptx::shared_address(meeting()) + rank_ * bytes,
-                           ptx::shared_address(sums()) + threadIdx.x * bytes, bytes, met(),
-                           threadIdx.x);
+#pragma unroll
+        for (uint32_t at = threadIdx.x * 16; at < SUMS; at += ONCE) {
+            const uint32_t owner = at >> log_bytes;
+            const float4 x = ptx::load_shared_f32x4(from + at);
+            const float four[4] = {x.x, x.y, x.z, x.w};
+            ptx::store_peer(ptx::peer_address(to + at - (owner << log_bytes), owner), four,
+                            ptx::peer_address(met(), owner));
+        }
         ptx::mbarrier_wait(met(), 0);
-        __syncwarp();
-        ptx::cluster_arrive();
     }
 
     // --------------------------------------------------------------------------- the result

@@ -243,8 +243,8 @@ void launch_teams(const typename Small::Args& args, int64_t work, cudaStream_t s
         blocks = std::min(blocks, int64_t{at_once} * current_device().multiprocessors);
     }
     launch_overlapping(kernel, dim3(static_cast<unsigned>(blocks)),
-                       dim3(Small::THREADS, Small::TEAMS), args, stream,
-                       "cannot launch a product", 1, shared);
+                       dim3(Small::THREADS, Small::TEAMS), args, stream, "cannot launch a product",
+                       1, shared);
 }
 
 template <class T>
