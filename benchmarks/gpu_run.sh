@@ -39,6 +39,23 @@ step() {
   fi
 }
 
+# spread OPTION...: the kernel tests, a sixth in each of six processes under compute-sanitizer. Under
+# pytest-xdist, which forks its workers, the tool does not come to an end. Fails if one of them does.
+spread() {
+  local parts code=0 part
+  parts=$(mktemp -d)
+  python3 -m pytest -q -p no:cacheprovider --collect-only -m "cuda and sanitizer" tests |
+    grep -E '^tests/.*::' | split -n r/6 - "$parts/tests."
+  for part in "$parts"/tests.*; do
+    compute-sanitizer --target-processes all --error-exitcode 99 --print-limit 20 "$@" \
+      python3 -m pytest -v -x -p no:cacheprovider "@$part" >"$part.log" 2>&1 &
+  done
+  for part in $(jobs -p); do wait "$part" || code=$?; done
+  cat "$parts"/*.log
+  return $code
+}
+export -f spread
+
 # sanitize TOOL SECONDS [OPTION...]: the kernel tests at small sizes under compute-sanitizer. Without
 # torch's caching allocator every tensor has its own allocation, so that overruns do not land in a
 # neighbour unseen. initcheck must see torch's kernels write; the other tools watch ours only, which
@@ -47,8 +64,7 @@ sanitize() {
   local tool=$1 limit=$2
   shift 2
   PACKEDTRI_TEST_SMALL=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1 step "$tool" "$limit" \
-    compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 99 --print-limit 20 "$@" \
-    python3 -m pytest -q -x -p no:cacheprovider $PYTEST_ARGS -m "cuda and sanitizer" tests
+    bash -c 'spread "$@"' spread --tool "$tool" "$@"
 }
 
 commit=${PACKEDTRI_COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)}
