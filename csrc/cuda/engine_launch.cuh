@@ -60,9 +60,7 @@ template <class Shape, int PRODUCTS, class Across>
 void launch_kernel(const EnginePlan* plans, cudaStream_t stream) {
     const auto args = engine_args<typename Shape::T, PRODUCTS>(plans);
     const auto kernel = engine_kernel<Shape, PRODUCTS, Across>;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               Shape::SHARED_BYTES),
-          "cannot reserve shared memory");
+    reserve_shared(kernel, Shape::SHARED_BYTES);
     const int cluster = Shape::CLUSTER * args.split;
     cudaLaunchConfig_t config{};
     config.blockDim = dim3(Shape::THREADS);

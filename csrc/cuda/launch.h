@@ -16,6 +16,13 @@ inline void check(cudaError_t error, const char* what) {
     throw std::runtime_error(std::string("[packedtri] ") + what + ": " + cudaGetErrorString(error));
 }
 
+// Allows a kernel's blocks `bytes` of dynamic shared memory.
+template <class Kernel>
+void reserve_shared(Kernel kernel, int bytes) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+          "cannot reserve shared memory");
+}
+
 // What a launch may ask for beyond its sizes.
 template <int MAX>
 class LaunchAttributes {
@@ -50,13 +57,10 @@ const Device& current_device();
 
 // Launches a kernel whose blocks may start while the one before ends. It waits for that by itself, before
 // it touches memory (ptx::wait_for_dependency). Blocks come in clusters of `cluster`, and have `shared` bytes
-// of dynamic shared memory.
+// of dynamic shared memory (reserve_shared).
 template <class Args>
 void launch_overlapping(void (*kernel)(Args), dim3 grid, dim3 threads, const Args& args,
                         cudaStream_t stream, const char* failure, int cluster = 1, int shared = 0) {
-    if (shared > 0)
-        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-              "cannot reserve shared memory");
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = threads;

@@ -112,9 +112,7 @@ void launch_leaf(Kernel kernel, int64_t count, int threads, int64_t shared, cons
                  cudaStream_t stream) {
     if (count > INT32_MAX)
         throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared)),
-          "cannot reserve shared memory");
+    reserve_shared(kernel, static_cast<int>(shared));
     kernel<<<static_cast<unsigned>(count), threads, shared, stream>>>(args);
     check(cudaGetLastError(), "cannot launch a solve");
 }

@@ -34,21 +34,11 @@ OrientedPanel<T> orient(const Operand& x, bool is_a) {
 template <class MainLoop, class Args>
 void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaStream_t stream) {
     const int shared = shared_bytes<MainLoop>(args.split > 1);
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-          "cannot reserve shared memory");
+    reserve_shared(kernel, shared);
     if (blocks > std::numeric_limits<int32_t>::max())
         throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
-    config.blockDim = dim3(MainLoop::THREADS);
-    config.dynamicSmemBytes = shared;
-    config.stream = stream;
-    LaunchAttributes<2> attributes;
-    if (args.split > 1) attributes.cluster(args.split);
-    // Tiles are found, and their parts, while the kernel before ends.
-    if (current_device().clusters) attributes.overlap();
-    attributes.give(config);
-    check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");
+    launch_overlapping(kernel, dim3(static_cast<unsigned>(blocks)), dim3(MainLoop::THREADS), args,
+                       stream, "cannot launch a product", args.split, shared);
 }
 
 template <class MainLoop, int BLOCKS_PER_SM, bool MARKED>

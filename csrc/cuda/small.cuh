@@ -231,13 +231,12 @@ template <class Small>
 void launch_teams(const typename Small::Args& args, int64_t work, cudaStream_t stream) {
     const int shared = Small::TEAMS * args.team_bytes();
     const auto kernel = small_kernel<Small>;
+    reserve_shared(kernel, shared);
     int64_t blocks = ceil_div(work, Small::TEAMS);
     // Teams that go on to further products are as many as run at once.
     if constexpr (!Small::ONE_PRODUCT) {
         constexpr int threads = Small::THREADS * Small::TEAMS;
         int at_once = 0;
-        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-              "cannot reserve shared memory");
         check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, threads, shared),
               "cannot count blocks");
         blocks = std::min(blocks, int64_t{at_once} * current_device().multiprocessors);
