@@ -12,8 +12,8 @@
 #
 # Nothing is installed: `python3` must have torch, pytest, hypothesis and the packages of the extra
 # `cli`, and `make build` must have left the libraries in packedtri/. Where the tree has no git
-# history, PACKEDTRI_COMMIT names the commit that the results belong to. PYTEST_ARGS goes to pytest:
-# where it has pytest-xdist, "-n 8" takes a third of the time.
+# history, PACKEDTRI_COMMIT names the commit that the results belong to. PYTEST_ARGS goes to pytest in
+# the step test: where it has pytest-xdist, "-n 8" takes a third of the time.
 set -uo pipefail
 
 output=$(mkdir -p "${1:?usage: benchmarks/gpu_run.sh OUTPUT [STEP...]}" && cd "$1" && pwd)
@@ -39,19 +39,26 @@ step() {
   fi
 }
 
-# spread OPTION...: the kernel tests, a sixth in each of six processes under compute-sanitizer. Under
-# pytest-xdist, which forks its workers, the tool does not come to an end. Fails if one of them does.
-spread() {
-  local parts code=0 part
+# The kernel tests, listed in six files of this folder when they are first needed.
+parts=
+list_kernel_tests() {
   parts=$(mktemp -d)
-  python3 -m pytest -q -p no:cacheprovider --collect-only -m "cuda and sanitizer" tests |
-    grep -E '^tests/.*::' | split -n r/6 - "$parts/tests."
+  trap 'rm -r "$parts"' EXIT
+  PACKEDTRI_TEST_SMALL=1 python3 -m pytest -q -p no:cacheprovider --collect-only \
+    -m "cuda and sanitizer" tests | grep -E '^tests/.*::' | split -e -n r/6 - "$parts/tests."
+}
+
+# spread PARTS OPTION...: the kernel tests, each part in a process under compute-sanitizer, which does
+# not come to an end under pytest-xdist. Fails if one of the processes does.
+spread() {
+  local parts=$1 code=0 part
+  shift
   for part in "$parts"/tests.*; do
     compute-sanitizer --target-processes all --error-exitcode 99 --print-limit 20 "$@" \
-      python3 -m pytest -v -x -p no:cacheprovider "@$part" >"$part.log" 2>&1 &
+      python3 -m pytest -v -x -p no:cacheprovider "@$part" >"$parts/log.${part##*.}" 2>&1 &
   done
   for part in $(jobs -p); do wait "$part" || code=$?; done
-  cat "$parts"/*.log
+  cat "$parts"/log.*
   return $code
 }
 export -f spread
@@ -63,8 +70,9 @@ export -f spread
 sanitize() {
   local tool=$1 limit=$2
   shift 2
+  [ -n "$parts" ] || list_kernel_tests
   PACKEDTRI_TEST_SMALL=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1 step "$tool" "$limit" \
-    bash -c 'spread "$@"' spread --tool "$tool" "$@"
+    bash -c 'spread "$@"' spread "$parts" --tool "$tool" "$@"
 }
 
 commit=${PACKEDTRI_COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)}
