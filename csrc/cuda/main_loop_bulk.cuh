@@ -75,17 +75,19 @@ class MainLoopBulk {
         Mma mma;
         const bool producer = threadIdx.x >= Mma::THREADS;
         // The meeting lies between giving back and taking, or the producers of a short sum could
-        // take their registers back before the others have come for them.
+        // take their registers back before the others have come for them. It has two places in the
+        // code, which a barrier of the whole block must not have.
+        const auto meet = [] { ptx::barrier_sync(1, THREADS); };
         if (producer) {
             ptx::keep_registers<PRODUCER_REGISTERS>();
             loop.produce();
-            __syncthreads();
+            meet();
             ptx::take_registers<REGISTERS>();
         } else {
             ptx::take_registers<CONSUMER_REGISTERS>();
             loop.consume(mma);
             ptx::keep_registers<REGISTERS>();
-            __syncthreads();
+            meet();
         }
         if (!producer) finish(mma);
 #endif

@@ -113,7 +113,6 @@ class MainLoopWgmma {
         if (threadIdx.x == 0) {
             ptx::mbarrier_init(met(), 1);
             ptx::mbarrier_init_fence();
-            ptx::mbarrier_arrive_expect(met(), SUMS);
         }
         __syncwarp();
         ptx::cluster_arrive();
@@ -146,6 +145,7 @@ class MainLoopWgmma {
         const int log_bytes = __ffs(SUMS) - __ffs(parts_);  // Of a block's rows.
         const uint32_t from = ptx::shared_address(sums()),
                        to = ptx::shared_address(meeting()) + (rank_ << log_bytes);
+        if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(met(), SUMS);
         ptx::cluster_wait();
 #pragma unroll
         for (uint32_t at = threadIdx.x * 16; at < SUMS; at += ONCE) {
