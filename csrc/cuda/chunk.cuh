@@ -53,4 +53,28 @@ __device__ __forceinline__ uint4 clipped(uint4 word, int valid) {
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
+template <class T>
+__device__ __forceinline__ uint4 load_elements(const T* from, int valid) {
+    const auto* bits = reinterpret_cast<const uint16_t*>(from);
+    uint32_t w[4] = {};
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+        if (e < valid) w[e / 2] |= uint32_t{bits[e]} << e % 2 * 16;
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+// 8 elements of 2 bytes from any even address, of which `valid` are stored, zeros behind them. They
+// are cut out of the two aligned words that hold them, unless these reach out of [begin, end).
+template <class T>
+__device__ __forceinline__ uint4 load_chunk(const T* from, int valid, const T* begin,
+                                            const T* end) {
+    const uintptr_t address = reinterpret_cast<uintptr_t>(from);
+    const int shift = static_cast<int>(address & 15) / 2;
+    if (valid > 0 && (from - shift < begin || from - shift + (shift + valid > 8 ? 16 : 8) > end))
+        return load_elements(from, valid);
+    Chunk chunk{};
+    chunk.load(from, valid);
+    return clipped(chunk.cut(), valid);
+}
+
 }  // namespace packedtri::cuda
