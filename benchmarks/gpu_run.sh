@@ -102,6 +102,9 @@ for name in "${steps[@]}"; do
         --output "$output/bench_algebra" --dtype float32 --dtype float64 --dtype bfloat16 \
         --op L@L.mT --op syrk --op L@dense --op S@dense --op L@x --op S@x \
         --op solve_triangular --op cholesky --op inverse --n 1024 --n 4096 --n 8192
+      step bench_columns 120 python3 -m packedtri bench --device cuda --commit "$commit" \
+        --output "$output/bench_columns" --dtype float32 --dtype float64 --dtype bfloat16 \
+        --op L@dense --op S@dense --n 1024 --n 4096 --n 8192 --m 4 --m 16 --m 64
       step bench_batched 120 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_batched" --dtype float32 --dtype bfloat16 --batch 4096 \
         --op L@L --op solve_triangular --op cholesky \

@@ -70,7 +70,7 @@ bool engine_can(const Product& p, const Device& device) {
 
 // Making the images costs time, which must be small beside the product, and memory. A batch of small
 // products fills the device without.
-bool engine_pays(const Product& p, const Config& config, int together) {
+bool enough_for_images(const Product& p, int together) {
     const double multiplications = together * static_cast<double>(p.m) * static_cast<double>(p.n) *
                                    static_cast<double>(p.k) * stored_share(p);
     const double least = p.batch > 1 ? 1.4e9 : element_size(p.dtype) == 2 ? 2.5e8 : 8.5e7;
@@ -78,7 +78,11 @@ bool engine_pays(const Product& p, const Config& config, int together) {
     const double least_narrow = 5e8;
     const int64_t narrowest = std::min({p.m, p.n, p.k});
     return narrowest >= 128 &&
-           multiplications >= (narrowest >= 512 ? least : std::max(least, least_narrow)) &&
+           multiplications >= (narrowest >= 512 ? least : std::max(least, least_narrow));
+}
+
+bool engine_pays(const Product& p, const Config& config, int together) {
+    return enough_for_images(p, together) &&
            engine_layout(p, config).scratch_bytes() <= SCRATCH_LIMIT;
 }
 
@@ -137,6 +141,40 @@ Config choose_engine(const Product& p, const Device& device, int together) {
 int engine_split(const Product& p, const Config& config) {
     if (config.tile == TileSize::Large) return 1;
     return p.beta == 0 ? config.split : std::min(config.split, 2);
+}
+
+// Whether a product has the kernel for few vectors, which reads the packed operand once, a symmetric one
+// once for each of its halves: sums of 16-bit elements would be rounded between.
+bool thin_can(const Product& p) {
+    const bool a_dense = p.a.kind == Kind::Dense, b_dense = p.b.kind == Kind::Dense;
+    const int64_t size = element_size(p.dtype);
+    const bool real = p.dtype != DType::c64 && p.dtype != DType::c128;
+    return real && is_plain(p) && p.c.kind == Kind::Dense && a_dense != b_dense && p.k > 0 &&
+           !(size == 2 && has_symmetric(p));
+}
+
+// Up to how many vectors it is faster than the others (measured on an H100). It reads the packed operand
+// again for every 16 of them, 32 of 16-bit elements.
+int64_t most_thin(const Product& p) {
+    const int64_t n = p.k, rows = n * p.batch;
+    if (has_symmetric(p)) return n >= (p.dtype == DType::f32 ? 800 : 1500) ? 16 : 0;
+    // Many small products fill the device with one block each (small.h).
+    if (p.batch >= 128 && n <= 128) return 0;
+    if (element_size(p.dtype) == 2) {
+        if (n < 768) return n >= 128 && sums_along_rows(p) ? 8 : 0;
+        return n < 3000 ? 16 : n < 6000 ? 32 : 64;
+    }
+    // Few blocks have a multiprocessor each.
+    if (rows <= (p.dtype == DType::f32 ? 512 : 256)) return 128;
+    if (rows <= (p.dtype == DType::f32 ? 1024 : 512)) return 32;
+    return n < (p.dtype == DType::f32 ? 3000 : 6000) ? 16 : 32;
+}
+
+bool goes_thin(const Product& p) {
+    if (!thin_can(p)) return false;
+    const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
+    return forced_method < 0 ? vectors <= most_thin(p)
+                             : forced_method == static_cast<int>(Method::Thin);
 }
 
 Config choose_direct(const Product& p, const Device& device) {
@@ -205,6 +243,7 @@ Config choose_direct(const Product& p, const Device& device) {
 Config choose(const Product& p, const Device& device, bool scratch, int together) {
     // A product with marks has only the blocks that the engine has not stored.
     if (p.marks) return {Method::Direct, TileSize::Large, 1, 1, 1};
+    if (goes_thin(p)) return {Method::Thin, TileSize::Small, 1, 1, 1};
     Config config = choose_direct(p, device);
     if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device, together);
@@ -238,17 +277,20 @@ bool middle_sized(const Product& p) {
     const bool packed = p.c.kind == Kind::Lower;
     if (!is_plain(p) || (p.a.kind != Kind::Dense && p.b.kind != Kind::Dense)) return false;
     if (packed && triangles(p) > 0) return false;
-    if (element_size(p.dtype) == 2) return packed ? between(p, 600, 2400) : between(p, 700, 2200);
+    // Many of them get tiles of their own only from a certain size on (small.h).
+    if (element_size(p.dtype) == 2)
+        return packed ? between(p, 600, 2400) : between(p, p.batch < 128 ? 700 : 129, 2200);
     return p.dtype == DType::f64 && packed && between(p, 300, 1100);
 }
 
 }  // namespace
 
 bool leaves_to_dense(const Product& p) {
-    if (p.k == 0 || p.dtype == DType::f32 || is_mv(p) || forced_method >= 0) return false;
+    if (p.k == 0 || is_mv(p) || forced_method >= 0 || goes_thin(p)) return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
     // dense results.
     if (has_symmetric(p) ? triangles(p) > 0 : !middle_sized(p)) return false;
+    if (p.dtype == DType::f32 && (!has_symmetric(p) || enough_for_images(p, 1))) return false;
     // Copies of the packed operands, and of a result that is packed in the end.
     const int64_t matrices =
         (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense) + (p.c.kind == Kind::Lower);
@@ -287,8 +329,10 @@ int small_side(const Product& p, const Device& device) {
     const int64_t size = element_size(p.dtype);
     if (!is_plain(p) || has_symmetric(p) || forced_method >= 0) return 0;
     if (side == 0 || forced_tile >= 0 || (side == 128 && size > 4)) return 0;
-    // Fewer products leave multiprocessors idle, which tiles of their own do not.
-    if (side > 32 && p.batch < device.multiprocessors) return 0;
+    // Fewer products leave multiprocessors idle, which tiles of their own do not; the kernel for two lower
+    // triangles is faster all the same.
+    const bool few = side > 32 && p.batch < device.multiprocessors;
+    if (few && !(side == 64 && goes_by_lane_grid(p))) return 0;
     if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
     if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
     // Both operands, as they are stored and as padded tiles, are in shared memory at once.
@@ -303,12 +347,15 @@ std::string explain(const Product& p, const Device& device) {
                    ? "matrix-vector, two passes over the triangle"
                    : "matrix-vector, one pass over the triangle";
     if (leaves_to_dense(p)) return "unpacked, then dense torch";
+    const Config c = choose(p, device);
+    if (c.method == Method::Thin)
+        return has_symmetric(p) ? "a few vectors, two passes over the triangle"
+                                : "a few vectors, one pass over the triangle";
     if (const int side = small_side(p, device)) {
         if (goes_by_lane_grid(p)) return "small, the result in registers";
         return "small, both operands in shared memory as " + std::to_string(side) + " x " +
                std::to_string(side);
     }
-    const Config c = choose(p, device);
     const bool engine = c.method == Method::Engine;
     const std::string side =
         std::to_string(engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile));

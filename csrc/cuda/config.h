@@ -19,8 +19,8 @@ struct Device {
 // Direct: from the operands as they lie in memory. Engine: through tile images, on Hopper's tensor
 // cores, with scratch memory (engine.h). Hopper: like Direct, but by what only Hopper has: large tiles
 // of float64 are loaded by its copy engine (main_loop_bulk.cuh), small ones of 16-bit elements
-// multiplied by its tensor cores (main_loop_wgmma.cuh).
-enum class Method : int32_t { Direct, Engine, Hopper };
+// multiplied by its tensor cores (main_loop_wgmma.cuh). Thin: for a dense operand of few vectors (thin.h).
+enum class Method : int32_t { Direct, Engine, Hopper, Thin };
 enum class TileSize : int32_t { Small, Large };
 
 struct Config {
@@ -64,6 +64,12 @@ constexpr int tile_shared_kib(DType dtype, TileSize size) {
 inline bool runs_along_rows(const Operand& x) {
     if (x.stagger != Stagger::None) return x.stagger == Stagger::Rows;
     return x.kind == Kind::Dense ? x.col_stride == 1 || x.cols <= 1 : x.kind != Kind::Upper;
+}
+
+// Whether the sums of a product of a triangle and a dense matrix run along the rows of the triangle's
+// memory: rows times T are the rows of Tᵀ times columns.
+inline bool sums_along_rows(const Product& p) {
+    return p.a.kind == Kind::Lower || p.b.kind == Kind::Upper;
 }
 
 // Whether a product is a packed matrix times one column, or one row times a packed matrix. Such

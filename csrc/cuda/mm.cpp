@@ -6,6 +6,7 @@
 #include "mv.h"
 #include "products.h"
 #include "small.h"
+#include "thin.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -21,24 +22,22 @@ void small(const Product& p, int side, cudaStream_t stream) {
     }
 }
 
-void direct(const Product& p, const Config& config, cudaStream_t stream);
-
-// C = alpha (L + U) B + beta C: the stored half of a symmetric A as it is, and its strict half
-// transposed, which the kernels conjugate where A is Hermitian. Likewise for B; two symmetric
+// C = alpha (L + U) B + beta C by two products: the stored half of a symmetric A as it is, and its strict
+// half transposed, which the kernels conjugate where A is Hermitian. Likewise for B; two symmetric
 // operands make four products.
-void direct_symmetric(Product p, Operand Product::* symmetric, const Config& config,
-                      cudaStream_t stream) {
+template <class Multiply>
+void by_triangles(Product p, const Multiply& multiply) {
+    Operand Product::* symmetric = p.a.kind == Kind::Symmetric ? &Product::a : &Product::b;
+    if ((p.*symmetric).kind != Kind::Symmetric) return multiply(p);
     (p.*symmetric).kind = Kind::Lower;
-    direct(p, config, stream);
+    by_triangles(p, multiply);
     (p.*symmetric).kind = Kind::Upper;
     (p.*symmetric).strict = true;
     p.beta = 1;
-    direct(p, config, stream);
+    by_triangles(p, multiply);
 }
 
-void direct(const Product& p, const Config& config, cudaStream_t stream) {
-    if (p.a.kind == Kind::Symmetric) return direct_symmetric(p, &Product::a, config, stream);
-    if (p.b.kind == Kind::Symmetric) return direct_symmetric(p, &Product::b, config, stream);
+void direct_triangles(const Product& p, const Config& config, cudaStream_t stream) {
     switch (p.dtype) {
         case DType::f16: return product_f16(p, config, stream);
         case DType::bf16: return product_bf16(p, config, stream);
@@ -47,6 +46,10 @@ void direct(const Product& p, const Config& config, cudaStream_t stream) {
         case DType::c64: return product_c64(p, config, stream);
         case DType::c128: return product_c128(p, config, stream);
     }
+}
+
+void direct(const Product& p, const Config& config, cudaStream_t stream) {
+    by_triangles(p, [&](const Product& part) { direct_triangles(part, config, stream); });
 }
 
 // What the engine is to do, if it is to compute a product beside another one.
@@ -77,8 +80,10 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
         return mv(p, stream);
     }
     const Device& device = current_device();
-    if (const int side = small_side(p, device)) return small(p, side, stream);
     const EngineTask task{p, choose(p, device, scratch != nullptr)};
+    if (task.config.method == Method::Thin)
+        return by_triangles(p, [&](const Product& part) { thin(part, stream); });
+    if (const int side = small_side(p, device)) return small(p, side, stream);
     if (task.config.method == Method::Engine)
         return run_engine(&task, 1, engine_scratch(&task, 1), *scratch, stream);
     direct(p, task.config, stream);

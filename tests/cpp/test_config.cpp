@@ -76,6 +76,8 @@ void some_problems_are_left_to_dense_torch() {
     CHECK(cuda::leaves_to_dense(p), "symmetric matrices");
     p.dtype = DType::f32;
     CHECK(!cuda::leaves_to_dense(p), "float32");
+    p.m = p.n = p.k = 256;
+    CHECK(cuda::leaves_to_dense(p), "too small for images");
 
     CHECK(cuda::leaves_to_dense(Factor{DType::f32, 1024, 1, nullptr, 0, nullptr}), "one factor");
     CHECK(!cuda::leaves_to_dense(Factor{DType::f32, 1024, 2, nullptr, 0, nullptr}), "factors");
@@ -101,6 +103,40 @@ void symmetric_vectors() {
     CHECK(cuda::explain(p, hopper).find("one pass") != std::string::npos, "512");
     p.m = p.k = 511;
     CHECK(cuda::explain(p, hopper).find("two passes") != std::string::npos, "511");
+}
+
+// A few vectors have a kernel that reads the packed operand once, or a symmetric one twice.
+void few_vectors() {
+    static const char dense = 0;
+    const auto product = [](DType dtype, Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
+        Product p = lower_product(dtype, n);
+        p.a.kind = kind;
+        p.b = {&dense, Kind::Dense, n, vectors, vectors, 1, 0};
+        p.c = {nullptr, Kind::Dense, vectors, 0};
+        p.n = vectors;
+        p.batch = batch;
+        return p;
+    };
+    const auto thin = [](const Product& p) {
+        return cuda::choose(p, hopper).method == Method::Thin && !cuda::leaves_to_dense(p);
+    };
+    CHECK(thin(product(DType::f32, Kind::Lower, 8192, 16)), "float32");
+    CHECK(thin(product(DType::bf16, Kind::Upper, 8192, 64)), "bfloat16");
+    CHECK(!thin(product(DType::bf16, Kind::Upper, 8192, 65)), "more vectors");
+    CHECK(!thin(product(DType::c64, Kind::Lower, 8192, 16)), "complex");
+    CHECK(thin(product(DType::f64, Kind::Lower, 64, 64)), "small");
+    CHECK(!thin(product(DType::f64, Kind::Lower, 64, 64, 1000)), "many small ones");
+    CHECK(thin(product(DType::f64, Kind::Symmetric, 4096, 8)), "symmetric");
+    CHECK(!thin(product(DType::bf16, Kind::Symmetric, 4096, 8)), "sums rounded twice");
+
+    Product transposed = product(DType::f32, Kind::Lower, 4096, 8);
+    std::swap(transposed.a, transposed.b);
+    std::swap(transposed.m, transposed.n);
+    transposed.a = {&dense, Kind::Dense, 8, 4096, 4096, 1, 0};
+    CHECK(thin(transposed), "rows times a triangle");
+    CHECK(cuda::explain(transposed, hopper).find("a few vectors, one pass") == 0, "explain");
+    const Product symmetric = product(DType::f64, Kind::Symmetric, 4096, 8);
+    CHECK(cuda::explain(symmetric, hopper).find("two passes") != std::string::npos, "explain");
 }
 
 // Products of float32 that may be rounded have tiles of both sizes, and explain says what they do.
@@ -193,6 +229,7 @@ int main() {
     large_products_go_through_images();
     some_problems_are_left_to_dense_torch();
     symmetric_vectors();
+    few_vectors();
     the_engine_shares_what_it_can();
     tf32_is_a_choice();
     tf32_images();
@@ -202,7 +239,8 @@ int main() {
         return cuda::small_side(lower_product(dtype, n, batch), device);
     };
     CHECK(side(DType::bf16, 16, 1, hopper) == 32, "side %d", side(DType::bf16, 16, 1, hopper));
-    CHECK(side(DType::f32, 33, 4096, hopper) == 64 && side(DType::f32, 64, 2, hopper) == 0, "64");
+    CHECK(side(DType::bf16, 33, 4096, hopper) == 64 && side(DType::bf16, 64, 2, hopper) == 0, "64");
+    CHECK(side(DType::f32, 64, 1, hopper) == 64 && side(DType::f32, 65, 1, hopper) == 0, "grid");
     CHECK(side(DType::f32, 128, 4096, hopper) == 128 && side(DType::f32, 129, 4096, hopper) == 0,
           "128");
     CHECK(side(DType::f64, 128, 4096, hopper) == 0, "float64 tiles of 128 exceed shared memory");

@@ -38,7 +38,7 @@ PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
 # What the fixture `force` takes: the method, the tile, the split of sums and from what length
 # on, and the grouping of tiles.
 Force = Callable[[int, int, int, int, int], None]
-DIRECT, ENGINE, HOPPER = 0, 1, 2
+DIRECT, ENGINE, HOPPER, THIN = 0, 1, 2, 3
 # What the engine multiplies.
 IMAGED = (torch.float16, torch.bfloat16, torch.float32)
 

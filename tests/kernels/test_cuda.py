@@ -15,6 +15,7 @@ from cases import (
     IMAGED,
     PAIRS,
     SMALL,
+    THIN,
     Failures,
     Force,
     Operand,
@@ -39,6 +40,7 @@ from packedtri.testing import (
     densify,
     packed_rows,
     packed_times,
+    poisoned,
     random,
     random_integers,
     take_part,
@@ -303,6 +305,56 @@ def test_engine_accuracy(
     failures.report()
 
 
+def thin_layouts(x: Tensor) -> dict[str, Tensor]:
+    """The same matrices with rows, or columns, that lie side by side, with and without gaps."""
+    gaps = x.new_full((*x.shape[:-1], x.shape[-1] + 3), math.nan)
+    gaps[..., :-3] = x
+    return {"rows": x.contiguous(), "columns": x.mT.contiguous().mT, "gaps": gaps[..., :-3]}
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("vectors", [2, 7, 20] if SMALL else [1, 2, 4, 5, 8, 9, 16, 17, 50])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_thin_forced(
+    vectors: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    """A packed matrix times few columns, and few rows times it, at all sizes."""
+    failures = Failures()
+    kinds = (LOWER, UPPER) if dtype in SIXTEEN_BITS else (LOWER, UPPER, SYMMETRIC)
+    sizes = (67, 200) if SMALL else (1, 2, 31, 64, 67, 129, 300, 1030)
+    for n, kind, batch in each(sizes, kinds, ((), (3,))):
+        a = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
+        b = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=vectors, draw=random_integers)
+        c = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=vectors, draw=random_integers)
+        force(THIN, -1, -1, -1, -1)
+        for name, right in thin_layouts(b.stored).items():
+            with failures.case(f"n={n}, {batch}, kind {kind} times {name}"):
+                assert_exact(mm(a.stored, right, n, kind, DENSE, DENSE), a, b, DENSE)
+        for name, left in thin_layouts(c.stored).items():
+            with failures.case(f"n={n}, {batch}, {name} times kind {kind}"):
+                assert_exact(mm(left, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
+    failures.report()
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+@pytest.mark.parametrize("kind", [LOWER, UPPER])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_thin_structural_zeros(
+    dtype: torch.dtype, kind: int, value: float, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """An infinite or nan element of a vector meets no zero that is not stored."""
+    n = 300
+    a = draw_operand(kind, n, dtype, rng, draw=random_integers)
+    b = draw_operand(DENSE, n, dtype, rng, cols=5, draw=random_integers)
+    b.stored[150, 2] = b.dense[150, 2] = value
+    force(THIN, -1, -1, -1, -1)
+    c = mm(a.stored, b.stored, n, kind, DENSE, DENSE)
+    untouched = c[:150] if kind == LOWER else c[151:]
+    assert untouched.isfinite().all()
+    assert not c[150, 2].isfinite()
+    assert c[:, [0, 1, 3, 4]].isfinite().all()
+
+
 # (row, column) in the stored triangle, in different tiles of any side. No row and no column comes
 # twice, so a sum has at most one of these from each operand.
 BAD = ((0, 0), (70, 69), (131, 131), (150, 149), (200, 3), (299, 130))
@@ -415,6 +467,23 @@ def test_big_thin(kind: int, device: str, rng: torch.Generator) -> None:
         expected = packed_times(t, BIG, 1 - kind if left else kind, x.mT if left else x)
         excess = beyond_rounding(got, expected)
         assert (excess <= 0).all(), f"{thin} {'rows' if left else 'columns'}: {excess.max()}"
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
+@pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)
+def test_wide_conversions(dtype: torch.dtype, kind: int, device: str, rng: torch.Generator) -> None:
+    """Rows of many words, at every distance from aligned addresses on both sides."""
+    failures = Failures()
+    for (n, batch), skip in each(((1531, 1), (1600, 1), (300, 20)), range(8)):
+        dense = random((batch, n, n), dtype, device, rng)
+        gaps = dense.new_full((batch, n, n + 11), math.nan)[..., skip : skip + n].copy_(dense)
+        packed = shifted(ops.pack(dense.cpu(), kind).to(device), skip)
+        with failures.case(f"{n=}, {batch=}, {skip} elements off"), poisoned():
+            assert_same(ops.pack(shifted(dense, skip), kind), packed)
+            assert_same(ops.pack(gaps, kind), packed)
+            assert_same(ops.unpack(packed, n, kind), densify(packed, n, kind))
+    failures.report()
 
 
 @needs_memory

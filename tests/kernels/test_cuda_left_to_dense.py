@@ -12,12 +12,13 @@ from cases import (
     Operand,
     assert_close_or_equal,
     assert_exact,
+    draw_operand,
     each,
     mm,
     stored_product,
 )
 
-from packedtri.layout import DENSE, LOWER, UPPER, numel
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import random_integers
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(SMALL, reason="large sizes")]
@@ -29,13 +30,11 @@ dtypes = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=s
 @dtypes
 def test_left_to_dense(dtype: torch.dtype, value: float, device: str, rng: torch.Generator) -> None:
     """What dense torch multiplies (config.cpp): structural zeros still meet no inf or nan."""
-    n, m = 501, 504
     failures = Failures()
-    for kind, left, batches in each((LOWER, UPPER), (True, False), (((), ()), ((2, 1), (3,)))):
-        packed = random_integers((*batches[0], numel(n)), dtype, device, rng)
-        dense = random_integers(
-            (*batches[1], n, m) if left else (*batches[1], m, n), dtype, device, rng
-        )
+    sizes = ((901, 904, (), ()), (901, 904, (2, 1), (3,)), (135, 140, (130,), ()))
+    for kind, left, (n, m, packed_batch, dense_batch) in each((LOWER, UPPER), (True, False), sizes):
+        packed = random_integers((*packed_batch, numel(n)), dtype, device, rng)
+        dense = random_integers((*dense_batch, *((n, m) if left else (m, n))), dtype, device, rng)
         for bad in ("none", "packed", "dense"):
             x, y = packed.clone(), dense.clone()
             if bad == "packed":
@@ -45,15 +44,31 @@ def test_left_to_dense(dtype: torch.dtype, value: float, device: str, rng: torch
             a, b = Operand(x, kind, n), Operand(y, DENSE, n)
             a, b = (a, b) if left else (b, a)
             c = mm(a.stored, b.stored, n, a.kind, b.kind, DENSE)
-            with failures.case(f"{kind=}, {left=}, {batches=}, {bad} bad"):
+            with failures.case(f"{kind=}, {left=}, {n=}, {packed_batch}, {bad} bad"):
                 assert c.is_contiguous()
                 assert_close_or_equal(c, stored_product(a, b).to(dtype), atol=0)
     failures.report()
 
 
+def test_symmetric_left_to_dense(device: str, rng: torch.Generator) -> None:
+    """Symmetric matrices of float32 that are too small for tile images."""
+    failures = Failures()
+    for n, batch, (a_kind, b_kind) in each(
+        (9, 70, 301), ((), (3,)), ((SYMMETRIC, DENSE), (DENSE, SYMMETRIC), (SYMMETRIC, SYMMETRIC))
+    ):
+        a, b = (
+            draw_operand(kind, n, torch.float32, rng, batch=batch, draw=random_integers)
+            for kind in (a_kind, b_kind)
+        )
+        for c_kind in (DENSE, LOWER):
+            with failures.case(f"{n=}, {batch=}, kinds {a_kind}, {b_kind}, {c_kind}"):
+                assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
 @dtypes
 def test_gram_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
-    n = 500
+    n = 800
     x = random_integers((2, n, n), dtype, device, rng)
     a, b = Operand(x, DENSE, n), Operand(x.mT, DENSE, n)
     assert_exact(mm(x, x.mT, n, DENSE, DENSE, LOWER), a, b, LOWER)
