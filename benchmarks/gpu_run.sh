@@ -39,13 +39,15 @@ step() {
   fi
 }
 
-# The kernel tests, listed in six files of this folder when they are first needed.
+# The kernel tests, listed in files of this folder when they are first needed: one for each process, with
+# tests that follow one another, which run the same kernels. The tools take long to prepare each kernel.
 parts=
 list_kernel_tests() {
   parts=$(mktemp -d)
   trap 'rm -r "$parts"' EXIT
   PACKEDTRI_TEST_SMALL=1 python3 -m pytest -q -p no:cacheprovider --collect-only \
-    -m "cuda and sanitizer" tests | grep -E '^tests/.*::' | split -e -n r/6 - "$parts/tests."
+    -m "cuda and sanitizer" tests | grep -E '^tests/.*::' >"$parts/all"
+  split -e -n "l/$(($(nproc) < 12 ? $(nproc) : 12))" "$parts/all" "$parts/tests."
 }
 
 # spread PARTS OPTION...: the kernel tests, each part in a process under compute-sanitizer, which does

@@ -81,9 +81,9 @@ bool enough_for_images(const Product& p, int together) {
            multiplications >= (narrowest >= 512 ? least : std::max(least, least_narrow));
 }
 
-bool engine_pays(const Product& p, const Config& config, int together) {
+bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
     return enough_for_images(p, together) &&
-           engine_layout(p, config).scratch_bytes() <= SCRATCH_LIMIT;
+           engine_layout(p, config).scratch_bytes() <= device.scratch;
 }
 
 // Whether the kernel for 16-bit elements on Hopper reaches all of a matrix of `lines` memory rows, `pitch`
@@ -248,7 +248,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device, together);
         const bool free = forced_method < 0;
-        if (free ? engine_pays(p, engine, together)
+        if (free ? engine_pays(p, engine, device, together)
                  : forced_method == static_cast<int>(Method::Engine))
             config = engine;
     }
@@ -294,12 +294,12 @@ bool leaves_to_dense(const Product& p) {
     // Copies of the packed operands, and of a result that is packed in the end.
     const int64_t matrices =
         (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense) + (p.c.kind == Kind::Lower);
-    return matrices * element_size(p.dtype) * p.k * p.k * p.batch <= SCRATCH_LIMIT;
+    return matrices * element_size(p.dtype) * p.k * p.k * p.batch <= COPIES_LIMIT;
 }
 
 bool leaves_to_dense(const Solve& p) {
     if (p.batch > 1 || forced_method >= 0) return false;
-    if (3 * element_size(p.dtype) * p.n * p.n > SCRATCH_LIMIT) return false;
+    if (3 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
     const bool is_complex = p.dtype == DType::c64 || p.dtype == DType::c128;
     if (p.x_kind == Kind::Lower) return p.n >= 200 && p.n <= (is_complex ? 5000 : 2000);
     if (p.m == 1) return p.n >= 512;
@@ -309,7 +309,7 @@ bool leaves_to_dense(const Solve& p) {
 
 bool leaves_to_dense(const Factor& p) {
     if (p.batch > 1 || forced_method >= 0) return false;
-    if (2 * element_size(p.dtype) * p.n * p.n > SCRATCH_LIMIT) return false;
+    if (2 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
     switch (p.dtype) {
         case DType::f32: return p.n >= 450 && p.n <= 5000;
         case DType::f64: return p.n >= 200 && p.n <= 9000;

@@ -14,6 +14,7 @@ struct Device {
     int multiprocessors;
     bool clusters;         // Thread block clusters, and machine code of ours that uses them.
     int shared_kib = 227;  // Shared memory that one block may have.
+    int64_t scratch = int64_t{4} << 30;  // Bytes that tile images may take.
 };
 
 // Direct: from the operands as they lie in memory. Engine: through tile images, on Hopper's tensor
@@ -81,8 +82,8 @@ inline bool is_mv(const Product& p) {
     return (!a_dense && b_dense && p.n == 1) || (a_dense && !b_dense && p.m == 1);
 }
 
-// More scratch memory than this no call takes for products.
-constexpr int64_t SCRATCH_LIMIT = int64_t{4} << 30;
+// Unpacked copies that are left to dense torch take no more memory than this.
+constexpr int64_t COPIES_LIMIT = int64_t{4} << 30;
 
 // `scratch`: whether there is any. `together`: how many products like this one the engine gets at once.
 Config choose(const Product& p, const Device& device, bool scratch = true, int together = 1);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -7,15 +8,14 @@ namespace packedtri::cuda {
 namespace {
 
 Device query(int index) {
-    int multiprocessors = 0, major = 0, shared = 0;
-    check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, index),
-          "cannot read the device's size");
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index),
-          "cannot read the device's compute capability");
-    check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
-          "cannot read the device's shared memory");
+    cudaDeviceProp device{};
+    check(cudaGetDeviceProperties(&device, index), "cannot read the properties of the device");
     // Only the sm_90a code uses clusters; later chips run the sm_80 code, built from its PTX.
-    return {multiprocessors, major == 9, shared / 1024};
+    const bool clusters = device.major == 9;
+    const auto shared_kib = static_cast<int>(device.sharedMemPerBlockOptin / 1024);
+    // Images of 16-bit operands are as large as these: room for those of an eighth of the memory.
+    const int64_t eighth = static_cast<int64_t>(device.totalGlobalMem / 8);
+    return {device.multiProcessorCount, clusters, shared_kib, std::max(Device{}.scratch, eighth)};
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ class EngineConsumer {
         if (Shape::CLUSTER == 1) {
             if (lane == 0) ptx::mbarrier_arrive(shared_.empty(at_.stage));
         } else if (lane < Shape::CLUSTER) {
-            ptx::mbarrier_arrive_peer(shared_.empty(at_.stage), rank_ ^ lane);
+            ptx::mbarrier_arrive_peer(ptx::peer_address(shared_.empty(at_.stage), rank_ ^ lane));
         }
         at_.advance();
     }
@@ -147,7 +147,8 @@ class EngineConsumer {
             return shared_.a(0) + (part * own + warp % own) * Shape::WARP_BYTES + lane * 16;
         };
         __syncwarp();
-        if (lane < parts && lane != part) ptx::mbarrier_arrive_peer(shared_.ready(), lane);
+        if (lane < parts && lane != part)
+            ptx::mbarrier_arrive_peer(ptx::peer_address(shared_.ready(), lane));
         if (owner != part) {
             ptx::mbarrier_wait(shared_.ready(), parity);
             const uint32_t to = ptx::peer_address(place(part), owner),

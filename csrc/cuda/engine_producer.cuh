@@ -103,8 +103,8 @@ class EngineProducer {
         const int slot = count % Shape::DRAWS;
         const uint32_t barrier = shared_.drawn(slot);
         if (rank_ == 0) {
-            ptx::store_peer(ptx::shared_address(const_cast<int64_t*>(shared_.draw(slot))), word,
-                            barrier, 1);
+            const uint32_t there = ptx::shared_address(const_cast<int64_t*>(shared_.draw(slot)));
+            ptx::store_peer(ptx::peer_address(there, 1), word, ptx::peer_address(barrier, 1));
             return word;
         }
         ptx::mbarrier_wait(barrier, count / Shape::DRAWS % 2);

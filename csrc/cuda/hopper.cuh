@@ -65,14 +65,18 @@ __device__ __forceinline__ void mbarrier_expect(uint32_t barrier, uint32_t bytes
                  : "memory");
 #endif
 }
-// Arrives at the barrier with the same address in another block of the cluster.
-__device__ __forceinline__ void mbarrier_arrive_peer(uint32_t barrier, uint32_t rank) {
+// The address that this block's shared variable has in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t peer_address(uint32_t address, uint32_t rank) {
+    uint32_t there = 0;
 #if PACKEDTRI_HOPPER
-    asm volatile(
-        "{\n.reg .b32 peer;\nmapa.shared::cluster.u32 peer, %0, %1;\n"
-        "mbarrier.arrive.shared::cluster.b64 _, [peer];\n}" ::"r"(barrier),
-        "r"(rank)
-        : "memory");
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+#endif
+    return there;
+}
+// Arrives at a barrier of another block.
+__device__ __forceinline__ void mbarrier_arrive_peer(uint32_t barrier) {
+#if PACKEDTRI_HOPPER
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 #endif
 }
 
@@ -127,29 +131,15 @@ __device__ __forceinline__ void tensor_load_multicast(uint32_t to, const CUtenso
         : "memory");
 #endif
 }
-// Writes 8 bytes to shared memory of another block; they count at the barrier there.
-__device__ __forceinline__ void store_peer(uint32_t to, int64_t value, uint32_t barrier,
-                                           uint32_t rank) {
+// Writes 8 or 16 bytes to another block's address; they count at its barrier.
+__device__ __forceinline__ void store_peer(uint32_t to, int64_t value, uint32_t barrier) {
 #if PACKEDTRI_HOPPER
     asm volatile(
-        "{\n.reg .b32 there, counter;\nmapa.shared::cluster.u32 there, %0, %3;\n"
-        "mapa.shared::cluster.u32 counter, %2, %3;\n"
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [there], %1, [counter];\n}" ::
-            "r"(to),
-        "l"(value), "r"(barrier), "r"(rank)
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(to),
+        "l"(value), "r"(barrier)
         : "memory");
 #endif
 }
-
-// The address that this block's shared variable has in block `rank` of the cluster.
-__device__ __forceinline__ uint32_t peer_address(uint32_t address, uint32_t rank) {
-    uint32_t there = 0;
-#if PACKEDTRI_HOPPER
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-#endif
-    return there;
-}
-// Writes 16 bytes to such an address; they count at the barrier there.
 __device__ __forceinline__ void store_peer(uint32_t to, const float* x, uint32_t barrier) {
 #if PACKEDTRI_HOPPER
     asm volatile(

@@ -33,8 +33,8 @@ __device__ __forceinline__ void block_at(const Image& image, int64_t index, int&
 // One block of the image by 256 threads, 8 lanes a row.
 template <class T>
 __device__ void pack_block(const PackArgs<T>& args, int row, int col, char* to) {
-    const int chunk = threadIdx.x % 8, last = args.panel.rows - 1;
-    const T* end = args.panel.data + args.panel.row_offset(last) + args.panel.length(last);
+    const int chunk = threadIdx.x % 8;
+    const T* end = args.panel.data + args.panel.end;
 #pragma unroll
     for (int pass = 0; pass < 2; ++pass) {
         const int r = threadIdx.x / 8 + 32 * pass, i = row * SIDE + r, j = col * SIDE + chunk * 8;

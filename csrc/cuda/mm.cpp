@@ -95,7 +95,7 @@ void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t 
     if (alike && first && second && first->config == second->config) {
         const EngineTask tasks[] = {*first, *second};
         const int64_t bytes = engine_scratch(tasks, 2);
-        if (bytes <= SCRATCH_LIMIT) return run_engine(tasks, 2, bytes, *scratch, stream);
+        if (bytes <= current_device().scratch) return run_engine(tasks, 2, bytes, *scratch, stream);
     }
     mm(p, scratch, stream);
     mm(q, scratch, stream);

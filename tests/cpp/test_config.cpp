@@ -47,6 +47,9 @@ void large_products_go_through_images() {
     CHECK(cuda::choose(p, ampere).method == Method::Direct, "ampere");
     CHECK(cuda::choose(lower_product(DType::bf16, 66000), hopper).method == Method::Direct,
           "memory");
+    const cuda::Device large{132, true, 227, int64_t{10} << 30};
+    CHECK(cuda::choose(lower_product(DType::bf16, 66000), large).method == Method::Engine,
+          "more memory");
     CHECK(cuda::choose(lower_product(DType::bf16, 500), hopper).method != Method::Engine, "small");
     p = lower_product(DType::f32, 4096);
     CHECK(cuda::choose(p, hopper).method == Method::Engine, "float32");

@@ -442,9 +442,11 @@ def beyond_rounding(got: Tensor, expected: Tensor) -> Tensor:
 
 
 @needs_memory
-def test_big_product(device: str, rng: torch.Generator) -> None:
+@pytest.mark.parametrize("method", [DIRECT, ENGINE])
+def test_big_product(method: int, device: str, rng: torch.Generator, force: Force) -> None:
     """Rows of L @ L whose packed offsets pass 2^31, against float64."""
     a, b = (random((numel(BIG),), torch.bfloat16, device, rng) for _ in range(2))
+    force(method, -1, -1, -1, -1)
     c = mm(a, b, BIG, LOWER, LOWER, LOWER)
     rows = big_rows()
     expected = packed_times(b, BIG, UPPER, packed_rows(a, BIG, LOWER, rows).mT).mT
