@@ -43,6 +43,7 @@ Pair = Callable[["PackedTensor", "PackedTensor"], bool]
 
 _any_requires_grad = torch._C._any_requires_grad
 _is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_unwrap_if_dead = torch._C._functorch.unwrap_if_dead
 # Not every torch that we run with has it.
 _use_count: Callable[[Tensor], int] | None = getattr(Tensor, "_use_count", None)
 # What autograd itself wraps gradients in where it computes many at once.
@@ -53,6 +54,23 @@ def carries_autograd(inner: Tensor) -> bool:
     """Whether the tensor inside a type takes part in a torch.func transform itself."""
     # Dynamo cannot trace the question; it never meets such tensors.
     return not torch.compiler.is_compiling() and _is_functorch_wrapped(inner)
+
+
+def layers(inner: Tensor) -> list[Tensor]:
+    """The tensor inside a type, and what it wraps where it has outlived transforms of torch.func.
+
+    A transform unwraps the tensors that it returns, but does not see the one inside a type. The
+    wrapper stays, because derivatives of the type are taken through it.
+    """
+    found = [inner]
+    while (below := _unwrap_if_dead(found[-1])) is not found[-1]:
+        found.append(below)
+    return found
+
+
+def settled(inner: Tensor) -> Tensor:
+    """The tensor inside a type, without wrappers of transforms that have ended."""
+    return layers(inner)[-1] if carries_autograd(inner) else inner
 
 
 def to_packed(t: PackedTensor) -> Tensor:
@@ -78,7 +96,7 @@ def exposed(t: PackedTensor) -> Tensor:
     """``to_packed`` for a user, who may keep the result while ``t`` changes in place."""
     if torch.compiler.is_compiling() or forward_mode():
         return alias(to_packed(t))
-    if not torch.is_grad_enabled() or not _requires_grad(t):
+    if not torch.is_grad_enabled() or not requires_grad(t):
         return alias(t._packed)
     check_source(t)
     packed = _apply(_ToPacked, t, True)
@@ -164,7 +182,7 @@ def _is_view_of(a: PackedTensor, b: PackedTensor, same: Pair) -> bool:
         return False
     if forward_mode() and not _same_tangents(a, b, same):
         return False
-    if not torch.is_grad_enabled() or not (_requires_grad(a) or _requires_grad(b)):
+    if not torch.is_grad_enabled() or not (requires_grad(a) or requires_grad(b)):
         return True
     return _view_base(a) is _view_base(b)
 
@@ -189,7 +207,7 @@ def alias(packed: Tensor) -> Tensor:
     must not reach the other.
     """
     if packed.requires_grad or forward_mode() or carries_autograd(packed):
-        return packed
+        return settled(packed)
     return packed.detach()
 
 
@@ -340,7 +358,8 @@ def _check_taken_from(reference: Any, grad_fn: Any) -> None:
         )
 
 
-def _requires_grad(t: PackedTensor) -> bool:
+def requires_grad(t: Tensor) -> bool:
+    """Whether autograd is to record what is done to ``t``."""
     if torch.compiler.is_compiling():
         return t.requires_grad
     # The attribute would take the way through __torch_function__, at six times the cost.
@@ -348,7 +367,7 @@ def _requires_grad(t: PackedTensor) -> bool:
 
 
 def _to_packed_plain(t: PackedTensor) -> Tensor:
-    if torch.is_grad_enabled() and _requires_grad(t):
+    if torch.is_grad_enabled() and requires_grad(t):
         if not torch.compiler.is_compiling():
             check_source(t)
         return _apply(_ToPacked, t, False)

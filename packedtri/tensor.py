@@ -64,6 +64,10 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
     @classmethod
     def _wrap(cls: type[P], packed: Tensor, n: int) -> P:
         """The type over ``packed``, unchecked and outside autograd."""
+        if packed._is_zerotensor():
+            # Torch makes such zeros, without storage, for gradients. Nothing could write to them,
+            # and what runs below their dispatch key would read their storage.
+            packed = packed.clone()
         shape = (n, n) if packed.dim() == 1 else (*packed.shape[:-1], n, n)
         t = _make_wrapper(cls, shape, dtype=packed.dtype, device=packed.device)
         t._packed = packed

@@ -188,6 +188,64 @@ def test_torch_func_over_packed_vectors(cls, device):
     close(torch.func.jvp(ours, (p,), (p + 1,))[1], torch.func.jvp(dense, (p,), (p + 1,))[1])
 
 
+@wide
+@each_type
+def test_torch_func_of_functions_that_return_a_type(cls, wide, device):
+    p, tangent = (packed_vector(3, wide, (), device).detach() for _ in range(2))
+    cotangent = torch.randn(3, 3, dtype=wide, device=device)
+    close, func = torch.testing.assert_close, torch.func
+
+    def ours(p: Tensor) -> PackedTensor:
+        return cls(p * p) * 2 + cls(p.sin())
+
+    def twin(p: Tensor) -> Tensor:
+        return densify(p * p, 3, cls.kind) * 2 + densify(p.sin(), 3, cls.kind)
+
+    value, pull = func.vjp(ours, p)
+    assert type(value) is cls and type(value.packed) is Tensor
+    close(value.to_dense(), twin(p))
+    assert "..." not in str(value) and "Wrapper" not in str(value.packed)
+    for given in (cotangent, cls.from_dense(cotangent)):
+        dense_given = given.to_dense() if isinstance(given, PackedTensor) else given
+        close(pull(given)[0], func.vjp(twin, p)[1](dense_given)[0])
+    value, result = func.jvp(ours, (p,), (tangent,))
+    assert type(value) is type(result) is cls
+    close(value.packed, ours(p).packed)
+    close(result.to_dense(), func.jvp(twin, (p,), (tangent,))[1])
+    assert not str(result.packed).startswith("Grad")
+    # Values stay values, and can be changed.
+    for kept in (value, func.vjp(ours, p)[0], func.vjp(lambda p: (p, cls(p)), p, has_aux=True)[2]):
+        before = kept.to_dense()
+        close(kept.mul_(3).to_dense(), 3 * before)
+        close(kept @ cotangent, 3 * before @ cotangent)
+    second = func.vjp(lambda p: func.jvp(ours, (p,), (tangent,))[1], p)[1](cotangent)[0]
+    close(second, func.vjp(lambda p: func.jvp(twin, (p,), (tangent,))[1], p)[1](cotangent)[0])
+    for nested in (
+        lambda f: func.vjp(lambda p: func.vjp(f, p)[0], p)[1](cotangent)[0],
+        lambda f: func.vjp(lambda p: func.vjp(f, p)[1](cotangent)[0], p)[1](tangent)[0],
+        lambda f: func.vmap(func.vjp(f, p)[1])(torch.stack([cotangent, 2 * cotangent]))[0],
+    ):
+        close(nested(ours), nested(twin))
+    if not wide.is_complex:
+        for transform in (func.jacrev, func.hessian):
+            close(transform(ours)(p), transform(twin)(p))
+        both = torch.stack([p, tangent])
+        close(func.vmap(func.jacrev(ours))(both), func.vmap(func.jacrev(twin))(both))
+        close(torch.autograd.functional.jacobian(ours, p), func.jacrev(twin)(p))
+
+
+@each_type
+def test_torch_func_where_a_type_cannot_be_returned(cls, device):
+    p = packed_vector(3, device=device).detach()
+    for transform in (torch.func.jacfwd, torch.vmap):
+        with pytest.raises(NotImplementedError, match=f"{cls.__name__}.*packed"):
+            transform(lambda p: cls(p) * 2)(torch.stack([p, p]))
+    with pytest.raises(NotImplementedError, match=f"linearize.*{cls.__name__}.*packed"):
+        torch.func.linearize(lambda p: cls(p) * 2, p)
+    result = torch.func.linearize(lambda p: (cls(p) * 2).packed, p)[1](p)
+    torch.testing.assert_close(result, 2 * p)
+
+
 @pytest.mark.parametrize("cls", TRIANGULAR)
 def test_vmap_over_vectors_with_a_type_closed_over(cls, device):
     t = cls.randn(4, dtype=torch.float64, device=device, requires_grad=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad as fwad
 from twins import MIRRORED, dense, each_type, packed_vector, project, weighted_sum
 
 
@@ -27,6 +29,127 @@ def test_in_place_changes_are_differentiated(cls, device):
     f(t).backward()
     f(x).backward()
     torch.testing.assert_close(t.grad.to_dense(), project(cls, x.grad))
+
+
+# Of the stored elements, which a plain vector has as well. x is of the same kind as t, s a number.
+CHANGES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "mul_": lambda t, x, s: t.mul_(2.0),
+    "div_": lambda t, x, s: t.div_(2).mul_(x),
+    "sub_": lambda t, x, s: t.sub_(1).sub_(x, alpha=3),
+    "lerp_": lambda t, x, s: t.lerp_(x, 0.25),
+    "clamp_": lambda t, x, s: t.clamp_(-0.5, 0.5),
+    "addcmul_": lambda t, x, s: t.addcmul_(x, x, value=2),
+    "sqrt_": lambda t, x, s: t.abs_().sqrt_(),
+    "fill_": lambda t, x, s: t.fill_(2).add_(x),
+    "copy_": lambda t, x, s: t.mul_(s).copy_(x),
+    "mul_ by a scalar": lambda t, x, s: t.mul_(s).div_(s + 2),
+    "add_ a scalar": lambda t, x, s: t.add_(s, alpha=2),
+    "fill_ with a scalar": lambda t, x, s: t.fill_(s).mul_(x),
+    "copy_ of a scalar": lambda t, x, s: t.copy_(s).sub_(x),
+    "lerp_ by a scalar": lambda t, x, s: t.lerp_(x, s),
+}
+each_change = pytest.mark.parametrize("name", CHANGES)
+
+
+def numbers(device: str) -> list[Tensor]:
+    """Stored elements to change and to give, and a scalar."""
+    return [torch.randn(s, dtype=torch.float64, device=device) for s in ((2, 6), (2, 6), ())]
+
+
+@each_type
+@each_change
+def test_changes_of_stored_elements_in_forward_mode(cls, name, device):
+    values, tangents = numbers(device), numbers(device)
+    with fwad.dual_level():
+        t, x, s = map(fwad.make_dual, values, tangents)
+        CHANGES[name](t := t.clone(), x, s)
+        expected = fwad.unpack_dual(t)
+        t, x = (fwad.make_dual(cls(values[i].clone()), cls(tangents[i])) for i in range(2))
+        assert CHANGES[name](t, x, s) is t
+        found = fwad.unpack_dual(t)
+        torch.testing.assert_close(found.primal.packed, expected.primal)
+        torch.testing.assert_close(found.tangent.packed, expected.tangent)
+
+
+@each_type
+def test_changes_of_views_in_forward_mode(cls, device):
+    values, tangents = (cls.randn(2, 3, dtype=torch.float64, device=device) for _ in range(2))
+    with fwad.dual_level():
+        t = fwad.make_dual(values.clone(), tangents.clone())
+        x = fwad.make_dual(values.to_dense(), tangents.to_dense())
+        for m in (t, x):
+            m.mT.mul_(3)
+            m[0].div_(2)
+        ours, theirs = fwad.unpack_dual(t), fwad.unpack_dual(x)
+        torch.testing.assert_close(ours.primal.to_dense(), theirs.primal)
+        torch.testing.assert_close(ours.tangent.to_dense(), theirs.tangent)
+
+
+@each_type
+@each_change
+def test_scalars_that_require_grad_change_stored_elements(cls, name, device):
+    ours = [v.requires_grad_() for v in numbers(device)]
+    twins = [v.detach().clone().requires_grad_() for v in ours]
+
+    def change(t: Tensor, x: Tensor, s: Tensor) -> Tensor:
+        changed = (CHANGES[name](start * 1, x, s) for start in (t, t.detach()))
+        return sum(weighted_sum(y.packed if isinstance(y, cls) else y) for y in changed)
+
+    change(cls(ours[0]), cls(ours[1]), ours[2]).backward()
+    change(*twins).backward()
+    for v, twin in zip(ours, twins, strict=True):
+        assert (v.grad is None) == (twin.grad is None)
+        torch.testing.assert_close(v.grad, twin.grad)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@each_type
+@each_change
+def test_changes_of_stored_elements_in_torch_func(cls, name, device):
+    values, tangents = numbers(device), numbers(device)
+    func, close = torch.func, torch.testing.assert_close
+
+    def change(kind: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+        def f(t: Tensor, x: Tensor, s: Tensor) -> Tensor:
+            t = CHANGES[name](kind(t * 1), kind(x), s)
+            return t if type(t) is Tensor else t.packed
+
+        return f
+
+    ours, twin = change(cls), change(lambda v: v)
+    for f in (
+        lambda f: func.grad(lambda *v: weighted_sum(f(*v)), argnums=(0, 1, 2))(*values),
+        lambda f: func.jvp(f, tuple(values), tuple(tangents)),
+        lambda f: func.vmap(f, in_dims=(0, 0, None))(*values),
+        lambda f: func.vmap(func.grad(lambda *v: weighted_sum(f(*v))), (0, 0, None))(*values),
+    ):
+        close(f(ours), f(twin))
+
+
+@each_type
+def test_changes_of_views_and_elements_in_torch_func(cls, device):
+    p = packed_vector(3, batch=(2,), device=device).detach()
+
+    def f(p: Tensor, cls: type = cls) -> Tensor:
+        t = cls(p) * 1
+        t.mT.mul_(3)
+        t[0].add_(t[1])
+        t[0, 0, 0] = p[0, 1]
+        t[1] = cls(p[0])
+        t.set_diagonal_(p[:, :3].sin())
+        return weighted_sum(t.to_dense().square())
+
+    def assign(p: Tensor) -> Tensor:
+        t = cls(p) * 1
+        t[1, 1] = p[0]
+        t[0, 0] = 3.0
+        return t.to_dense()
+
+    torch.testing.assert_close(torch.vmap(assign)(p), torch.stack([assign(v) for v in p]))
+    q = p.clone().requires_grad_()
+    f(q).backward()
+    torch.testing.assert_close(torch.func.grad(f)(p), q.grad)
+    torch.testing.assert_close(torch.func.jvp(f, (p,), (p,))[1], (q.grad * p).sum())
 
 
 @each_type

@@ -136,6 +136,36 @@ def test_changes_through_a_view_are_noticed(cls):
 
 
 @each_type
+def test_dimensions_by_the_names_of_numpy(cls):
+    t = cls.randn(4, 3)
+    for f in (
+        lambda t: t.unsqueeze(axis=0),
+        lambda t: t.select(axis=0, index=1),
+        lambda t: t.unbind(axis=0)[1],
+        lambda t: torch.stack([t, t], axis=1),
+        lambda t: torch.cat([t, t], axis=0),
+        lambda t: t[:1].squeeze(axis=0),
+        lambda t: torch.chunk(t, 2, axis=0)[1],
+    ):
+        assert type(f(t)) is cls and torch.equal(dense(f(t)), f(t.to_dense()))
+    assert torch.equal(t.unbind(axis=1)[2], t.to_dense()[:, 2])
+
+
+@each_type
+def test_squeeze_takes_dimensions_as_torch_does(cls):
+    t = cls.randn(1, 2, 1, 3)
+    for dim in ((), (0,), (-3, 0), (1, -1), 2, (4, 3, 2, 1, 0)):
+        ours = t.squeeze(dim)
+        assert type(ours) is cls and torch.equal(dense(ours), t.to_dense().squeeze(dim))
+    assert t.squeeze().shape == (2, 3, 3)
+    for cause, error in ((7, IndexError), ((0, -6), IndexError), ((0, 0), RuntimeError),
+                         ((3, -2), RuntimeError), ((-1, 4), RuntimeError)):  # fmt: skip
+        for x in (t, t.to_dense()):
+            with pytest.raises(error):
+                x.squeeze(cause)
+
+
+@each_type
 def test_lengths_and_indices_out_of_range(cls):
     t = cls.randn(4, 3)
     assert len(t) == 4 and len(t[0]) == 3

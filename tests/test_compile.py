@@ -50,6 +50,34 @@ def test_compiled_constructions(cls, device):
         torch.testing.assert_close(*(dense(y.detach()) for y in (ours, expected)))
 
 
+@each_type
+def test_exported_programs_read_packed_parameters(cls):
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(cls.randn(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.weight @ x + self.weight.to_dense()
+
+    layer, x = Layer(), torch.randn(3, 1)
+    program = torch.export.export(layer, (x,))
+    trainable = program.run_decompositions()
+    with torch.no_grad():
+        for exported in (program, trainable):
+            torch.testing.assert_close(exported.module()(x), layer(x))
+    with pytest.raises(RuntimeError, match=rf"{cls.__name__}.*run_decompositions"):
+        program.module()(x)
+    module = trainable.module()
+    module(x).sum().backward()
+    layer(x).sum().backward()
+    (parameter,) = module.parameters()
+    torch.testing.assert_close(cls(parameter).to_dense(), layer.weight.to_dense())
+    vector = layer.weight.detach().packed.requires_grad_()
+    (cls(vector) @ x + cls(vector).to_dense()).sum().backward()
+    torch.testing.assert_close(parameter.grad, vector.grad)
+
+
 @pytest.mark.parametrize("foreach", [False, True])
 @each_type
 def test_compiled_optimizer_steps(cls, foreach, device):

@@ -107,7 +107,7 @@ def test_einsum_of_batches_that_differ(device):
     check(lambda *t: torch.einsum("abij,cjk->abcik", *t), L, M, packed=False)
     with pytest.raises(RuntimeError):
         torch.einsum("ij,jk->ik", L, M)
-    with pytest.raises(ValueError, match="matmul"):
+    with pytest.raises(RuntimeError, match="subscript j has size 5"):
         torch.einsum("...ij,...jk->...ik", L, x)
 
 
@@ -214,6 +214,50 @@ def test_addmm_and_its_kin(cls, device):
     assert not torch.addmm(nan, a, x, beta=0).isnan().any()
 
 
+@each_type
+def test_autocast_of_products_with_vectors_and_sums(cls):
+    n, functional = 4, torch.nn.functional
+    L, B, x, v, X = (
+        cls.randn(n), cls.randn(2, n), torch.randn(n, n), torch.randn(n), torch.randn(2, n, n)
+    )  # fmt: skip
+    for f in (
+        lambda L, B: torch.mv(L, v),
+        lambda L, B: torch.addmv(v, L, v),
+        lambda L, B: torch.addmm(x, L, x),
+        lambda L, B: torch.addmm(L, L, x),
+        lambda L, B: torch.addmm(x, x, L, beta=0.5),
+        lambda L, B: torch.baddbmm(X, B, X),
+        lambda L, B: torch.addbmm(x, X, B),
+        lambda L, B: functional.linear(x, L),
+        lambda L, B: functional.linear(x, L, v),
+        lambda L, B: functional.linear(L, x, v),
+        lambda L, B: x.clone().addmm_(L, x),
+        lambda L, B: v.clone().addmv_(L, v),
+    ):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            ours, theirs = f(L, B), f(L.to_dense(), B.to_dense())
+        low = theirs.dtype == torch.bfloat16
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0.1 if low else 1e-5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.addmm(L, L, L).dtype == torch.bfloat16
+
+
+def test_sums_with_products_need_one_dtype():
+    L, x, v = LowerTriangular.eye(3), torch.ones(3, 3), torch.ones(3)
+    for f in (
+        lambda L: torch.addmm(x.double(), L, x),
+        lambda L: torch.addmv(v.double(), L, v),
+        lambda L: torch.baddbmm(x.double()[None], L[None], x[None]),
+        lambda L: torch.addbmm(x.double(), L[None], x[None]),
+        lambda L: torch.nn.functional.linear(x, L, v.double()),
+    ):
+        with pytest.raises(RuntimeError, match="dtype"):
+            f(L.to_dense())
+        with pytest.raises(ValueError, match="expected .* of .*float32; got .* of .*float64"):
+            f(L)
+
+
 def test_addmm_in_place(device):
     for cls in TYPES[:2]:
         a, b, x, v = operands(cls, device)
@@ -272,6 +316,93 @@ def test_errors_of_sums(device):
             call()
     with pytest.raises(NotImplementedError, match="out="):
         torch.addmm(x, L, x, out=x)
+
+
+@each_type
+def test_sums_that_do_not_fit_raise_and_change_nothing(cls):
+    refused = pytest.raises((ValueError, NotImplementedError), match=r"addmm|addmv|baddbmm|addbmm")
+    double, single, complex_ = torch.float64, torch.float32, torch.complex64
+    for own, other in ((double, single), (single, complex_), (single, single)):
+        t, x = (cls.eye(3, dtype=other), torch.ones(3, 3, dtype=own))
+        if own == other:
+            t = t.to("meta")
+        for name, self, factors in (
+            ("addmm", x, (t, t)), ("addmm", x, (t, t.to_dense())), ("addmv", x[0], (t, t[0])),
+            ("baddbmm", x[None], (t[None], t[None])), ("addbmm", x, (t[None], t[None])),
+            ("addmm", cls.eye(3, dtype=own), (t, t)),
+        ):  # fmt: skip
+            before = self.clone()
+            for factor in ({}, {"beta": 2}, {"beta": 0}):
+                if own != other:
+                    with pytest.raises(ValueError, match=f"{name}.*what is added"):
+                        getattr(torch, name)(self, *factors, **factor)
+                with refused:
+                    getattr(self, f"{name}_")(*factors, **factor)
+                assert torch.equal(self, before)
+        if own != other:
+            with pytest.raises(ValueError, match="linear.*what is added"):
+                torch.nn.functional.linear(t.to_dense(), t, x[0])
+
+
+@each_type
+def test_complex_factors_of_real_sums_raise_and_change_nothing(cls):
+    t, x = cls.eye(3), torch.ones(3, 3)
+    for self, factor in itertools.product((x, t), ({"beta": 1j}, {"beta": 2, "alpha": 1j})):
+        with pytest.raises(ValueError, match="what is added"):
+            torch.addmm(self, t, t, **factor)
+        before = self.clone()
+        with pytest.raises((RuntimeError, ValueError, NotImplementedError)):
+            self.addmm_(t, t, **factor)
+        assert torch.equal(self, before)
+
+
+@each_type
+def test_gradients_of_sums_that_do_not_read_their_input(cls, device):
+    a, b, x, v = operands(cls, device)
+    A, B, X, _ = operands(cls, device, (3,))
+    for function, (input, *factors) in (
+        (torch.addmm, (a, a, b)), (torch.addmm, (x, a, b)), (torch.addmm, (x, a, a.mT)),
+        (torch.addmv, (v, a, v)), (torch.baddbmm, (X, A, B)), (torch.addbmm, (x, A, B)),
+        (torch.addmm, (v[0], a, x)),
+    ):  # fmt: skip
+        input = (input * float("nan")).detach().requires_grad_()
+        result = function(input, *factors, beta=0)
+        assert type(result) is type(function(input.detach(), *factors, beta=0))
+        torch.testing.assert_close(
+            dense(result), function(torch.zeros_like(dense(input)), *dense(factors))
+        )
+        (grad,) = torch.autograd.grad(dense_sum(result), input)
+        assert type(grad) is type(input) and torch.equal(grad, torch.zeros_like(input))
+
+
+def dense_sum(x: Tensor) -> Tensor:
+    return (x.to_dense() if isinstance(x, PackedTensor) else x).sum()
+
+
+@each_type
+def test_summed_dimensions_of_length_one_broadcast(cls, device):
+    """In einsum and tensordot, as in torch, and not in inner."""
+    options = {"dtype": torch.float64, "device": device}
+    for a, m in ((cls.randn(N, **options), 1), (cls.randn(1, **options), N)):
+        x = torch.randn(m, 2, **options).requires_grad_()
+        one = cls.randn(m, **options)
+        for f in (
+            lambda a, x, y: torch.einsum("ij,jk->ik", a, x),
+            lambda a, x, y: torch.einsum("ij,kj", x.mT, a),
+            lambda a, x, y: torch.einsum("...ij,j->...i", a, x[:, 0]),
+            lambda a, x, y: torch.einsum("ij,jk->ki", a, y),
+            lambda a, x, y: torch.tensordot(a, x, 1),
+            lambda a, x, y: torch.tensordot(x, a, ([0], [1])),
+            lambda a, x, y: torch.tensordot(y, a, 1),
+        ):
+            ours, expected = f(a, x, one), f(*dense((a, x, one)))
+            torch.testing.assert_close(dense(ours), expected)
+        (grad,) = torch.autograd.grad(torch.einsum("ij,jk->ik", a, x).sum(), x)
+        (expected,) = torch.autograd.grad(torch.einsum("ij,jk->ik", dense(a), x).sum(), x)
+        torch.testing.assert_close(grad, expected)
+        for operand in (x.mT, one):
+            with pytest.raises(RuntimeError, match="inner"):
+                torch.inner(a, operand)
 
 
 def test_every_equation_names_its_operands_in_either_order(device):

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from twins import MIRRORED, TRIANGULAR, dense, each_type, project
+from twins import MIRRORED, TRIANGULAR, dense, each_type, project, weighted_sum
 
-from packedtri import Hermitian, Symmetric
+from packedtri import Hermitian, LowerTriangular, Symmetric
 from packedtri.nn import PositiveDiagonal
 
 each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
@@ -25,13 +25,72 @@ def test_rows_columns_and_batches_broadcast(cls, n):
             twin = t.detach().to_dense().requires_grad_()
             for f in (torch.mul, torch.div, lambda a, b: b * a):
                 ours, expected = f(t, x), f(twin, x)
-                assert type(ours) is (cls if cls in TRIANGULAR else Tensor)
-                torch.testing.assert_close(ours.to_dense() if cls in TRIANGULAR else ours, expected)
+                kept = cls in TRIANGULAR or set(shape[-2:]) == {1}
+                assert type(ours) is (cls if kept else Tensor)
+                torch.testing.assert_close(dense(ours), expected)
                 weight = torch.randn_like(expected)
                 a, b = torch.autograd.grad((dense(ours) * weight).sum(), (t, x))
                 c, d = torch.autograd.grad((expected * weight).sum(), (twin, x))
                 torch.testing.assert_close(a.to_dense(), project(cls, c))
                 torch.testing.assert_close(b, d)
+
+
+@each_type
+def test_a_factor_of_each_matrix_keeps_the_type(cls):
+    n = 3
+    for batch, shape in (
+        ((), (1,)), ((), (1, 1)), ((), (4, 1, 1)), ((2,), (1,)), ((2,), (2, 1, 1)),
+        ((4, 1), (2, 1, 1)),
+    ):  # fmt: skip
+        leaf = cls.randn(*batch, n, dtype=torch.float64, requires_grad=True)
+        factor = torch.randn(shape, dtype=torch.float64).add(3).requires_grad_()
+        twins = leaf.detach().to_dense().requires_grad_(), factor.detach().requires_grad_()
+        for f in (
+            lambda t, x: t * x, lambda t, x: x * t, lambda t, x: t / x, torch.mul, torch.div,
+            lambda t, x: torch.div(t, x, rounding_mode="floor"),
+        ):  # fmt: skip
+            ours, theirs = f(leaf, factor), f(*twins)
+            assert type(ours) is cls
+            torch.testing.assert_close(ours.to_dense(), theirs)
+            ours, theirs = (
+                torch.autograd.grad(weighted_sum(dense(y)), x, allow_unused=True)
+                for y, x in ((ours, (leaf, factor)), (theirs, twins))
+            )
+            torch.testing.assert_close(ours[0].to_dense(), project(cls, theirs[0]))
+            torch.testing.assert_close(ours[1], theirs[1])
+        if leaf.shape == (leaf * factor).shape:
+            t = leaf.detach().clone()
+            assert t.mul_(factor.detach()) is t
+            torch.testing.assert_close(t, (leaf * factor).detach())
+    t, factor = cls.randn(n), torch.full((1, 1), 2j)
+    ours = t * factor
+    assert type(ours) is (Tensor if cls is Hermitian else cls)
+    torch.testing.assert_close(dense(ours), t.to_dense() * factor)
+
+
+@each_type
+def test_results_are_written_to_out(cls):
+    a, b = cls.randn(2, 5), cls.randn(2, 5)
+    for f in (
+        torch.add, torch.sub, torch.mul, torch.maximum, torch.hypot,
+        lambda a, b, **out: torch.add(a, b, alpha=3, **out),
+    ):  # fmt: skip
+        out = cls.zeros(2, 5)
+        version = out._version
+        assert f(a, b, out=out) is out and out._version > version
+        torch.testing.assert_close(out, f(a, b))
+        out = a.clone()
+        torch.testing.assert_close(f(out, b, out=out), f(a, b))
+    other = Symmetric if cls in TRIANGULAR else LowerTriangular
+    for error, message, out in (
+        (TypeError, f"add.* expected a {cls.__name__} for out; got", other.zeros(2, 5)),
+        (NotImplementedError, "add.* out= is not supported", torch.zeros(2, 5, 5)),
+        (ValueError, "add.* expected out of shape", cls.zeros(5)),
+        (ValueError, "add.* expected out of shape", cls.zeros(2, 5).double()),
+        (RuntimeError, "add.* does not support automatic", cls.zeros(2, 5).requires_grad_()),
+    ):
+        with pytest.raises(error, match=message):
+            torch.add(a, b, out=out)
 
 
 @each_type

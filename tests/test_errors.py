@@ -185,6 +185,21 @@ def test_what_needs_dense_storage(cls):
 
 
 @each_type
+def test_errors_name_the_packed_argument(cls):
+    t, x = cls.eye(3), torch.ones(6)
+    for call in (
+        lambda: x.view_as(t),
+        lambda: x.clone().resize_as_(t),
+        lambda: torch.nn.utils.vector_to_parameters(torch.ones(9), [t]),
+    ):
+        with raises(NotImplementedError, f"not defined for {cls.__name__} (3, 3)"):
+            call()
+    assert not hasattr(t, "__cuda_array_interface__")
+    with raises(AttributeError, f"{cls.__name__} (3, 3)", ".packed"):
+        t.__cuda_array_interface__  # noqa: B018
+
+
+@each_type
 def test_assigning_data(cls):
     a, b = cls.randn(2), cls.randn(2)
     a.data = b

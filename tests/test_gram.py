@@ -197,6 +197,50 @@ def test_derivatives_of_syrk_and_syr2k(wide, device):
             assert g is h is None or torch.allclose(g, h)
 
 
+def test_factors_may_be_tensors(device):
+    """Also where a number would be left out, they keep their gradients."""
+    options = {"dtype": torch.float64, "device": device}
+    a, b = (torch.randn(2, 4, 3, **options) for _ in range(2))
+    S, H = Symmetric.randn(2, 4, **options), Hermitian.randn(2, 4, **options)
+    square, mixed, twin = a @ a.mT, a @ b.mT + b @ a.mT, {S: dense(S), H: dense(H)}
+    for name, product, operands, C in (
+        ("syrk", square, (a,), S), ("syr2k", mixed, (a, b), S),
+        ("herk", square, (a,), H), ("her2k", mixed, (a, b), H),
+    ):  # fmt: skip
+        function = getattr(packedtri, name)
+        for values in ((1.0, 1.0), (0.0, 0.0), (2.0, -3.0)):
+            alpha, beta = (torch.tensor(v, **options, requires_grad=True) for v in values)
+            ours, theirs = (
+                function(*operands, alpha=alpha, beta=beta, C=C).to_dense(),
+                alpha * product + beta * twin[C],
+            )
+            torch.testing.assert_close(ours, theirs)
+            ours, theirs = (
+                torch.autograd.grad(weighted_sum(x), (alpha, beta)) for x in (ours, theirs)
+            )
+            torch.testing.assert_close(ours, theirs)
+        scales = torch.randn(5, **options)
+        many = torch.vmap(lambda s: function(*operands, alpha=s, beta=s, C=C).packed)(scales)  # noqa: B023
+        each = [function(*operands, alpha=s, beta=s, C=C).packed for s in scales]
+        torch.testing.assert_close(many, torch.stack(each))
+        for factors in ({"alpha": torch.ones(4, 4)}, {"beta": torch.ones(1), "C": C}):
+            with pytest.raises(TypeError, match=rf"{name}\] expected a number.*got Tensor \("):
+                function(*operands, **factors)
+
+
+def test_dtypes_and_autocast_of_syrk_with_a_matrix():
+    a, C = torch.randn(3, 2), Symmetric.randn(3)
+    for call in (
+        lambda: packedtri.syrk(a, C=C.double()),
+        lambda: packedtri.syr2k(a, a, C=C.double(), beta=0),
+        lambda: packedtri.herk(a.double(), C=Hermitian.eye(3)),
+    ):
+        with pytest.raises(ValueError, match=r"expected C of .*float\d+; got .*float\d+"):
+            call()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert packedtri.syrk(a, C=C).dtype == torch.addmm(dense(C), a, a.mT).dtype
+
+
 def test_errors_of_syrk_and_syr2k(device):
     a, S = torch.randn(3, 2, device=device), Symmetric.eye(3, device=device)
     for error, message, call in (

@@ -105,6 +105,18 @@ def test_every_name_of_the_product(cls, dtype, device, rng):
     torch.testing.assert_close(f(x, a), x @ dense(a).mT, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("cls", TYPES)
+def test_gradients_of_products_without_elements(cls, device):
+    """Batches of dense matrices on the left, whose rows become one tall matrix."""
+    for n, shape in ((0, (2, 3, 0)), (0, (2, 0, 3, 0)), (4, (2, 0, 4)), (4, (0, 3, 4))):
+        x = torch.ones(shape, device=device, requires_grad=True)
+        for f in (torch.matmul, torch.nn.functional.linear):
+            t = cls.zeros(n, requires_grad=True, device=device)
+            f(x, t).sum().backward()
+            assert type(t.grad) is cls and torch.equal(t.grad, torch.zeros_like(t))
+            assert x.grad.shape == x.shape
+
+
 def test_the_sum_runs_over_the_columns_between_j_and_i(device):
     """With powers of two for elements, a wrong range of the sum shows in the bits of the result."""
     n = 6

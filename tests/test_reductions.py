@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import inf, nan
 
 import pytest
 import scipy.linalg
 import torch
 from torch import Tensor
-from twins import TYPES, dense, each_type, project
+from twins import MIRRORED, TRIANGULAR, TYPES, dense, each_type, project
 
-from packedtri import LowerTriangular, Symmetric, rcond
+from packedtri import LowerTriangular, Symmetric, layout, rcond
 from packedtri.testing import DTYPES, epsilon, wide_dtype
 
 DIMS = (None, 0, -1, -2, (-1, -2), (0, -1), (0, 1), (-2,), (0, -1, -2), ())
@@ -132,11 +132,130 @@ def test_sums_do_not_round_under_autocast(cls):
     torch.testing.assert_close(sums, t.to_dense().sum(-1))
 
 
+@each_type
+def test_norms_are_computed_in_the_dtype_asked_for(cls):
+    large = cls(torch.full((3,), 60000.0, dtype=torch.float16))
+    double = torch.float64
+    for f in (
+        lambda t: torch.linalg.vector_norm(t, dtype=torch.float32),
+        lambda t: torch.linalg.vector_norm(t, 3, dtype=double),
+        lambda t: torch.linalg.matrix_norm(t, "fro", dtype=torch.float32),
+        lambda t: torch.linalg.matrix_norm(t, 1, dtype=torch.float32),
+        lambda t: torch.linalg.norm(t, dtype=double),
+        lambda t: torch.linalg.norm(t, inf, dtype=torch.float32),
+        lambda t: torch.norm(t, dtype=torch.float32),
+        lambda t: t.norm(1, dtype=double),
+    ):  # fmt: skip
+        torch.testing.assert_close(f(large), f(large.to_dense()))
+    for f in (torch.linalg.vector_norm, torch.linalg.matrix_norm, torch.linalg.norm):
+        for own, asked in (
+            (double, torch.float32), (torch.float32, torch.complex64),
+            (torch.complex64, torch.float32),
+        ):  # fmt: skip
+            for t in (cls.eye(2, dtype=own), torch.eye(2, dtype=own)):
+                with pytest.raises(RuntimeError, match="dtype"):
+                    f(t, dtype=asked)
+        assert f(cls.eye(2, dtype=torch.complex64), dtype=torch.complex128).dtype == double
+
+
+@pytest.mark.parametrize("cls", TRIANGULAR)
+def test_extremes_share_their_gradient_with_structural_zeros(cls):
+    for elements in ([0, 0, 0], [0, -1, -2], [-1, -1, -2], [1, 1, 0], [-inf, 0, 0], [0, 0, inf],
+                     [nan, 0, 1], [0, 2, 0]):  # fmt: skip
+        for sign in (1, -1):
+            p = sign * torch.tensor([elements, [0, 0, -3]], dtype=torch.float64)
+            for f in (torch.amax, torch.amin):
+                for dim in ((0, 1, 2), (-1, -2)):
+                    t = cls(p).requires_grad_()
+                    twin = t.detach().to_dense().requires_grad_()
+                    ours, expected = f(t, dim), f(twin, dim)
+                    torch.testing.assert_close(ours, expected, equal_nan=True)
+                    ours.sum().backward()
+                    expected.sum().backward()
+                    torch.testing.assert_close(
+                        t.grad.to_dense(),
+                        project(cls, twin.grad),
+                        rtol=1e-14,
+                        atol=0,
+                        equal_nan=True,
+                    )
+    p = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.functional.jvp(lambda p: cls(p).max(), p, torch.ones_like(p))[1] == 0.75
+    assert torch.autograd.grad(cls(p).half().min(), p)[0].tolist() == [0.25] * 3
+
+
+@each_type
+def test_dimensions_as_torch_takes_them(cls):
+    t = cls.randn(2, 3)
+    reductions = (torch.sum, torch.mean, torch.amax, torch.linalg.vector_norm)
+    for f in reductions:
+        for dim in ((0, 0), (-1, 2), (0, 1, -2)):
+            with pytest.raises(RuntimeError, match="appears multiple times"):
+                f(t, dim=dim)
+        with pytest.raises(IndexError):
+            f(t, dim=3)
+    for f in (*reductions, torch.linalg.norm):
+        for dim in ((0, 1, 2) if f is torch.linalg.vector_norm else (-1, -2), (1, 2)):
+            ours = f(t, axis=dim, keepdims=True)
+            torch.testing.assert_close(ours, f(t.to_dense(), axis=dim, keepdims=True))
+    assert type(t.sum(axis=0)) is type(t.mean(axis=0, keepdims=True)) is cls
+    torch.testing.assert_close(t.max(axis=1), t.to_dense().max(axis=1))
+    torch.testing.assert_close(
+        torch.linalg.matrix_norm(t, axis=(2, 1)), torch.linalg.matrix_norm(t.to_dense())
+    )
+
+
 def test_infinities_do_not_leave_their_line():
     t = LowerTriangular.eye(3)
     t[1, 0] = inf
     assert t.sum(-1).tolist() == [1, inf, 1] and t.sum(-2).tolist() == [inf, 1, 1]
     assert t.max() == inf and t.min() == 0 and (-LowerTriangular.eye(1)).max() == -1
+
+
+@pytest.mark.parametrize("cls", MIRRORED)
+def test_sums_of_mirrored_types_overflow_only_where_dense_ones_do(cls):
+    large = torch.finfo(torch.float32).max
+    for elements in (
+        [inf, 1, 2], [1, inf, 2], [-inf, 1, 2], [large, 0, 0], [large, -large / 2, 0],
+        [0, -large / 2, large], [large, large, 1], [inf, 1, -inf], [nan, 1, 1],
+    ):  # fmt: skip
+        t = cls(torch.tensor(elements, dtype=torch.float32))
+        for f in (torch.sum, torch.mean):
+            torch.testing.assert_close(f(t), f(t.to_dense()), equal_nan=True, msg=f"{elements} {f}")
+        # In torch the sum of two complex infinities has nan for its imaginary part.
+        t = t.to(torch.complex64)
+        torch.testing.assert_close(t.sum().real, t.to_dense().sum().real, equal_nan=True)
+
+
+@each_type
+def test_sums_of_16_bit_batches_are_rounded_once(cls):
+    t = cls(torch.full((2, layout.numel(300)), 300.0, dtype=torch.float16))
+    t[1].neg_()
+    for dim in ((0, -1), (0, -2), None):
+        torch.testing.assert_close(t.sum(dim), t.to_dense().double().sum(dim).half())
+
+
+@each_type
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_means_of_16_bit_elements_are_rounded_once(cls, dtype, rng):
+    large = cls(torch.full((layout.numel(300),), torch.finfo(dtype).max / 2, dtype=dtype))
+    batches = large.expand(3, 300, 300)
+    for t, dims in ((large, (None, 0, -1)), (batches, (0, (0, -1), (0, 1, 2)))):
+        for dim in dims:
+            ours, expected = t.mean(dim), t.to_dense().mean(dim)
+            assert ours.dtype == dtype and type(ours) is (
+                cls if dim == 0 == t.dim() - 3 else Tensor
+            )
+            torch.testing.assert_close(dense(ours), expected)
+    t = cls.randn(2, 65, dtype=dtype, generator=rng)
+    for dim in (None, 0, -1, -2, (1, 2)):
+        exact = t.to_dense().double().mean(dim)
+        rounding = 0.51 * epsilon(dtype)
+        torch.testing.assert_close(dense(t.mean(dim)).double(), exact, rtol=rounding, atol=1e-6)
+    assert t.mean(dtype=torch.float32).dtype == torch.float32
+    assert t.float().mean(-1, dtype=dtype).dtype == dtype
+    with pytest.raises(RuntimeError, match="dtype"):
+        t.mean(dtype=torch.int64)
 
 
 @pytest.mark.parametrize("cls", TYPES[:2])

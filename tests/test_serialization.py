@@ -62,6 +62,20 @@ def test_copies(cls, device):
         copy.deepcopy(t * 2)
 
 
+@each_type
+def test_tensors_like_another_are_leaves(cls, device):
+    t = cls.randn(2, 3, device=device, requires_grad=True) * 2
+    for f in (torch.zeros_like, torch.empty_like, lambda t, **kw: torch.full_like(t, 0, **kw)):
+        for options in ({}, {"dtype": torch.float64}):
+            x = f(t, requires_grad=True, **options)
+            assert type(x) is cls and x.is_leaf and x.requires_grad
+            (x.to_dense() * 3).sum().backward()
+            assert torch.equal(x.grad, cls.from_dense(torch.full_like(t, 3.0).to_dense().to(x)))
+            assert not f(t, **options).requires_grad
+        with pytest.raises(RuntimeError, match="floating"):
+            f(t, dtype=torch.int64, requires_grad=True)
+
+
 class Model(nn.Module):
     def __init__(self, cls: type) -> None:
         super().__init__()

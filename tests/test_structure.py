@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad as fwad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from twins import MIRRORED, TYPES, dense, each_type, project
@@ -127,6 +128,7 @@ def random_item(size: int, choose: random.Random) -> Any:
             where[0], slice(None), slice(choose.randrange(size), None, 2), torch.tensor(where),
             where, np.array(where), mask, torch.tensor(where[0]), slice(0, 0), mask.tolist(),
             torch.tensor([where, where]), torch.tensor(0).bool(), None, slice(None), slice(None),
+            [], True, choose.random() < 0.5,
         ]
     )  # fmt: skip
 
@@ -162,6 +164,23 @@ def in_range(t: PackedTensor, index: Any) -> bool:
 def test_any_index_reads_what_it_reads_of_the_dense_matrices(cls):
     for t, index in random_indices(cls, torch.initial_seed()):
         assert torch.equal(dense(t[index]), t.to_dense()[index]), index
+
+
+@each_type
+def test_true_goes_with_other_indices_as_a_tensor_of_one_element(cls):
+    t = cls.randn(3, 4)
+    for index in (
+        (True, 1, [0, 1]), (None, True, 0, ..., [1, 3]), (True, slice(None), [0, 1], [1, 2]),
+        (True,), (False, 0), (1, True, 2, 3), ([],), (0, []), ([], 0, [1, 2]), (..., [], 1),
+    ):  # fmt: skip
+        try:
+            expected = t.to_dense()[index]
+        except IndexError:
+            with pytest.raises(IndexError):
+                t[index]
+            continue
+        assert torch.equal(dense(t[index]), expected), index
+    assert t[[]].shape == (0, 4, 4) and type(t[[]]) is cls
 
 
 @each_type
@@ -268,6 +287,48 @@ def test_assignments(cls, recorded):
     t[0, 2, 2] = 5.0
     t[2] = torch.eye(n)
     assert t.to_dense().sum() == 2 * n + 5
+
+
+@each_type
+def test_assignments_in_forward_mode(cls):
+    a, b = torch.tensor([1, 0]), torch.tensor([0, 2])
+    for index in (
+        (0, 0, 0), (slice(None), 1, 1), (1,), (0, slice(None), slice(None)), (Ellipsis, a, a),
+        (Ellipsis, b, b), (1, slice(0, 1), slice(0, 1)),
+    ):  # fmt: skip
+        values, tangents = (cls.randn(2, 3, dtype=torch.float64) for _ in range(2))
+        given, tangent = (cls.randn(2, 3, dtype=torch.float64).to_dense()[index] for _ in range(2))
+        with fwad.dual_level():
+            for value in (0.0, given, fwad.make_dual(given, tangent)):
+                t = fwad.make_dual(values.clone(), tangents.clone())
+                x = fwad.make_dual(values.to_dense(), tangents.to_dense())
+                t[index] = value
+                x[index] = value
+                ours, theirs = fwad.unpack_dual(t), fwad.unpack_dual(x)
+                torch.testing.assert_close(ours.primal.to_dense(), theirs.primal)
+                torch.testing.assert_close(ours.tangent.to_dense(), theirs.tangent)
+            t = values.clone()
+            t[index] = fwad.make_dual(given, tangent)
+            x = values.to_dense()
+            x[index] = fwad.make_dual(given, tangent)
+            ours, theirs = (fwad.unpack_dual(v).tangent for v in (t, x))
+            torch.testing.assert_close(ours.to_dense(), theirs)
+        t[0][1, 1] = 7.0
+        assert t[0, 1, 1] == 7
+
+
+@each_type
+def test_assignments_to_a_view_in_forward_mode(cls):
+    values, tangents = (cls.randn(2, 3, dtype=torch.float64) for _ in range(2))
+    with fwad.dual_level():
+        t = fwad.make_dual(values.clone(), tangents.clone())
+        x = fwad.make_dual(values.to_dense(), tangents.to_dense())
+        for m in (t, x):
+            m[0][1, 1] = 0.0
+            m.mT[1][2, 2] = fwad.make_dual(torch.tensor(3.0), torch.tensor(4.0))
+        ours, theirs = fwad.unpack_dual(t), fwad.unpack_dual(x)
+        torch.testing.assert_close(ours.primal.to_dense(), theirs.primal)
+        torch.testing.assert_close(ours.tangent.to_dense(), theirs.tangent)
 
 
 @each_type
@@ -433,3 +494,39 @@ def test_what_is_native_makes_no_dense_matrix(cls):
         with Largest() as largest:
             f(t)
         assert largest.count <= n * (n + 1) // 2, f"{name}: {largest.count}"
+
+
+@pytest.mark.parametrize("cls", [S, H])
+def test_blocks_assigned_on_both_sides_have_the_gradient_once(cls):
+    mask = torch.tensor([[True, True, False], [True, True, False], [False, False, False]])
+    for index in ((slice(0, 2), slice(0, 2)), ([[0], [1]], [0, 1]), mask, (0, 1)):
+        value = torch.tensor(2.0, requires_grad=True)
+        t, twin = cls.zeros(3), torch.zeros(3, 3)
+        t[index] = value
+        twin[index] = 2
+        if index == (0, 1):
+            twin[1, 0] = 2  # Both are one stored element.
+        torch.testing.assert_close(t.to_dense().detach(), twin)
+        t.to_dense().sum().backward()
+        assert value.grad == (twin != 0).sum(), index
+
+
+def test_matrices_of_another_order_are_no_values():
+    t = L.randn(3)
+    before = t.clone()
+    with pytest.raises(ValueError, match=r"element \(0, 1\) is 5"):
+        t[:] = L(torch.tensor([5.0]))
+    assert torch.equal(t, before)
+    t[:] = L(torch.tensor([0.0]))
+    assert torch.equal(t, L.zeros(3))
+
+
+@each_type
+def test_values_may_have_more_dimensions_of_length_one(cls):
+    t, twin = cls.randn(2, 3), torch.zeros(2, 3, 3)
+    t[:] = torch.zeros(1, 1, 2, 3, 3)
+    t[1, 2, 2] = torch.ones(1, 1)
+    twin[1, 2, 2] = 1
+    torch.testing.assert_close(t.to_dense(), twin)
+    with pytest.raises(RuntimeError):
+        t[0, 0] = torch.zeros(2, 3)

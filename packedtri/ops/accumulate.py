@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from packedtri import _nodes
 from packedtri.dispatch import describe, row
 from packedtri.ops.dense import functions, no_out
 from packedtri.ops.dims import can_expand
+from packedtri.ops.mm import autocast_dtype, cast_as_mv, without_autocast
 from packedtri.tensor import PackedTensor
 
 
@@ -24,15 +26,35 @@ def _sum(
     no_out(name, out)
     _check_expands(name, input, product)
     product = product if alpha == 1 else product * alpha
-    if beta == 0:
-        # As in torch the input is not read then, so its nan stays out.
-        return product
-    return (input if beta == 1 else input * beta) + product
+    input = _cast(name, input if beta in (0, 1) else input * beta, product)
+    if beta != 0:
+        return input + product
+    # As in torch the input is not read then, so its nan stays out, but it has a gradient.
+    return product * _one(input) if input.requires_grad else product
+
+
+def _one(x: Tensor) -> Tensor:
+    """The number 1, to autograd a function of ``x``."""
+    elements = _nodes.to_packed(x) if isinstance(x, PackedTensor) else x
+    return 1 + elements.reshape(-1)[:0].sum().real
+
+
+def _cast(name: str, input: Tensor, product: Tensor) -> Tensor:
+    """What is added, as autocast has it, of the dtype of the product."""
+    cast = input.to(autocast_dtype(input))
+    if (cast.dtype, cast.device) != (product.dtype, product.device):
+        raise ValueError(
+            f"[{name}] expected what is added to be on {product.device} and of {product.dtype}; "
+            f"got {describe(input)} on {cast.device} and of {cast.dtype}"
+        )
+    return cast
 
 
 def _sum_in_place(
     name: str, self: Tensor, product: Tensor, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
+    # Whatever may raise comes before the first change.
+    product = product if alpha == 1 else product * alpha
     if isinstance(self, PackedTensor) and type(product) is not type(self):
         raise NotImplementedError(
             f"[{name}] cannot add the product {describe(product)} to the stored elements of "
@@ -40,9 +62,10 @@ def _sum_in_place(
             "packedtri.syrk and syr2k give Symmetric products, herk and her2k Hermitian ones"
         )
     _check_expands(name, product, self)
+    _cast(name, self, product)
     if beta != 1:
         self = self.zero_() if beta == 0 else self.mul_(beta)
-    return self.add_(product, alpha=alpha)
+    return self.add_(product)
 
 
 def _check_expands(name: str, x: Tensor, to: Tensor) -> None:
@@ -58,7 +81,8 @@ def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> Tensor:
 
 @row(functions("addmv"))
 def _addmv(input: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> Tensor:
-    return _sum("addmv", input, torch.mv(mat, vec), **factors)
+    with cast_as_mv(mat):
+        return _sum("addmv", input, torch.mv(mat, vec), **factors)
 
 
 @row(functions("baddbmm"))
@@ -73,22 +97,26 @@ def _addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Te
 
 @row(functions("addmm_", Tensor), how="passed")
 def _addmm_in_place(self: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> Tensor:
-    return _sum_in_place("addmm_", self, torch.mm(mat1, mat2), **factors)
+    with without_autocast(self):
+        return _sum_in_place("addmm_", self, torch.mm(mat1, mat2), **factors)
 
 
 @row(functions("addmv_", Tensor), how="passed")
 def _addmv_in_place(self: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> Tensor:
-    return _sum_in_place("addmv_", self, torch.mv(mat, vec), **factors)
+    with without_autocast(self):
+        return _sum_in_place("addmv_", self, torch.mv(mat, vec), **factors)
 
 
 @row(functions("baddbmm_", Tensor), how="passed")
 def _baddbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
-    return _sum_in_place("baddbmm_", self, torch.bmm(batch1, batch2), **factors)
+    with without_autocast(self):
+        return _sum_in_place("baddbmm_", self, torch.bmm(batch1, batch2), **factors)
 
 
 @row(functions("addbmm_", Tensor), how="passed")
 def _addbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
-    return _sum_in_place("addbmm_", self, torch.bmm(batch1, batch2).sum(0), **factors)
+    with without_autocast(self):
+        return _sum_in_place("addbmm_", self, torch.bmm(batch1, batch2).sum(0), **factors)
 
 
 @row(torch.nn.functional.linear)
@@ -98,4 +126,4 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
             f"[linear] expected a weight of one or two dimensions; got {describe(weight)}"
         )
     product = input @ (weight.mT if weight.dim() == 2 else weight)
-    return product if bias is None else product + bias
+    return product if bias is None else product + _cast("linear", bias, product)

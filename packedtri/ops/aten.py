@@ -16,9 +16,10 @@ from packedtri._nodes import (
     check_writable,
     clear_imaginary_diagonal_,
     real_diagonal,
+    settled,
     transposed_elements,
 )
-from packedtri.dispatch import aten_row, describe
+from packedtri.dispatch import aten_row, describe, function_name
 from packedtri.layout import HERMITIAN
 from packedtri.ops.dense import is_complex_number
 from packedtri.tensor import PackedTensor
@@ -56,26 +57,28 @@ def check_alike(op: Any, first: PackedTensor, args: Args) -> None:
         )
         if not alike:
             raise NotImplementedError(
-                f"[{op}] on packed storage needs operands of one type and shape, or numbers; "
-                f"got {describe(first)} and {describe(other)}. Convert with from_dense or to_dense"
+                f"[{function_name(op)}] on packed storage needs operands of one type and shape, "
+                f"or numbers; got {describe(first)} and {describe(other)}. "
+                "Convert with from_dense or to_dense"
             )
 
 
 def _check_stays_hermitian(op: Any, t: PackedTensor, args: Args) -> None:
-    name = op._opname.removeprefix("_foreach_").removesuffix("_")
+    name = op.__name__.partition(".")[0].removeprefix("_foreach_").removesuffix("_")
     complex_root = name in ("sqrt", "rsqrt", "pow") and t._packed.is_complex()
     if complex_root or any(map(is_complex_number, args)):
         raise NotImplementedError(
-            f"[{op}] the result is not Hermitian and has no place in {describe(t)}. Convert with "
-            ".to_dense()"
+            f"[{function_name(op)}] the result is not Hermitian and has no place in {describe(t)}. "
+            "Convert with .to_dense()"
         )
 
 
 def writable(t: PackedTensor) -> Tensor:
     """The stored elements to change in place, of a Hermitian with a real diagonal first."""
-    if t.kind == HERMITIAN and t._packed.is_complex():
-        clear_imaginary_diagonal_(t._packed, t._n)
-    return t._packed
+    packed = settled(t._packed)
+    if t.kind == HERMITIAN and packed.is_complex():
+        clear_imaginary_diagonal_(packed, t._n)
+    return packed
 
 
 def bump_version(packed: Tensor) -> None:
@@ -84,6 +87,7 @@ def bump_version(packed: Tensor) -> None:
     In-place ops bump the version of the type. The tensor inside is what backward formulas saved,
     and nothing else would bump its version: they would silently use the new values.
     """
+    packed = settled(packed)
     if not packed.is_inference():
         torch.autograd.graph.increment_version(packed)
 
@@ -218,6 +222,14 @@ def _new(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
     if op is aten.new_empty_strided.default:
         op, args = aten.new_empty.default, args[:2]
     return t._wrap(op(t._packed, t._packed.shape, **kwargs), t._n)
+
+
+@aten_row(*_overloads("_new_zeros_with_same_feature_meta"))
+def _new_tangent(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
+    """The tangent of ``base``, where a view of it gets one first."""
+    tangent, base = args
+    packed = tangent._packed.new_zeros(base._packed.shape)
+    return base._wrap(packed, base._n)
 
 
 @aten_row(*_overloads("is_same_size _has_same_storage_numel"))

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri._nodes import check_source
+from packedtri import _nodes
+from packedtri._autograd import forward_mode
 from packedtri.dispatch import Function, row
+from packedtri.ops.aten import check_alike
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import can_expand
 from packedtri.ops.overrides import in_place, new_value
@@ -26,14 +28,14 @@ _GETTERS = """
     _backward_hooks _base _cdata _grad _grad_fn _version device dtype grad grad_dtype grad_fn is_cpu
     is_cuda is_ipu is_leaf is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized
     is_sparse is_sparse_csr is_vulkan is_xla is_xpu itemsize layout name names ndim output_nr
-    requires_grad retains_grad shape volatile _post_accumulate_grad_hooks
+    retains_grad shape volatile _post_accumulate_grad_hooks
 """
 _METHODS = """
     __deepcopy__ __dir__ __format__ __hash__ __reduce_ex__ __setstate__ _is_view dim dense_dim
     element_size get_device has_names is_complex is_conj is_contiguous is_floating_point
     is_inference is_neg is_same_size is_signed is_nonzero ndimension nelement numel
     register_post_accumulate_grad_hook requires_grad_ retain_grad size stride storage_offset
-    untyped_storage _reduce_ex_internal _is_zerotensor __cuda_array_interface__ is_distributed
+    untyped_storage _reduce_ex_internal _is_zerotensor is_distributed
     is_coalesced module_load _clear_non_serializable_cached_data
 """
 _FUNCTIONS = """
@@ -65,14 +67,44 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     others = [a for a in args if isinstance(a, Tensor) and a.dim() > 0]
     for other in others:
         if isinstance(other, PackedTensor):
-            check_source(other)
+            _nodes.check_source(other)
     if not isinstance(self, PackedTensor):
         return densify(function, self, *args, **kwargs)
     # Stored elements correspond between equal types only.
     compute = new_value(function)
     if compute is not None and any(type(other) is not type(self) for other in others):
         return in_place(function, compute, self, *args, **kwargs)
-    return passed(function, self, *(_expanded(a, self) for a in args), **kwargs)
+    args = tuple(_expanded(a, self) for a in args)
+    tensors = [a for a in (self, *args, *kwargs.values()) if isinstance(a, Tensor)]
+    types = [t for t in tensors if isinstance(t, PackedTensor)]
+    transformed = any(_nodes.carries_autograd(t._packed) for t in types)
+    copied = function is Tensor.copy_ and len(types) == 2
+    if transformed or (_recorded(tensors) and not copied):
+        return _written_back(function, self, args, kwargs, transformed)
+    return passed(function, self, *args, **kwargs)
+
+
+def _recorded(tensors: list[Tensor]) -> bool:
+    """Whether derivatives may be taken of what is done to these tensors."""
+    if forward_mode():
+        return True
+    return torch.is_grad_enabled() and any(map(_nodes.requires_grad, tensors))
+
+
+def _written_back(
+    function: Function, self: PackedTensor, args: Any, kwargs: Any, transformed: bool
+) -> Tensor:
+    """Change a copy of the stored elements, a plain tensor with derivatives of all kinds.
+
+    Torch's own derivatives of the functions would call others on the type.
+    """
+    check_alike(function, self, (*args, *kwargs.values()))
+    values = [_nodes.to_elements(a) if isinstance(a, PackedTensor) else a for a in args]
+    changed = function(_nodes.to_elements(self).clone(), *values, **kwargs)
+    if not transformed:
+        return self.copy_(_nodes.from_packed(type(self), changed, self.n))
+    _nodes.settled(self._packed).copy_(changed)
+    return self
 
 
 def _expanded(value: Any, t: PackedTensor) -> Any:

@@ -19,6 +19,8 @@ from packedtri.dispatch import Function, aten_row, describe, row
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import batch_dim
+from packedtri.ops.shapes import torch_names
+from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
 
 aten = torch.ops.aten
@@ -27,7 +29,7 @@ aten = torch.ops.aten
 def _view(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Any:
     """Apply a function that makes views along batch dimensions."""
     if not _nodes.carries_autograd(input._packed):
-        return passed(function, input, *args, **kwargs)
+        return view(function, input, *args, **kwargs)
     result = function(input._packed, *args, **kwargs)
     if isinstance(result, Tensor):
         return input._wrap(result, input.n)
@@ -39,6 +41,7 @@ def _batch_dim(dim: int, input: PackedTensor) -> int | None:
 
 
 @row(functions("select"))
+@torch_names
 def _select(input: Tensor, dim: int, index: int) -> Tensor:
     if isinstance(input, PackedTensor) and (at := _batch_dim(dim, input)) is not None:
         return _view(torch.select, input, at, index)
@@ -46,6 +49,7 @@ def _select(input: Tensor, dim: int, index: int) -> Tensor:
 
 
 @row(functions("unbind"))
+@torch_names
 def _unbind(input: PackedTensor, dim: int = 0) -> tuple[Tensor, ...]:
     if (at := _batch_dim(dim, input)) is not None:
         return _view(torch.unbind, input, at)
@@ -61,6 +65,7 @@ row(Tensor.__len__, how="passed")(partial(passed, Tensor.__len__))
 
 
 @row(functions("unsqueeze"))
+@torch_names
 def _unsqueeze(input: PackedTensor, dim: int) -> Tensor:
     # A new dimension may also come after the last batch dimension.
     if (at := batch_dim(dim, input._packed.dim() + 2)) is not None:
@@ -72,6 +77,7 @@ def _unsqueeze(input: PackedTensor, dim: int) -> Tensor:
 row(aten._unsafe_view, how="passed")(partial(passed, aten._unsafe_view))
 
 
+@torch_names
 def _join(function: Function, tensors: Sequence[Any], dim: int = 0, **kwargs: Any) -> Tensor:
     """Stack or concatenate; matrices of one type and order along a batch dimension keep it."""
     first = tensors[0]

@@ -34,6 +34,9 @@ def contract(a: Tensor, a_labels: Labels, b: Tensor, b_labels: Labels, out: Labe
     (k,) = summed
     if k not in a_labels[-2:] or k not in b_labels:
         return None
+    if a.shape[a_labels.index(k)] != b.shape[b_labels.index(k)]:
+        # Torch broadcasts a dimension of length one here, or raises.
+        return None
     kept = a_labels[-1] if k == a_labels[-2] else a_labels[-2]
     if kept in b_labels:
         return None

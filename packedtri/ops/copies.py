@@ -35,10 +35,12 @@ def _type(input: PackedTensor, dtype: Any = None, *args: Any, **kwargs: Any) -> 
 def _like(function: Function, input: PackedTensor, **kwargs: Any) -> Tensor:
     """A new tensor of the type, zero or uninitialised."""
     kwargs.pop("memory_format", None)
-    packed = function(input._packed, **kwargs)
+    # The type is to be the leaf of autograd, not the tensor inside.
+    packed = function(input._packed, **{**kwargs, "requires_grad": False})
     if packed.dtype not in DTYPES:
         return densify(function, input, **kwargs)
-    return _nodes.from_packed(type(input), packed, input.n)
+    result = _nodes.from_packed(type(input), packed, input.n)
+    return result.requires_grad_() if kwargs.get("requires_grad") else result
 
 
 def _full_like(input: PackedTensor, fill_value: Any, **kwargs: Any) -> Tensor:

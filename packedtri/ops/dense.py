@@ -7,7 +7,7 @@ converted: the change would be lost.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from packedtri.dispatch import Function, describe, function_name
 from packedtri.tensor import PackedTensor
+
+T = TypeVar("T", bound=Tensor)
 
 
 def densify(function: Function, *args: Any, **kwargs: Any) -> Any:
@@ -74,6 +76,25 @@ def no_out(name: str, out: Any) -> None:
     """Raise where a result was to be written into a tensor of the caller's."""
     if out is not None:
         raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
+
+
+def write_out(name: str, result: T, out: Any) -> T:
+    """Put a result into ``out``, a type of the caller's."""
+    if type(out) is not type(result):
+        expected = type(result).__name__
+        raise TypeError(f"[{name}] expected a {expected} for out; got {describe(out)}")
+    if out.shape != result.shape or out.dtype != result.dtype:
+        raise ValueError(
+            f"[{name}] expected out of shape {tuple(result.shape)} and {result.dtype}; "
+            f"got {describe(out)} of {out.dtype}"
+        )
+    if torch.is_grad_enabled() and (out.requires_grad or result.requires_grad):
+        raise RuntimeError(
+            f"[{name}] out= does not support automatic differentiation, but an argument requires "
+            "grad. Leave out= away, or use torch.no_grad()"
+        )
+    out.copy_(result)
+    return out
 
 
 def functions(names: str, *homes: Any) -> list[Function]:

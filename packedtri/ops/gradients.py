@@ -6,12 +6,13 @@ Without this a dense gradient for a packed tensor would reach leaves as it is, u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from packedtri import _nodes
 from packedtri.dispatch import canonical_type, describe, row
 from packedtri.layout import HERMITIAN, MIRRORED
 from packedtri.ops.attributes import passed
@@ -49,8 +50,34 @@ def _project_all(outputs: Any, grads: Any) -> list[Tensor | None]:
 def _grad(
     outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwargs: Any
 ) -> Sequence[Tensor | None]:
-    grads = _project_all(outputs, grad_outputs)
+    if isinstance(outputs, Tensor):
+        outputs = (outputs,)
+    projected = zip(outputs, _project_all(outputs, grad_outputs), strict=True)
+    pairs = [pair for output, grad in projected for pair in _carriers(output, grad)]
+    outputs, grads = [x for x, _ in pairs], [grad for _, grad in pairs]
     return passed(torch.autograd.grad, outputs, inputs, grads, *args, **kwargs)
+
+
+def _carriers(output: Tensor, grad: Tensor | None) -> list[tuple[Tensor, Tensor | None]]:
+    """The tensors that autograd knows ``output`` by, with their gradients.
+
+    Under torch.func the tensor inside a type carries the derivatives. One that nested transforms
+    have returned has a layer of each, with graphs that do not meet: at most one leads to an input.
+    """
+    if not isinstance(output, PackedTensor) or not _nodes.carries_autograd(output._packed):
+        return [(output, grad)]
+    packed = None if grad is None else _nodes.project(type(output), grad, output.n)
+    return [(x, packed) for x in _nodes.layers(output._packed) if x.requires_grad]
+
+
+_requires_grad_getter: Any = vars(torch._C.TensorBase)["requires_grad"].__get__
+
+
+@row(_requires_grad_getter, how="passed")
+def _requires_grad(self: PackedTensor) -> bool:
+    if _nodes.carries_autograd(self._packed):
+        return any(x.requires_grad for x in _nodes.layers(self._packed))
+    return passed(_requires_grad_getter, self)
 
 
 @row(torch.autograd.backward, how="passed")
@@ -98,4 +125,16 @@ def _make_dual(tensor: Tensor, tangent: Tensor, level: int) -> Tensor:
     return passed(torch._VF._make_dual, tensor, tangent, level=level)
 
 
-row(torch._VF._unpack_dual, how="passed")(partial(passed, torch._VF._unpack_dual))
+@row(torch._VF._unpack_dual, how="passed")
+def _unpack_dual(tensor: Tensor, level: int) -> tuple[Tensor, Tensor | None]:
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
+        # What is traced would take the tangent for a constant.
+        raise NotImplementedError(
+            "[torch.func.linearize] a function that is traced for its tangents cannot return "
+            f"{describe(tensor)}. Return .packed or .to_dense()"
+        )
+    if not (isinstance(tensor, PackedTensor) and _nodes.carries_autograd(tensor._packed)):
+        return passed(torch._VF._unpack_dual, tensor, level=level)
+    halves = torch._VF._unpack_dual(_nodes.settled(tensor._packed), level=level)
+    primal, tangent = (None if x is None else tensor._wrap(x, tensor.n) for x in halves)
+    return primal, tangent

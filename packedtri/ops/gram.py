@@ -15,9 +15,9 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri.dispatch import describe
 from packedtri.layout import DENSE, LOWER
-from packedtri.ops.dense import is_complex_number
+from packedtri.ops.dense import is_complex_number, write_out
 from packedtri.ops.dims import can_broadcast
-from packedtri.ops.mm import Operand, adjoint, tf32_allowed, transposed
+from packedtri.ops.mm import Operand, adjoint, autocast_dtype, tf32_allowed, transposed
 from packedtri.tensor import Hermitian, PackedTensor, Symmetric, check_dtype
 
 _mm = torch.ops.packedtri.mm.default
@@ -30,8 +30,8 @@ Flip = Callable[[Tensor, int], Operand]
 def syrk(
     A: Tensor,
     *,
-    alpha: float = 1,
-    beta: float | None = None,
+    alpha: float | Tensor = 1,
+    beta: float | Tensor | None = None,
     C: Symmetric | None = None,
     trans: bool = False,
     out: Symmetric | None = None,
@@ -43,8 +43,9 @@ def syrk(
 
     Args:
         A: shape (*batch, n, k), a dense matrix or a packed type.
-        alpha: factor of the product.
-        beta: factor of ``C``, 1 unless told. With 0, ``C`` is not read, so nan stays out.
+        alpha: factor of the product, a number or a tensor of no dimensions.
+        beta: factor of ``C`` like it, 1 unless told. With the number 0, ``C`` is not read, so nan
+            stays out.
         C: shape (*batch, n, n), added to the product.
         trans: multiply ``A^T A`` instead, for ``A`` of shape (*batch, k, n).
         out: shape (*batch, n, n), takes the result; it may be ``C`` itself.
@@ -53,8 +54,9 @@ def syrk(
         shape (*batch, n, n).
 
     Raises:
-        TypeError: when ``C`` or ``out`` is not Symmetric, or the dtype of ``A`` has no kernels.
-        ValueError: when shapes do not match, or ``beta`` comes without ``C``.
+        TypeError: when ``C`` or ``out`` is not Symmetric, a factor has dimensions, or the dtype of
+            ``A`` has no kernels.
+        ValueError: when shapes or dtypes do not match, or ``beta`` comes without ``C``.
         RuntimeError: when autograd would have to record the change of ``out``.
 
     Example:
@@ -77,8 +79,8 @@ def syrk(
 def herk(
     A: Tensor,
     *,
-    alpha: float = 1,
-    beta: float | None = None,
+    alpha: float | Tensor = 1,
+    beta: float | Tensor | None = None,
     C: Hermitian | None = None,
     trans: bool = False,
     out: Hermitian | None = None,
@@ -87,8 +89,9 @@ def herk(
 
     Args:
         A: shape (*batch, n, k), a dense matrix or a packed type.
-        alpha: factor of the product, a real number.
-        beta: factor of ``C``, real, 1 unless told. With 0, ``C`` is not read, so nan stays out.
+        alpha: factor of the product, a real number or such a tensor of no dimensions.
+        beta: factor of ``C`` like it, 1 unless told. With the number 0, ``C`` is not read, so nan
+            stays out.
         C: shape (*batch, n, n), added to the product.
         trans: multiply ``A^H A`` instead, for ``A`` of shape (*batch, k, n).
         out: shape (*batch, n, n), takes the result; it may be ``C`` itself.
@@ -97,9 +100,9 @@ def herk(
         shape (*batch, n, n).
 
     Raises:
-        TypeError: when ``C`` or ``out`` is not Hermitian, a factor is complex, or the dtype of
-            ``A`` has no kernels.
-        ValueError: when shapes do not match, or ``beta`` comes without ``C``.
+        TypeError: when ``C`` or ``out`` is not Hermitian, a factor is complex or has dimensions, or
+            the dtype of ``A`` has no kernels.
+        ValueError: when shapes or dtypes do not match, or ``beta`` comes without ``C``.
         RuntimeError: when autograd would have to record the change of ``out``.
 
     Example:
@@ -121,8 +124,8 @@ def syr2k(
     A: Tensor,
     B: Tensor,
     *,
-    alpha: float = 1,
-    beta: float | None = None,
+    alpha: float | Tensor = 1,
+    beta: float | Tensor | None = None,
     C: Symmetric | None = None,
     trans: bool = False,
     out: Symmetric | None = None,
@@ -135,8 +138,9 @@ def syr2k(
     Args:
         A: shape (*batch, n, k), dense.
         B: shape (*batch, n, k), dense; batches broadcast.
-        alpha: factor of the products.
-        beta: factor of ``C``, 1 unless told. With 0, ``C`` is not read, so nan stays out.
+        alpha: factor of the products, a number or a tensor of no dimensions.
+        beta: factor of ``C`` like it, 1 unless told. With the number 0, ``C`` is not read, so nan
+            stays out.
         C: shape (*batch, n, n), added to the products.
         trans: multiply ``A^T B + B^T A`` instead, for operands of shape (*batch, k, n).
         out: shape (*batch, n, n), takes the result; it may be ``C`` itself.
@@ -145,9 +149,9 @@ def syr2k(
         shape (*batch, n, n).
 
     Raises:
-        TypeError: when an operand is packed, ``C`` or ``out`` is not Symmetric, or a dtype has no
-            kernels.
-        ValueError: when shapes do not match, or ``beta`` comes without ``C``.
+        TypeError: when an operand is packed, ``C`` or ``out`` is not Symmetric, a factor has
+            dimensions, or a dtype has no kernels.
+        ValueError: when shapes or dtypes do not match, or ``beta`` comes without ``C``.
         RuntimeError: when autograd would have to record the change of ``out``.
 
     Example:
@@ -167,8 +171,8 @@ def her2k(
     A: Tensor,
     B: Tensor,
     *,
-    alpha: complex = 1,
-    beta: float | None = None,
+    alpha: complex | Tensor = 1,
+    beta: float | Tensor | None = None,
     C: Hermitian | None = None,
     trans: bool = False,
     out: Hermitian | None = None,
@@ -178,8 +182,10 @@ def her2k(
     Args:
         A: shape (*batch, n, k), dense.
         B: shape (*batch, n, k), dense; batches broadcast.
-        alpha: factor of the first product; its conjugate is that of the second one.
-        beta: factor of ``C``, real, 1 unless told. With 0, ``C`` is not read, so nan stays out.
+        alpha: factor of the first product, a number or a tensor of no dimensions; its conjugate is
+            that of the second one.
+        beta: factor of ``C``, real, 1 unless told. With the number 0, ``C`` is not read, so nan
+            stays out.
         C: shape (*batch, n, n), added to the products.
         trans: multiply ``alpha A^H B + conj(alpha) B^H A`` instead, for operands of shape
             (*batch, k, n).
@@ -190,9 +196,9 @@ def her2k(
 
     Raises:
         TypeError: when an operand is packed, ``C`` or ``out`` is not Hermitian, ``beta`` is
-            complex, or a dtype has no kernels.
-        ValueError: when shapes do not match, ``beta`` comes without ``C``, or ``alpha`` is complex
-            and the operands are real.
+            complex, a factor has dimensions, or a dtype has no kernels.
+        ValueError: when shapes or dtypes do not match, ``beta`` comes without ``C``, or ``alpha``
+            is complex and the operands are real.
         RuntimeError: when autograd would have to record the change of ``out``.
 
     Example:
@@ -206,10 +212,11 @@ def her2k(
         BLAS ``xHER2K``.
     """
     _check_real("her2k", beta)
+    _check_factors("her2k", alpha, beta)
     first, second, n = _products("her2k", A, B, trans, adjoint)
     if is_complex_number(alpha) and not first.is_complex():
         raise ValueError(f"[her2k] expected a real alpha for operands of {first.dtype}")
-    if alpha != 1:
+    if _is_given(alpha):
         conjugate = alpha.conj() if isinstance(alpha, Tensor) else alpha.conjugate()
         first, second = first * alpha, second * conjugate
     return _finish("her2k", Hermitian, first + second, n, 1, beta, C, out)
@@ -268,41 +275,59 @@ def _finish(
     cls: type[P],
     packed: Tensor,
     n: int,
-    alpha: float,
-    beta: float | None,
+    alpha: float | Tensor,
+    beta: float | Tensor | None,
     C: P | None,
     out: P | None,
 ) -> P:
     """``alpha`` times the product plus ``beta C``, in ``out`` where there is one."""
-    packed = packed if alpha == 1 else packed * alpha
+    _check_factors(name, alpha, beta)
     if C is None and beta is not None:
         raise ValueError(f"[{name}] beta is the factor of C, and no C was given")
+    dtype = packed.dtype
+    packed = packed * alpha if _is_given(alpha) else packed
     if C is not None:
-        _check_type(name, cls, "C", C, n)
-        if beta != 0:
-            packed = torch.add(packed, _nodes.to_packed(C), alpha=1 if beta is None else beta)
+        _check_matrix(name, cls, C, n)
+        packed = _add(packed, _elements(name, C, dtype), 1 if beta is None else beta)
     result = _nodes.from_packed(cls, _nodes.real_diagonal(packed, cls.kind, n), n)
-    return result if out is None else _write(name, result, out)
+    return result if out is None else write_out(name, result, out)
 
 
-def _check_type(name: str, cls: type[P], argument: str, x: Any, n: int) -> None:
-    if not isinstance(x, cls):
-        raise TypeError(f"[{name}] expected a {cls.__name__} for {argument}; got {describe(x)}")
-    if x.n != n:
-        raise ValueError(f"[{name}] expected {argument} of order {n}; got {describe(x)}")
+def _is_given(factor: Any) -> bool:
+    """Whether a factor has to be multiplied by; a tensor also where it is one, for its gradient."""
+    return isinstance(factor, Tensor) or factor != 1
 
 
-def _write(name: str, result: P, out: P) -> P:
-    _check_type(name, type(result), "out", out, result.n)
-    if out.shape != result.shape or out.dtype != result.dtype:
+def _add(packed: Tensor, other: Tensor, beta: Any) -> Tensor:
+    """``packed + beta other``, where a number 0 says that ``other`` is not to be read."""
+    if isinstance(beta, Tensor):
+        return packed + other * beta
+    return packed if beta == 0 else torch.add(packed, other, alpha=beta)
+
+
+def _elements(name: str, C: PackedTensor, dtype: torch.dtype) -> Tensor:
+    """The stored elements of ``C`` as autocast has them, which must be of the product's dtype."""
+    elements = _nodes.to_packed(C)
+    elements = elements.to(autocast_dtype(elements))
+    if elements.dtype != dtype:
         raise ValueError(
-            f"[{name}] expected out of shape {tuple(result.shape)} and {result.dtype}; "
-            f"got {describe(out)} of {out.dtype}"
+            f"[{name}] expected C of {dtype}; got {describe(C)} of {elements.dtype}. "
+            f"Convert it with .to({dtype})"
         )
-    if torch.is_grad_enabled() and (out.requires_grad or result.requires_grad):
-        raise RuntimeError(
-            f"[{name}] out= does not support automatic differentiation, but an argument requires "
-            "grad. Leave out= away, or use torch.no_grad()"
-        )
-    out.copy_(result)
-    return out
+    return elements
+
+
+def _check_factors(name: str, *factors: Any) -> None:
+    for factor in factors:
+        if isinstance(factor, Tensor) and factor.dim() > 0:
+            raise TypeError(
+                f"[{name}] expected a number or a tensor of no dimensions for a factor; "
+                f"got {describe(factor)}"
+            )
+
+
+def _check_matrix(name: str, cls: type[P], C: Any, n: int) -> None:
+    if not isinstance(C, cls):
+        raise TypeError(f"[{name}] expected a {cls.__name__} for C; got {describe(C)}")
+    if C.n != n:
+        raise ValueError(f"[{name}] expected C of order {n}; got {describe(C)}")

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
+from packedtri._autograd import forward_mode
 from packedtri.dispatch import describe, row
-from packedtri.layout import HERMITIAN
+from packedtri.layout import HERMITIAN, MIRRORED
 from packedtri.ops import elements
 from packedtri.ops.aten import increment_version
-from packedtri.ops.attributes import passed
 from packedtri.ops.dense import as_dense, densify
+from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
 
 # A gather costs about four times the memory of a slice of the dense matrix, for its positions.
@@ -50,7 +51,9 @@ def _as_index(item: Any) -> Any:
     """The item, as a tensor where it is a sequence or an array."""
     if item is None or item is Ellipsis or isinstance(item, (int, slice, Tensor, torch.SymInt)):
         return item
-    return torch.as_tensor(item)
+    index = torch.as_tensor(item)
+    # Of an empty list torch makes floating numbers.
+    return index if index.numel() else index.long()
 
 
 def _dims(item: Any) -> int:
@@ -110,12 +113,13 @@ def _rows_and_columns(
 def _batches(t: PackedTensor, index: tuple[Any, ...]) -> PackedTensor:
     """Take whole matrices: a view for integers and slices, else a copy."""
     if all(map(_is_view, index)) and not _nodes.carries_autograd(t._packed):
-        return passed(Tensor.__getitem__, t, index)
+        return view(Tensor.__getitem__, t, index)
     return _nodes.from_packed(type(t), _nodes.to_packed(t)[(*index, slice(None))], t.n)
 
 
 def _advanced(index: tuple[Any, ...]) -> bool:
-    return any(isinstance(item, Tensor) for item in index)
+    # A bool is a mask of one element.
+    return any(isinstance(item, (bool, Tensor)) for item in index)
 
 
 @row(Tensor.__getitem__)
@@ -171,11 +175,19 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
 
 
 def _assign_matrices(target: PackedTensor, value: Any) -> None:
-    if not isinstance(value, type(target)):
-        dense = torch.as_tensor(as_dense(value), dtype=target.dtype, device=target.device)
+    if not isinstance(value, type(target)) or value.n != target.n:
+        dense = _dense_value(value, target, len(target.shape))
         value = type(target).from_dense(dense.expand(*dense.shape[:-2], *target.shape[-2:]), True)
     expanded = _nodes.to_packed(value).expand(target._packed.shape)
     target.copy_(_nodes.from_packed(type(target), expanded, target.n))
+
+
+def _dense_value(value: Any, target: PackedTensor, rank: int) -> Tensor:
+    """What is assigned to ``rank`` dimensions; more of length 1 in front are dropped."""
+    dense = torch.as_tensor(as_dense(value), dtype=target.dtype, device=target.device)
+    while dense.dim() > rank and dense.shape[0] == 1:
+        dense = dense[0]
+    return dense
 
 
 def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any) -> None:
@@ -183,8 +195,7 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any) -> None:
     packed, n = _nodes.to_packed(target), target.n
     i, j = torch.broadcast_tensors(i, j)
     shape = (*packed.shape[:-1], *i.shape)
-    value = torch.as_tensor(as_dense(value), dtype=packed.dtype, device=packed.device)
-    value = value.expand(shape)
+    value = _dense_value(value, target, len(shape)).expand(shape)
     if target.kind == HERMITIAN:
         elements.check_real(target, value[..., i == j])
         value = elements.as_stored(value, i, j)
@@ -192,10 +203,13 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any) -> None:
     source = value.reshape(*packed.shape[:-1], len(at))
     _check_structure(target, i.reshape(-1), j.reshape(-1), at, source.detach())
     stored = elements.is_stored(target.kind, i, j)
-    if stored is not None:
-        keep = stored.reshape(-1)
+    keep = stored.reshape(-1) if stored is not None else None
+    if target.kind in MIRRORED and len(at) > 1:
+        keep = _written_once(at, (i < j).reshape(-1))
+    if keep is not None:
         at, source = at[keep], source[..., keep]
-    if torch.is_grad_enabled() and (packed.requires_grad or source.requires_grad):
+    recorded = torch.is_grad_enabled() and (packed.requires_grad or source.requires_grad)
+    if recorded or forward_mode():
         changed = packed.index_copy(-1, at, source)
         target.copy_(_nodes.from_packed(type(target), changed, n))
         return
@@ -204,12 +218,25 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any) -> None:
     increment_version(target)
 
 
+def _written_once(at: Tensor, above: Tensor) -> Tensor:
+    """For each stored element the place of one value of it, of two on both sides the lower one.
+
+    The other would get the same gradient once more.
+    """
+    at, order = torch.sort(2 * at + above)
+    return order[at.div(2, rounding_mode="floor").diff(prepend=at.new_full((1,), -1)) != 0]
+
+
 def _check_structure(t: PackedTensor, i: Tensor, j: Tensor, at: Tensor, value: Tensor) -> None:
     """Raise where a value does not fit: a nonzero for a zero, or two for one stored element."""
     if not value.numel():
         return
     value = value.reshape(-1, len(at))
     stored = elements.is_stored(t.kind, i, j)
+    # Positions alone may tell that all fits; vmap lets nobody look at values.
+    fits = len(at) == 1 if stored is None else bool(stored.all())
+    if fits:
+        return
     if stored is not None:
         wrong, what = ((value != 0) & ~stored).any(0), "it is a structural zero"
     else:

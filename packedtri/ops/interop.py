@@ -11,17 +11,22 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
+from packedtri import _nodes
 from packedtri.dispatch import Function, describe, function_name, row
+from packedtri.ops.attributes import passed
 from packedtri.ops.dense import functions
 from packedtri.tensor import PackedTensor
 
 
-def _refuse(function: Function, advice: str, input: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    raise NotImplementedError(
-        f"[{function_name(function)}] is not defined for {describe(input)}: "
-        f"it stores only a triangle. {advice}"
-    )
+def _refuse(function: Function, advice: str, *args: Any, **kwargs: Any) -> NoReturn:
+    raise NotImplementedError(_message(function_name(function), advice, *args, *kwargs.values()))
+
+
+def _message(name: str, advice: str, *args: Any) -> str:
+    packed = next(t for t in tree_leaves(args) if isinstance(t, PackedTensor))
+    return f"[{name}] is not defined for {describe(packed)}: it stores only a triangle. {advice}"
 
 
 def _add_refusals(to_refuse: list[Function], advice: str) -> None:
@@ -29,6 +34,7 @@ def _add_refusals(to_refuse: list[Function], advice: str) -> None:
         row(function, how="refused")(partial(_refuse, function, advice))
 
 
+_ADVICE = "Use .to_dense(), or .packed for the stored elements"
 _add_refusals(
     [
         *functions(
@@ -36,7 +42,7 @@ _add_refusals(
         ),
         torch.as_strided,
     ],
-    "Use .to_dense(), or .packed for the stored elements",
+    _ADVICE,
 )
 # Optimizers write through it, and a dense copy would take their steps in vain.
 _add_refusals(
@@ -54,8 +60,14 @@ _add_refusals(
 )
 
 
+@row(Tensor.__cuda_array_interface__.__get__, how="refused")
+def _array_interface(input: PackedTensor) -> NoReturn:
+    # Other libraries ask for it by hasattr, which takes no other error for an answer.
+    raise AttributeError(_message("__cuda_array_interface__", _ADVICE, input))
+
+
 def _on_packed(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Any:
-    return function(input._packed, *args, **kwargs)
+    return function(_nodes.settled(input._packed), *args, **kwargs)
 
 
 for _function in functions("is_shared is_pinned __dlpack_device__ record_stream", Tensor):
@@ -63,9 +75,25 @@ for _function in functions("is_shared is_pinned __dlpack_device__ record_stream"
 row(Tensor.nbytes.__get__)(partial(_on_packed, Tensor.nbytes.__get__))
 
 
+_access = torch.ops.export.access_subclass_inner_tensor.default
+
+
+@row(_access, how="passed")
+def _read_parameter(src_subclass_tensor: PackedTensor, attr: str) -> Tensor:
+    """What an exported program reads the types among its parameters by."""
+    t = src_subclass_tensor
+    # Traced once more, the program records gradients of the elements.
+    if type(t._packed) is Tensor and torch.is_grad_enabled() and _nodes.requires_grad(t):
+        raise RuntimeError(
+            f"[torch.export] the exported program would not record gradients of {describe(t)}. "
+            "Call run_decompositions() on it first, or use torch.no_grad()"
+        )
+    return passed(_access, t, attr)
+
+
 @row(Tensor.share_memory_)
 def _share_memory_(input: PackedTensor) -> PackedTensor:
-    input._packed.share_memory_()
+    _nodes.settled(input._packed).share_memory_()
     return input
 
 

@@ -101,10 +101,11 @@ def _foreach(op: Any, args: Args, kwargs: Kwargs) -> Any:
 @aten_row(torch.ops.aten._foreach_norm.Scalar)
 def _foreach_norm(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
     ord = args[1] if len(args) > 1 else kwargs.get("ord", 2)
+    dtype = args[2] if len(args) > 2 else kwargs.get("dtype")
     return [
-        norm(t._packed, t, ord, dtype=kwargs.get("dtype"))
+        norm(t._packed, t, ord, dtype=dtype)
         if isinstance(t, PackedTensor)
-        else torch.linalg.vector_norm(t, ord, dtype=kwargs.get("dtype"))
+        else torch.linalg.vector_norm(t, ord, dtype=dtype)
         for t in args[0]
     ]
 

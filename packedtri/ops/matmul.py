@@ -20,7 +20,7 @@ from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
 from packedtri.ops.dense import no_out
 from packedtri.ops.dims import can_broadcast
-from packedtri.ops.mm import autocast_dtype, tf32_allowed
+from packedtri.ops.mm import autocast_dtype, cast_as_mv, tf32_allowed
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -174,7 +174,8 @@ def _add_rows(compute: Product, a: type, b: type, result: type) -> None:
     def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
         no_out("mv", out)
         _check_ranks("mv", input, vec, 2, 1)
-        return compute("mv", input, vec)
+        with cast_as_mv(input._packed):
+            return compute("mv", input, vec)
 
     products = (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.linalg.matmul)
     row(products, a, b, result=result)(matmul)

@@ -17,6 +17,8 @@ derivatives follow them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from math import prod
 from typing import Any
 
 import torch
@@ -150,7 +152,8 @@ def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
     if a_kind == c_kind == DENSE and a.dim() > 2 and len(shape) == (2 if b_kind == DENSE else 1):
         # One matrix for the whole batch, as in a linear layer: the sum over the batch joins the
         # sum over the rows, in one taller product.
-        a, grad = (x.reshape(-1, x.shape[-1]) for x in (a, grad))
+        rows = prod(a.shape[:-1])
+        a, grad = (x.reshape(rows, x.shape[-1]) for x in (a, grad))
     ah, ah_kind = adjoint(a, a_kind)
     return _stored_part(ah, grad, n, ah_kind, c_kind, b_kind, *tf32)
 
@@ -259,6 +262,19 @@ def autocast_dtype(x: Tensor) -> torch.dtype:
         return x.dtype
     eligible = x.is_floating_point() and x.dtype != torch.float64
     return torch.get_autocast_dtype(device) if eligible else x.dtype
+
+
+def cast_as_mv(x: Tensor) -> AbstractContextManager[Any]:
+    """A context in which autocast leaves products alone that it leaves alone in torch.mv."""
+    return without_autocast(x) if x.device.type == "cpu" else nullcontext()
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """A context without autocast on the device of ``x``."""
+    device = x.device.type
+    if device not in _AUTOCAST_DEVICES or not torch.is_autocast_enabled(device):
+        return nullcontext()
+    return torch.autocast(device, enabled=False)
 
 
 def _register_autocast(device_type: str) -> None:

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri.dispatch import Function, function_name, row
-from packedtri.ops.attributes import passed
-from packedtri.ops.dense import densify, functions, is_complex_number, no_out
+from packedtri.ops.dense import densify, functions, is_complex_number, no_out, write_out
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -132,27 +131,40 @@ def _pair(function: Function, input: PackedTensor, other: PackedTensor, **kwargs
     """Apply ``function`` to the stored elements of two matrices of the same type."""
     if input.n != other.n:
         return densify(function, input, other, **kwargs)
-    if isinstance(kwargs.get("out"), PackedTensor):
-        return passed(function, input, other, **kwargs)
+    out = kwargs.get("out")
+    if isinstance(out, PackedTensor):
+        result = _pair(function, input, other, **{**kwargs, "out": None})
+        return write_out(_name(function), result, out)
     return _keep(function, input, _nodes.to_elements(other), **kwargs)
 
 
 def _scaled(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
-    """Multiply or divide by a tensor; one of no dimensions is a number."""
-    if other.dim() == 0:
-        return _keep(function, input, other, **kwargs)
+    """Multiply or divide by a tensor; only one that is a number for each matrix keeps the type."""
+    real = input.kind != layout.HERMITIAN or not other.is_complex()
+    if real and _is_number(other):
+        return _keep(function, input, _number_of(other), **kwargs)
     return densify(function, input, other, **kwargs)
 
 
 def _hadamard(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
     """Multiply a triangle elementwise by a dense tensor, of which only a triangle matters."""
     n = input.n
-    if other.dim() == 0:
-        return _keep(function, input, other, **kwargs)
+    if _is_number(other):
+        return _keep(function, input, _number_of(other), **kwargs)
     if other.dtype != input._packed.dtype or any(s not in (1, n) for s in other.shape[-2:]):
         return densify(function, input, other, **kwargs)
     half = torch.ops.packedtri.pack(other.expand(*other.shape[:-2], n, n), input.kind)
     return _keep(function, input, half, **kwargs)
+
+
+def _is_number(x: Tensor) -> bool:
+    """Whether a tensor is one number for each matrix."""
+    return all(s == 1 for s in x.shape[-2:])
+
+
+def _number_of(x: Tensor) -> Tensor:
+    """The numbers in a shape that broadcasts to stored elements."""
+    return x.squeeze(-1) if x.dim() > 1 else x
 
 
 def _remainder(function: Function, input: PackedTensor, other: Any, **kwargs: Any) -> Tensor:

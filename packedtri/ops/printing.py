@@ -31,7 +31,7 @@ def text(t: PackedTensor) -> str:
 
 
 def _body(t: PackedTensor, indent: int) -> str:
-    packed = t._packed
+    packed = _nodes.settled(t._packed)
     if packed.is_meta or _nodes.carries_autograd(packed) or type(packed) is not Tensor:
         return "..."
     if t.numel() == 0:

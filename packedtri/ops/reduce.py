@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from math import inf, prod
 from typing import Any
 
@@ -21,6 +22,7 @@ from packedtri.ops.aten import Args, Kwargs
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import from_front
 from packedtri.ops.mm import tf32_allowed
+from packedtri.ops.shapes import torch_names
 from packedtri.tensor import DTYPES, PackedTensor
 
 
@@ -35,8 +37,10 @@ class _Dims:
     def __init__(self, t: PackedTensor, dim: Any) -> None:
         self.rank = rank = t._packed.dim() + 1
         given = (dim,) if isinstance(dim, int) else dim
-        dims = given or range(rank)
-        front = sorted({from_front(d, rank) for d in dims})
+        front = sorted(from_front(d, rank) for d in given or range(rank))
+        for d, following in pairwise(front):
+            if d == following:
+                raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
         self.batch = tuple(d for d in front if d < rank - 2)
         self.matrix = tuple(d - rank for d in front if d >= rank - 2)
 
@@ -47,6 +51,7 @@ class _Dims:
         return x
 
 
+@torch_names
 def _sum(
     function: Function, input: PackedTensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
@@ -58,48 +63,69 @@ def _sum(
     if not dims.matrix:
         packed = _nodes.to_packed(t).sum(dims.batch, keepdim)
         return _nodes.from_packed(type(t), packed, t.n)
-    # Products might round operands, which sums must not.
-    if len(dims.matrix) == 1 and tf32_allowed(t._packed):
-        return densify(function, t, dim, keepdim)
+    own = t._packed.dtype
+    if dims.batch:
+        packed = _nodes.to_packed(t).sum(dims.batch, dtype=_wide(own))
+        t = _nodes.from_packed(type(t), packed, t.n)
     x = _sum_all(t) if len(dims.matrix) == 2 else _sum_lines(t, dims.matrix[0])
-    x = x.sum(dims.batch) if dims.batch else x
+    x = x.to(own)
     return dims.restore(x) if keepdim else x
 
 
 def _sum_all(t: PackedTensor) -> Tensor:
     """The sum of all elements of each matrix, shape (*batch,)."""
     packed = _nodes.to_elements(t)
-    wide = torch.float32 if packed.itemsize == 2 else packed.dtype
+    wide = _wide(packed.dtype)
     total = packed.sum(-1, dtype=wide)
     if t.kind in layout.MIRRORED:
-        total = 2 * total - elements.diagonal(t).sum(-1, dtype=wide)
+        # Nothing is subtracted, which infinities would not survive.
+        mirrored = packed.index_fill(-1, _nodes.diagonal_index(t.n, packed.device), 0)
+        total = total + mirrored.sum(-1, dtype=wide)
     if t.kind == layout.HERMITIAN:
         total = total.real
     return total.to(packed.dtype)
 
 
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of sums that are still to be worked with."""
+    return torch.float32 if dtype.itemsize == 2 else dtype
+
+
 def _sum_lines(t: PackedTensor, dim: int) -> Tensor:
     """The sums along the rows (dim -1) or columns (dim -2) of each matrix, shape (*batch, n)."""
+    if tf32_allowed(t._packed):
+        # The product would round its operands, which sums must not.
+        return t.to_dense().sum(dim)
     ones = t._packed.new_ones(t.n)
     with torch.autocast(t._packed.device.type, enabled=False):
         return t @ ones if dim == -1 else ones @ t
 
 
+@torch_names
 def _mean(
     function: Function, input: PackedTensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
     dims = _Dims(input, dim)
     count = prod(input.shape[d] for d in (*dims.batch, *dims.matrix))
-    if count == 0 or kwargs.get("out") is not None:
-        return densify(function, input, dim, keepdim, **kwargs)
-    return _sum(torch.sum, input, dim, keepdim, **kwargs) / count
+    dtype = kwargs.pop("dtype", None) or input._packed.dtype
+    if count == 0 or kwargs or dtype not in DTYPES:
+        return densify(function, input, dim, keepdim, dtype=dtype, **kwargs)
+    # The sum may be larger than the numbers of 16 bits.
+    total = _sum(torch.sum, input, dim, keepdim, dtype=_wide(dtype))
+    return (total / count).to(dtype)
 
 
+@torch_names
 def _extreme(
-    function: Function, reduce: Function, with_zero: Function, input: PackedTensor, *args: Any,
+    function: Function, reduce: Function, beaten: Function, input: PackedTensor, *args: Any,
     **kwargs: Any,
 ) -> Tensor:  # fmt: skip
-    """``amax`` and its like over whole matrices; structural zeros count as one more element."""
+    """``amax`` and its like over whole matrices.
+
+    Args:
+        reduce: torch.amax or torch.amin.
+        beaten: torch.lt or torch.gt, which says whether zero is more extreme.
+    """
     by_dim = function in (torch.max, torch.min, Tensor.max, Tensor.min) and (args or kwargs)
     dim, keepdim = (*args, *(None, False)[len(args) :]) if len(args) < 3 else (None, False)
     dim, keepdim = kwargs.get("dim", dim), kwargs.get("keepdim", keepdim)
@@ -108,10 +134,14 @@ def _extreme(
     dims = _Dims(input, dim)
     if len(dims.matrix) != 2:
         return densify(function, input, *args, **kwargs)
-    x = reduce(_nodes.to_packed(input), -1)
+    packed, over = _nodes.to_packed(input), (*dims.batch, -1)
+    x = reduce(packed, over)
     if input.kind not in layout.MIRRORED and input.n > 1:
-        x = with_zero(x, torch.zeros_like(x))
-    x = reduce(x, dims.batch) if dims.batch else x
+        # Equal elements share the gradient, and those that are not stored take theirs with them.
+        stored = (packed == 0).sum(over, dtype=torch.float64)
+        matrices = prod(input.shape[d] for d in dims.batch)
+        share = stored / (stored + matrices * layout.numel(input.n - 1))
+        x = (x * torch.where(x == 0, share, 1).to(x.dtype)).masked_fill(beaten(x, 0), 0)
     return dims.restore(x) if keepdim else x
 
 
@@ -124,9 +154,9 @@ def _trace(input: PackedTensor) -> Tensor:
 for _name, _compute in (("sum", _sum), ("mean", _mean)):
     for _function in functions(_name):
         row(_function, PackedTensor)(partial(_compute, _function))
-for _name, _with_zero in (("max", torch.maximum), ("min", torch.minimum)):
+for _name, _beaten in (("max", torch.lt), ("min", torch.gt)):
     for _function in functions(f"{_name} a{_name}"):
-        _handler = partial(_extreme, _function, getattr(torch, f"a{_name}"), _with_zero)
+        _handler = partial(_extreme, _function, getattr(torch, f"a{_name}"), _beaten)
         row(_function, PackedTensor)(_handler)
 row(functions("trace"), PackedTensor)(_trace)
 
@@ -145,6 +175,10 @@ def norm(packed: Tensor, t: PackedTensor, ord: float = 2.0, **kwargs: Any) -> Te
     packed = _nodes.real_diagonal(packed, t.kind, t.n)
     if t.kind not in layout.MIRRORED or ord == inf:
         return torch.linalg.vector_norm(packed, ord, **kwargs)
+    dtype = kwargs.get("dtype")
+    if dtype is not None and dtype.is_complex == packed.is_complex():
+        # Before the elements grow. A dtype that does not fit is refused below, as by torch.
+        packed = packed.to(torch.promote_types(packed.dtype, dtype))
     weight = packed.new_full(packed.shape[-1:], 2 ** (1 / ord), dtype=packed.real.dtype)
     weight[_nodes.diagonal_index(t.n, packed.device)] = 1
     return torch.linalg.vector_norm(packed * weight, ord, **kwargs)
@@ -159,6 +193,7 @@ def _vector_norm_below(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
 
 
 @row(torch.linalg.vector_norm, PackedTensor)
+@torch_names
 def _vector_norm(
     x: PackedTensor, ord: float = 2, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
@@ -172,6 +207,7 @@ def _vector_norm(
 
 
 @row(torch.linalg.matrix_norm, PackedTensor)
+@torch_names
 def _matrix_norm(
     A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
@@ -194,6 +230,7 @@ def _matrix_norm(
 
 
 @row(torch.linalg.norm, PackedTensor)
+@torch_names
 def _linalg_norm(
     A: PackedTensor, ord: Any = None, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:

@@ -8,7 +8,7 @@ views of it stay views; autograd refuses to record a change in place through one
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 from torch import Tensor
@@ -24,6 +24,20 @@ from packedtri.tensor import PackedTensor
 Translation = Callable[..., "tuple[Any, ...] | None"]
 
 
+def torch_names(handler: Function) -> Function:
+    """``handler`` for callers who use the names of numpy, as torch lets them."""
+
+    @wraps(handler)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return handler(*args, **{_NUMPY_NAMES.get(k, k): v for k, v in kwargs.items()})
+
+    return call
+
+
+_NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+
+
+@torch_names
 def _apply(
     function: Function, translate: Translation, other: Function, input: Any, *args: Any, **kw: Any
 ) -> Any:
@@ -70,10 +84,13 @@ def _repeat(t: PackedTensor, rank: int, *sizes: Any, **kwargs: Any) -> tuple[Any
 
 
 def _squeeze(t: PackedTensor, rank: int, *dim: Any, **kwargs: Any) -> tuple[Any, ...] | None:
-    dims = _sizes(dim or tuple(kwargs.values())) or tuple(range(rank))
-    if t.n == 1 and any(batch_dim(d, rank) is None for d in dims):
+    given = dim or tuple(kwargs.values())
+    dims = tuple(from_front(d, rank) for d in (_sizes(given) if given else range(rank)))
+    batch = tuple(d for d in dims if d < rank - 2)
+    # Torch refuses to take a dimension twice.
+    if len(set(dims)) < len(dims) or (t.n == 1 and batch != dims):
         return None
-    return (tuple(b for d in dims if (b := batch_dim(d, rank)) is not None),)
+    return (batch,)
 
 
 def _flatten(t: PackedTensor, rank: int, start: int = 0, end: int = -1, **kw: Any) -> Any:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from packedtri import _nodes
 from packedtri.dispatch import Function, row
@@ -19,6 +21,17 @@ from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import from_front
 from packedtri.tensor import PackedTensor
+
+
+def view(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Any:
+    """A view of a type whose elements no torch.func transform has wrapped, made by torch itself.
+
+    It is a constant to every transform under way, which would hide its type.
+    """
+    if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is None:
+        return passed(function, input, *args, **kwargs)
+    with temporarily_clear_interpreter_stack():
+        return passed(function, input, *args, **kwargs)
 
 
 def _transpose(input: PackedTensor, dim0: int, dim1: int) -> Tensor:
@@ -37,7 +50,7 @@ def _matrix_transpose(input: PackedTensor) -> PackedTensor:
     if _nodes.carries_autograd(input._packed):
         packed = _nodes.transposed_elements(input)
         return type(input).transposed._wrap(packed, input.n)
-    return passed(Tensor.transpose, input, -2, -1)
+    return view(Tensor.transpose, input, -2, -1)
 
 
 def _conj(input: PackedTensor) -> PackedTensor:
@@ -47,7 +60,7 @@ def _conj(input: PackedTensor) -> PackedTensor:
         result = input._wrap(input._packed.conj(), input.n)
         result._conjugate_of = input._packed
         return result
-    return passed(Tensor.conj, input)
+    return view(Tensor.conj, input)
 
 
 def _adjoint(input: PackedTensor) -> PackedTensor:
@@ -59,7 +72,7 @@ def _adjoint(input: PackedTensor) -> PackedTensor:
 def _detach(input: PackedTensor) -> PackedTensor:
     if _nodes.carries_autograd(input._packed):
         return input._wrap(input._packed.detach(), input.n)
-    return passed(Tensor.detach, input)
+    return view(Tensor.detach, input)
 
 
 def _square_only(function: Function, input: PackedTensor) -> Tensor:

@@ -1,0 +1,96 @@
+"""Types among tensors of torch's own making: zeros without storage, wrappers of torch.func."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from twins import each_type, project, weighted_sum
+
+from packedtri import layout
+
+
+@each_type
+def test_zeros_without_storage_are_given_some(cls, device):
+    """Torch makes one of them for the gradient of ``sgn``, say, which is zero everywhere."""
+    t = cls(torch._efficientzerotensor((2, layout.numel(3)), device=device))
+    one = cls.eye(2, 3, device=device)
+    assert not t.packed._is_zerotensor() and torch.equal(t, cls.zeros(2, 3, device=device))
+    assert torch.equal(one.add_(t), cls.eye(2, 3, device=device))
+    assert torch.equal(t.add_(one), one)
+
+
+@each_type
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_gradients_of_sgn(cls, create_graph, device):
+    x = cls.randn(3, device=device, requires_grad=True)
+    (x.grad,) = torch.autograd.grad(torch.sgn(x).to_dense().sum(), x, create_graph=create_graph)
+    assert type(x.grad) is cls and not x.grad.packed.any()
+    before = x.detach().clone()
+    torch.nn.utils.clip_grad_norm_([x], 1.0)
+    for optimizer in (torch.optim.SGD([x], 0.1), torch.optim.Adam([x], 0.1)):
+        optimizer.step()
+        assert torch.equal(x, before)
+    total = torch.sgn(x).to_dense().sum() + x.to_dense().sum()
+    (grad,) = torch.autograd.grad(total, x, create_graph=create_graph)
+    assert torch.equal(grad, cls.from_dense(torch.ones(3, 3, device=device)))
+    dual = torch.func.jvp(lambda p: torch.sgn(cls(p)).packed, (x.packed,), (x.packed,))[1]
+    assert not dual.any()
+
+
+# Functions of a matrix of order 2 and of a matrix of two rows.
+CAPTURED: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "mT": lambda t, x: t.mT @ x,
+    "mH": lambda t, x: t.mH @ x,
+    "T": lambda t, x: t.T @ x,
+    "H": lambda t, x: t.H @ x,
+    "t": lambda t, x: t.t() @ x,
+    "adjoint": lambda t, x: t.adjoint() @ x,
+    "transpose": lambda t, x: t.transpose(-1, -2) @ x,
+    "conj": lambda t, x: t.conj() @ x,
+    "detach": lambda t, x: (t.detach() + t) @ x,
+    "data": lambda t, x: (t.data + t) @ x,
+    "L L^T": lambda t, x: (t @ t.mT) @ x,
+    "L L^H": lambda t, x: (t @ t.mH) @ x,
+    "unsqueeze": lambda t, x: (t.unsqueeze(0) @ x)[0],
+    "select": lambda t, x: t.unsqueeze(0).select(0, 0).mT @ x,
+    "unbind": lambda t, x: sum(m.mT @ x for m in torch.stack([t, 2 * t])),
+    "views": lambda t, x: t.mT.conj().mT @ x,
+}
+
+
+@each_type
+@pytest.mark.parametrize("wide", [torch.float64, torch.complex128])
+def test_views_of_a_type_that_a_transform_takes_for_constant(cls, wide, device):
+    t = cls.randn(2, dtype=wide, device=device, requires_grad=True)
+    twin = t.detach().to_dense().requires_grad_()
+    x, tangent = torch.randn(2, 2, 3, dtype=wide, device=device)
+    func = torch.func
+    transforms: dict[str, Callable[..., Tensor]] = {
+        "grad": lambda f: func.grad(lambda x: weighted_sum(f(x)))(x),
+        "vjp": lambda f: func.vjp(f, x)[1](torch.ones_like(x))[0],
+        "jvp": lambda f: func.jvp(f, (x,), (tangent,))[1],
+        "vmap": lambda f: torch.vmap(f)(torch.stack([x, tangent])),
+        "grad of grad": lambda f: func.grad(
+            lambda x: weighted_sum(func.grad(lambda x: weighted_sum(f(x).abs().pow(2)))(x))
+        )(x),
+        "vmap of grad": lambda f: torch.vmap(func.grad(lambda x: weighted_sum(f(x))))(
+            torch.stack([x, tangent])
+        ),
+    }
+    for (name, f), (kind, transform) in itertools.product(CAPTURED.items(), transforms.items()):
+        case = f"{name}, {kind}: "
+        ours, expected = (transform(lambda x, m=m, f=f: f(m, x)) for m in (t, twin))
+        torch.testing.assert_close(ours, expected, msg=lambda m, case=case: case + m)
+        (grad,), (theirs,) = (
+            torch.autograd.grad(weighted_sum(result), m)
+            for result, m in ((ours, t), (expected, twin))
+        )
+        assert type(grad) is cls
+        torch.testing.assert_close(
+            grad.to_dense(), project(cls, theirs), msg=lambda m, case=case: case + m
+        )
