@@ -131,23 +131,21 @@ __global__ void __launch_bounds__(THREADS, 2) thin_rows_kernel(const ThinArgs<T>
                 ptx::mma_16816(acc[m], a[1], words + 2, T{});
             }
         };
-        const auto load_vectors = [&] {
-            __syncthreads();  // The ones before have been read.
-            vectors.load(args, x, tile * STEPS, part.vector);
-            __syncthreads();
-        };
+        Chunk a[U][2] = {};
         if (whole) {
-            Chunk a[U][2];
 #pragma unroll
             for (int u = 0; u < U; ++u)
 #pragma unroll
                 for (int h = 0; h < 2; ++h)
                     a[u][h] = triangle.whole(i0 + group + 8 * h, first + u * 32 + t * 8);
-            load_vectors();
+        }
+        __syncthreads();  // The vectors before have been read.
+        vectors.load(args, x, tile * STEPS, part.vector);
+        __syncthreads();
+        if (whole) {
 #pragma unroll
             for (int u = 0; u < U; ++u) multiply(u, a[u][0].cut(), a[u][1].cut());
         } else {
-            load_vectors();
 #pragma unroll 1
             for (int u = 0; u < U; ++u) {
                 const int k = first + u * 32 + t * 8;
@@ -185,23 +183,17 @@ __global__ void __launch_bounds__(THREADS, 2) thin_columns_kernel(const ThinArgs
          ++tile) {
         const int k0 = j0 + tile * STEPS, i = k0 + warp * 16 + t * 4, j = j0 + group * 8;
         const bool whole = tile > 0 && k0 + STEPS <= args.n;
-        uint4 rows[4];
+        Chunk chunks[4] = {};
         if (whole) {
-            Chunk chunks[4];
 #pragma unroll
             for (int r = 0; r < 4; ++r) chunks[r] = triangle.whole(i + r, j);
-            __syncthreads();
-            vectors.load(args, x, k0, part.vector);
-            __syncthreads();
-#pragma unroll
-            for (int r = 0; r < 4; ++r) rows[r] = chunks[r].cut();
-        } else {
-#pragma unroll
-            for (int r = 0; r < 4; ++r) rows[r] = triangle.stored(i + r, j);
-            __syncthreads();
-            vectors.load(args, x, k0, part.vector);
-            __syncthreads();
         }
+        __syncthreads();  // The vectors before have been read.
+        vectors.load(args, x, k0, part.vector);
+        __syncthreads();
+        uint4 rows[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r) rows[r] = whole ? chunks[r].cut() : triangle.stored(i + r, j);
         uint32_t a[MT][4];
 #pragma unroll
         for (int m = 0; m < MT; ++m)
