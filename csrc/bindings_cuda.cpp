@@ -73,7 +73,7 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
 // text lives until the thread's next call.
 extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_explain(
     int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind, int c_kind, int tf32,
-    int multiprocessors, int major) {
+    int multiprocessors, int major, int shared_kib, int64_t memory) {
     using namespace packedtri;
     static thread_local std::string text;
     // Aligned; where the matrices are decides nothing else.
@@ -88,8 +88,9 @@ extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_exp
     p.a.hermitian = is_hermitian(a_kind, p.dtype);
     p.b.hermitian = is_hermitian(b_kind, p.dtype);
     p.c.kind = kind_of(c_kind, "explain", "c_kind");
+    p.c.row_stride = m;
     p.tf32 = tf32 && p.dtype == DType::f32;
-    text = cuda::explain(p, {multiprocessors, major == 9});
+    text = cuda::explain(p, cuda::describe(multiprocessors, major, shared_kib, memory));
     return text.c_str();
 }
 

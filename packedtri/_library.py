@@ -58,8 +58,11 @@ def cuda_kernel(
     function.restype = ctypes.c_char_p
     gpu = torch.cuda.get_device_properties(device)
     sizes = (ctypes.c_int64(size) for size in (n, m, batch))
-    chip = (gpu.multi_processor_count, gpu.major)
-    return function(DTYPES.index(dtype), *sizes, *kinds, tf32, *chip).decode()
+    # One KiB of each multiprocessor is not for blocks.
+    shared_kib = gpu.shared_memory_per_multiprocessor // 1024 - 1
+    chip = (gpu.multi_processor_count, gpu.major, shared_kib)
+    memory = ctypes.c_int64(gpu.total_memory)
+    return function(DTYPES.index(dtype), *sizes, *kinds, tf32, *chip, memory).decode()
 
 
 def _explain_missing_cuda(op: str) -> None:

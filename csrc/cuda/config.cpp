@@ -143,8 +143,8 @@ int engine_split(const Product& p, const Config& config) {
     return p.beta == 0 ? config.split : std::min(config.split, 2);
 }
 
-// Whether a product has the kernel for few vectors, which reads the packed operand once, a symmetric one
-// once for each of its halves: sums of 16-bit elements would be rounded between.
+// Whether a product has the kernel for few vectors. A symmetric operand is read for each of its halves, and
+// sums of 16-bit elements would be rounded between.
 bool thin_can(const Product& p) {
     const bool a_dense = p.a.kind == Kind::Dense, b_dense = p.b.kind == Kind::Dense;
     const int64_t size = element_size(p.dtype);
@@ -153,8 +153,8 @@ bool thin_can(const Product& p) {
            !(size == 2 && has_symmetric(p));
 }
 
-// Up to how many vectors it is faster than the others (measured on an H100). It reads the packed operand
-// again for every 16 of them, 32 of 16-bit elements.
+// Up to how many vectors it is faster than the others (measured on an H100). It has them by 16, of float64
+// by 8 and of 16-bit elements by 32, and reads the packed operand for each such group.
 int64_t most_thin(const Product& p) {
     const int64_t n = p.k, rows = n * p.batch;
     if (has_symmetric(p)) return n >= (p.dtype == DType::f32 ? 800 : 1500) ? 16 : 0;
@@ -239,6 +239,12 @@ Config choose_direct(const Product& p, const Device& device) {
 
 }  // namespace
 
+Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) {
+    // Only the sm_90a code uses clusters; later chips run the sm_80 code, built from its PTX. Images of
+    // 16-bit operands are as large as these: room for those of an eighth of the memory.
+    return {multiprocessors, major == 9, shared_kib, std::max(Device{}.scratch, memory / 8)};
+}
+
 // The thresholds were measured on an H100 (docs/cuda.md).
 Config choose(const Product& p, const Device& device, bool scratch, int together) {
     // A product with marks has only the blocks that the engine has not stored.
@@ -290,7 +296,9 @@ bool leaves_to_dense(const Product& p) {
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
     // dense results.
     if (has_symmetric(p) ? triangles(p) > 0 : !middle_sized(p)) return false;
-    if (p.dtype == DType::f32 && (!has_symmetric(p) || enough_for_images(p, 1))) return false;
+    // Where float32 may be rounded, dense torch does so also in products that do not gain by it.
+    if (p.dtype == DType::f32 && (!has_symmetric(p) || p.tf32 || enough_for_images(p, 1)))
+        return false;
     // Copies of the packed operands, and of a result that is packed in the end.
     const int64_t matrices =
         (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense) + (p.c.kind == Kind::Lower);
@@ -349,8 +357,7 @@ std::string explain(const Product& p, const Device& device) {
     if (leaves_to_dense(p)) return "unpacked, then dense torch";
     const Config c = choose(p, device);
     if (c.method == Method::Thin)
-        return has_symmetric(p) ? "a few vectors, two passes over the triangle"
-                                : "a few vectors, one pass over the triangle";
+        return has_symmetric(p) ? "a few vectors, two passes over the triangle" : "a few vectors";
     if (const int side = small_side(p, device)) {
         if (goes_by_lane_grid(p)) return "small, the result in registers";
         return "small, both operands in shared memory as " + std::to_string(side) + " x " +

@@ -17,6 +17,9 @@ struct Device {
     int64_t scratch = int64_t{4} << 30;  // Bytes that tile images may take.
 };
 
+// The device of so much shared memory for a block and of `memory` bytes in all.
+Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
+
 // Direct: from the operands as they lie in memory. Engine: through tile images, on Hopper's tensor
 // cores, with scratch memory (engine.h). Hopper: like Direct, but by what only Hopper has: large tiles
 // of float64 are loaded by its copy engine (main_loop_bulk.cuh), small ones of 16-bit elements
@@ -93,7 +96,7 @@ bool mv_symmetric_can(const Product& p);
 
 // What is left to dense torch, on unpacked copies, because it is faster with them, packing included
 // (measured on an H100, docs/cuda.md). Products of symmetric matrices: our direct kernels read the
-// stored half twice, and round 16-bit sums twice; float32 has the engine. Middle-sized products with
+// stored half twice, and round 16-bit sums twice; large ones of float32 have the engine. Middle-sized products with
 // dense operands, solves with one right-hand side, and factors of one matrix: their steps wait for each
 // other.
 bool leaves_to_dense(const Product& p);

@@ -1,5 +1,5 @@
 // Packing and unpacking at the speed of memory: square tiles, transposed through shared memory
-// where the packed order and the dense order differ. Elements of 2 bytes move by words of 16.
+// where the packed order and the dense order differ. Elements of 2 bytes move by words of 16 where that pays.
 #include <utility>
 
 #include "../index.h"
@@ -312,6 +312,8 @@ __global__ void __launch_bounds__(THREADS) unpack_blocks_kernel(const ConvertArg
 
 template <class T>
 ConvertArgs<T> arguments(const Conversion& c) {
+    if (c.batch > INT32_MAX)
+        throw std::runtime_error("[packedtri] the batch is too large for one launch");
     ConvertArgs<T> args{static_cast<T*>(c.packed),
                         static_cast<T*>(c.dense),
                         c.packed_batch_stride,

@@ -8,14 +8,11 @@ namespace packedtri::cuda {
 namespace {
 
 Device query(int index) {
-    cudaDeviceProp device{};
-    check(cudaGetDeviceProperties(&device, index), "cannot read the properties of the device");
-    // Only the sm_90a code uses clusters; later chips run the sm_80 code, built from its PTX.
-    const bool clusters = device.major == 9;
-    const auto shared_kib = static_cast<int>(device.sharedMemPerBlockOptin / 1024);
-    // Images of 16-bit operands are as large as these: room for those of an eighth of the memory.
-    const int64_t eighth = static_cast<int64_t>(device.totalGlobalMem / 8);
-    return {device.multiProcessorCount, clusters, shared_kib, std::max(Device{}.scratch, eighth)};
+    cudaDeviceProp x{};
+    check(cudaGetDeviceProperties(&x, index), "cannot read the properties of the device");
+    return describe(x.multiProcessorCount, x.major,
+                    static_cast<int>(x.sharedMemPerBlockOptin / 1024),
+                    static_cast<int64_t>(x.totalGlobalMem));
 }
 
 }  // namespace

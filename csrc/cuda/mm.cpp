@@ -82,7 +82,7 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
     const Device& device = current_device();
     const EngineTask task{p, choose(p, device, scratch != nullptr)};
     if (task.config.method == Method::Thin)
-        return by_triangles(p, [&](const Product& part) { thin(part, stream); });
+        return by_triangles(p, [&](const Product& part) { mm_thin(part, stream); });
     if (const int side = small_side(p, device)) return small(p, side, stream);
     if (task.config.method == Method::Engine)
         return run_engine(&task, 1, engine_scratch(&task, 1), *scratch, stream);

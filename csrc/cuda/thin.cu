@@ -1,5 +1,4 @@
 // Elements of 4 and 8 bytes: the triangle goes to registers and from there nowhere.
-#include "elements.cuh"
 #include "thin.cuh"
 #include "thin.h"
 
@@ -193,10 +192,10 @@ void run(const Product& p, cudaStream_t stream) {
 
 }  // namespace
 
-void thin(const Product& p, cudaStream_t stream) {
+void mm_thin(const Product& p, cudaStream_t stream) {
     switch (p.dtype) {
         case DType::f16:
-        case DType::bf16: return thin_16bit(p, stream);
+        case DType::bf16: return mm_thin_16bit(p, stream);
         case DType::f32: return run<float>(p, stream);
         case DType::f64: return run<double>(p, stream);
         default: throw std::logic_error("[packedtri] no thin products of complex numbers");

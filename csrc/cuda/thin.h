@@ -9,9 +9,9 @@
 namespace packedtri::cuda {
 
 // For products that have Method::Thin (config.h), and for the two halves of a symmetric matrix.
-void thin(const Product& p, cudaStream_t stream);
+void mm_thin(const Product& p, cudaStream_t stream);
 
 // The same for elements of 2 bytes, on the tensor cores.
-void thin_16bit(const Product& p, cudaStream_t stream);
+void mm_thin_16bit(const Product& p, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

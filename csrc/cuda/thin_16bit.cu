@@ -255,7 +255,7 @@ void run(const Product& p, cudaStream_t stream) {
 
 }  // namespace
 
-void thin_16bit(const Product& p, cudaStream_t stream) {
+void mm_thin_16bit(const Product& p, cudaStream_t stream) {
     if (p.dtype == DType::f16) run<__half>(p, stream);
     else run<__nv_bfloat16>(p, stream);
 }

@@ -66,6 +66,21 @@ def test_symmetric_left_to_dense(device: str, rng: torch.Generator) -> None:
     failures.report()
 
 
+def test_small_symmetric_stays_float32(device: str, rng: torch.Generator) -> None:
+    """What may be rounded to TF32, which dense torch would do, is not left to it."""
+    n = 256
+    a = draw_operand(SYMMETRIC, n, torch.float32, rng)
+    b = draw_operand(DENSE, n, torch.float32, rng)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        c = mm(a.stored, b.stored, n, SYMMETRIC, DENSE, DENSE, tf32=True)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    expected = a.dense.double() @ b.dense.double()
+    assert (c - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
 @dtypes
 def test_gram_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
     n = 800
