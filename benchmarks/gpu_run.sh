@@ -6,7 +6,7 @@
 # Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. One more,
 # sweep, runs only where it is named: about 800 cases, which take two minutes. It looks for sizes at
 # which dense torch is faster, and lists them at the end of its logs. racecheck takes twenty seconds and
-# more a test, so it needs a limit of its own on anything but a machine of many cores.
+# more a test, so its limit ends it before it has run them all.
 #
 # Each writes OUTPUT/STEP.log; OUTPUT/summary.txt gets its exit code and duration. A failing step does
 # not stop the others; the exit code of the script is the number of steps that failed.

@@ -233,3 +233,19 @@ def test_a_positive_diagonal(cls):
     layer.scale.to_dense().square().sum().backward()
     optimizer.step()
     assert (layer.scale.diagonal() < before.diagonal()).all() and (layer.scale.diagonal() > 0).all()
+
+
+@pytest.mark.parametrize("cls", TRIANGULAR)
+def test_the_number_zero_keeps_a_triangle(cls):
+    terms = [cls.randn(2, 3, requires_grad=True) for _ in range(3)]
+    total = sum(terms)
+    assert type(total) is cls
+    torch.testing.assert_close(dense(total), sum(map(dense, terms)))
+    total.to_dense().square().sum().backward()
+    for t in terms:
+        torch.testing.assert_close(t.grad, cls.from_dense(2 * dense(total).detach()))
+    t = terms[0].detach()
+    for f in (lambda x: x + 0, lambda x: x - 0.0, lambda x: 0 - x, lambda x: torch.add(x, 0)):
+        assert type(f(t)) is cls
+        torch.testing.assert_close(dense(f(t)), f(dense(t)))
+    assert type(t + 1) is type(t + torch.tensor(0.0)) is torch.Tensor

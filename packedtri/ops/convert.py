@@ -61,7 +61,10 @@ def from_dense(cls: type[P], x: Tensor, check: bool) -> P:
     """See :meth:`PackedTensor.from_dense`."""
     name = f"{cls.__name__}.from_dense"
     if not isinstance(x, Tensor) or isinstance(x, PackedTensor):
-        raise TypeError(f"[{name}] expected a dense tensor (*batch, n, n); got {describe(x)}")
+        advice = ". Convert it with .to_dense()" if isinstance(x, PackedTensor) else ""
+        raise TypeError(
+            f"[{name}] expected a dense tensor (*batch, n, n); got {describe(x)}{advice}"
+        )
     check_dtype(name, x)
     if x.dim() < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"[{name}] expected square matrices (*batch, n, n); got {tuple(x.shape)}")

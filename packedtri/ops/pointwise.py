@@ -216,6 +216,15 @@ def _sum_with_scalar(
     return _keep(partial(_flipped, function), symmetric, number, **kwargs)
 
 
+def _sum_with_zero(
+    function: Function, input: PackedTensor, other: Any, *args: Any, **kwargs: Any
+) -> Tensor:
+    """Add a number; a triangle stays one with the 0 that the built-in ``sum`` begins with."""
+    if other == 0:
+        return _keep(function, input, other, *args, **kwargs)
+    return densify(function, input, other, *args, **kwargs)
+
+
 def _flipped(function: Function, input: Any, other: Any, **kwargs: Any) -> Tensor:
     return function(other, input, **kwargs)
 
@@ -266,6 +275,7 @@ for _cls in _ALL:
     _add(_MULTIPLICATION + _DIVISION, _number, _cls, Number, result=_cls)
     _add(_POWER, _power, _cls, Number, result=None)
 for _cls in _TRIANGULAR:
+    _add(_ADDITION, _sum_with_zero, _cls, Number, result=None)
     _add(_MULTIPLICATION + _DIVISION, _hadamard, _cls, Tensor, result=_cls)
     _add(_MULTIPLICATION, _swapped(_hadamard), Tensor, _cls, result=_cls)
 for _cls in _MIRRORED:
