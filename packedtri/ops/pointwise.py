@@ -206,7 +206,7 @@ def _power(function: Function, input: PackedTensor, exponent: Any, **kwargs: Any
 def _sum_with_scalar(
     function: Function, input: Any, other: Any, *args: Any, **kwargs: Any
 ) -> Tensor:
-    """Add a mirrored type and a number, or a tensor of no dimensions, in either order."""
+    """Add a type and a number, or a tensor of no dimensions, in either order."""
     first = isinstance(input, PackedTensor)
     symmetric, number = (input, other) if first else (other, input)
     if args or (isinstance(number, Tensor) and number.dim() > 0):
@@ -216,13 +216,11 @@ def _sum_with_scalar(
     return _keep(partial(_flipped, function), symmetric, number, **kwargs)
 
 
-def _sum_with_zero(
-    function: Function, input: PackedTensor, other: Any, *args: Any, **kwargs: Any
-) -> Tensor:
-    """Add a number; a triangle stays one with the 0 that the built-in ``sum`` begins with."""
-    if other == 0:
-        return _keep(function, input, other, *args, **kwargs)
-    return densify(function, input, other, *args, **kwargs)
+def _sum_with_zero(function: Function, input: Any, other: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """Add a triangle and a number: with 0, as the built-in ``sum`` begins, it stays one."""
+    number = other if isinstance(input, PackedTensor) else input
+    compute = _sum_with_scalar if number == 0 else densify
+    return compute(function, input, other, *args, **kwargs)
 
 
 def _flipped(function: Function, input: Any, other: Any, **kwargs: Any) -> Tensor:
@@ -287,10 +285,13 @@ for _cls in _MIRRORED:
     _add(_ADDITION, _sum_with_scalar, _cls, Number, result=_cls)
     for _types in ((_cls, Tensor), (Tensor, _cls)):
         _add(_ADDITION, _sum_with_scalar, *_types, result=None)
-    # Methods always have a tensor first; functions may have a number there.
-    for _function in functions("add sub subtract", torch):
+# Methods always have a tensor first; functions may have a number there.
+for _function in functions("add sub subtract", torch):
+    for _cls in _MIRRORED:
         _compute = _handler(_sum_with_scalar, _function, _cls)
         row(_function, Number, _cls, result=_cls)(_compute)
+    for _cls in _TRIANGULAR:
+        row(_function, Number, _cls, result=None)(_handler(_sum_with_zero, _function, _cls))
 for _function in functions(_MULTIPLICATION, torch):
     for _cls in _ALL:
         _compute = _handler(_swapped(_number), _function, _cls)
