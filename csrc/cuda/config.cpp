@@ -68,8 +68,8 @@ bool engine_can(const Product& p, const Device& device) {
     return p.dtype == DType::f32 || (element_size(p.dtype) == 2 && plain);
 }
 
-// Making the images costs time, which must be small beside the product, and memory. A batch of small
-// products fills the device without.
+// Making the images costs time, which must be small beside the product. A batch of small products fills
+// the device without.
 bool enough_for_images(const Product& p, int together) {
     const double multiplications = together * static_cast<double>(p.m) * static_cast<double>(p.n) *
                                    static_cast<double>(p.k) * stored_share(p);

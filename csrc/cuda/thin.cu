@@ -14,8 +14,10 @@ struct VectorTile {
     static constexpr int WORD = 16 / sizeof(Acc), PITCH = (C / WORD | 1) * WORD;
     alignas(16) Acc at[STEPS][PITCH];
 
+    // Called by all threads of the block at one place in the code.
     template <class T>
     __device__ void load(const ThinArgs<T>& args, const T* x, int k0, int vector) {
+        __syncthreads();  // The vectors before have been read.
         const bool across = args.x_next == 1;
 #pragma unroll 4
         for (int e = threadIdx.x; e < STEPS * C; e += THREADS) {
@@ -26,6 +28,7 @@ struct VectorTile {
                     ? Accumulator<T>::widen(x[(k0 + k) * args.x_step + (vector + c) * args.x_next])
                     : Acc{};
         }
+        __syncthreads();
     }
     __device__ void read(int k, Acc (&x)[C]) const {
         struct alignas(16) Word {
@@ -93,9 +96,7 @@ __global__ void __launch_bounds__(THREADS, 2) thin_rows_kernel(const ThinArgs<T>
                 const T* from = rows + (r * i0 + r * (r + 1) / 2 + k0 + u * 32);
                 a[u][r] = whole || stored(r, u) ? *from : T{};
             }
-        __syncthreads();  // The vectors before have been read.
         vectors.load(args, x, k0, part.vector);
-        __syncthreads();
 #pragma unroll
         for (int u = 0; u < U; ++u) {
             Acc b[C];
@@ -146,9 +147,7 @@ __global__ void __launch_bounds__(THREADS, 2) thin_columns_kernel(const ThinArgs
                 a[u][c] = whole || stored(u, c)
                               ? triangle[offset(k0 + u * WARPS + warp, j0 + 32 * c + lane)]
                               : T{};
-        __syncthreads();  // The vectors before have been read.
         vectors.load(args, x, k0, part.vector);
-        __syncthreads();
 #pragma unroll
         for (int u = 0; u < U; ++u) {
             Acc b[C];

@@ -18,8 +18,9 @@ struct VectorTile {
     alignas(16) T at[C][STEPS + PAD / sizeof(T)];
 
     // Lanes have neighbouring steps, which are neighbours here: 8 vectors at once where their elements lie
-    // side by side and aligned.
+    // side by side and aligned. Called by all threads of the block at one place in the code.
     __device__ void load(const ThinArgs<T>& args, const T* x, int k0, int vector) {
+        __syncthreads();  // The vectors before have been read.
         const T* from = x + k0 * args.x_step + vector * args.x_next;
         const bool words = args.x_next == 1 && vector + C <= args.vectors &&
                            (reinterpret_cast<uintptr_t>(from) | args.x_step * sizeof(T)) % 16 == 0;
@@ -42,6 +43,7 @@ struct VectorTile {
                 at[c][k] = exists ? from[k * args.x_step + c * args.x_next] : T{};
             }
         }
+        __syncthreads();
     }
 };
 
@@ -139,9 +141,7 @@ __global__ void __launch_bounds__(THREADS, 2) thin_rows_kernel(const ThinArgs<T>
                 for (int h = 0; h < 2; ++h)
                     a[u][h] = triangle.whole(i0 + group + 8 * h, first + u * 32 + t * 8);
         }
-        __syncthreads();  // The vectors before have been read.
         vectors.load(args, x, tile * STEPS, part.vector);
-        __syncthreads();
         if (whole) {
 #pragma unroll
             for (int u = 0; u < U; ++u) multiply(u, a[u][0].cut(), a[u][1].cut());
@@ -188,9 +188,7 @@ __global__ void __launch_bounds__(THREADS, 2) thin_columns_kernel(const ThinArgs
 #pragma unroll
             for (int r = 0; r < 4; ++r) chunks[r] = triangle.whole(i + r, j);
         }
-        __syncthreads();  // The vectors before have been read.
         vectors.load(args, x, k0, part.vector);
-        __syncthreads();
         uint4 rows[4];
 #pragma unroll
         for (int r = 0; r < 4; ++r) rows[r] = whole ? chunks[r].cut() : triangle.stored(i + r, j);
