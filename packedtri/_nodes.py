@@ -366,6 +366,11 @@ def requires_grad(t: Tensor) -> bool:
     return _any_requires_grad(t)
 
 
+def recorded(*tensors: Tensor) -> bool:
+    """Whether derivatives of any kind may be taken of what is done to these tensors."""
+    return forward_mode() or (torch.is_grad_enabled() and any(map(requires_grad, tensors)))
+
+
 def _to_packed_plain(t: PackedTensor) -> Tensor:
     if torch.is_grad_enabled() and requires_grad(t):
         if not torch.compiler.is_compiling():

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import forward_mode
 from packedtri.dispatch import Function, row
 from packedtri.ops.aten import check_alike
 from packedtri.ops.dense import densify, functions
@@ -79,16 +78,9 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     types = [t for t in tensors if isinstance(t, PackedTensor)]
     transformed = any(_nodes.carries_autograd(t._packed) for t in types)
     copied = function is Tensor.copy_ and len(types) == 2
-    if transformed or (_recorded(tensors) and not copied):
+    if transformed or (_nodes.recorded(*tensors) and not copied):
         return _written_back(function, self, args, kwargs, transformed)
     return passed(function, self, *args, **kwargs)
-
-
-def _recorded(tensors: list[Tensor]) -> bool:
-    """Whether derivatives may be taken of what is done to these tensors."""
-    if forward_mode():
-        return True
-    return torch.is_grad_enabled() and any(map(_nodes.requires_grad, tensors))
 
 
 def _written_back(

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import forward_mode
 from packedtri.dispatch import describe, row
-from packedtri.layout import HERMITIAN, MIRRORED
+from packedtri.layout import HERMITIAN
 from packedtri.ops import elements
 from packedtri.ops.aten import increment_version
 from packedtri.ops.dense import as_dense, densify
@@ -203,13 +202,10 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any) -> None:
     source = value.reshape(*packed.shape[:-1], len(at))
     _check_structure(target, i.reshape(-1), j.reshape(-1), at, source.detach())
     stored = elements.is_stored(target.kind, i, j)
-    keep = stored.reshape(-1) if stored is not None else None
-    if target.kind in MIRRORED and len(at) > 1:
-        keep = _written_once(at, (i < j).reshape(-1))
-    if keep is not None:
+    if stored is not None or len(at) > 1:
+        keep = _written_once(at, (i < j).reshape(-1)) if stored is None else stored.reshape(-1)
         at, source = at[keep], source[..., keep]
-    recorded = torch.is_grad_enabled() and (packed.requires_grad or source.requires_grad)
-    if recorded or forward_mode():
+    if _nodes.recorded(packed, source):
         changed = packed.index_copy(-1, at, source)
         target.copy_(_nodes.from_packed(type(target), changed, n))
         return
