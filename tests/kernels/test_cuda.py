@@ -11,11 +11,12 @@ import torch
 from cases import (
     DIRECT,
     ENGINE,
+    FLOATS,
     HOPPER,
     IMAGED,
     PAIRS,
+    SIXTEEN_BITS,
     SMALL,
-    THIN,
     Failures,
     Force,
     Operand,
@@ -49,7 +50,6 @@ from packedtri.testing import (
 pytestmark = pytest.mark.cuda
 
 ops = torch.ops.packedtri
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MIB = 2**20
 
 
@@ -241,9 +241,6 @@ def test_forced(
     check_forced(DIRECT, tile, split, dtype, rng, force)
 
 
-SIXTEEN_BITS = (torch.float16, torch.bfloat16)
-
-
 @hopper
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("split", [1, 2, 4, 8])
@@ -303,56 +300,6 @@ def test_engine_accuracy(
                 dense = densify(a, n, a_kind), densify(b, n, b_kind)
                 assert_product_close(densify(c, n, LOWER), *dense, part="lower")
     failures.report()
-
-
-def thin_layouts(x: Tensor) -> dict[str, Tensor]:
-    """The same matrices with rows, or columns, that lie side by side, with and without gaps."""
-    gaps = x.new_full((*x.shape[:-1], x.shape[-1] + 3), math.nan)
-    gaps[..., :-3] = x
-    return {"rows": x.contiguous(), "columns": x.mT.contiguous().mT, "gaps": gaps[..., :-3]}
-
-
-@pytest.mark.sanitizer
-@pytest.mark.parametrize("vectors", [2, 7, 20] if SMALL else [1, 2, 4, 5, 8, 9, 16, 17, 50])
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_thin_forced(
-    vectors: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
-) -> None:
-    """A packed matrix times few columns, and few rows times it, at all sizes."""
-    failures = Failures()
-    kinds = (LOWER, UPPER) if dtype in SIXTEEN_BITS else (LOWER, UPPER, SYMMETRIC)
-    sizes = (67, 200) if SMALL else (1, 2, 31, 64, 67, 129, 300, 1030)
-    for n, kind, batch in each(sizes, kinds, ((), (3,))):
-        a = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
-        b = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=vectors, draw=random_integers)
-        c = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=vectors, draw=random_integers)
-        force(THIN, -1, -1, -1, -1)
-        for name, right in thin_layouts(b.stored).items():
-            with failures.case(f"n={n}, {batch}, kind {kind} times {name}"):
-                assert_exact(mm(a.stored, right, n, kind, DENSE, DENSE), a, b, DENSE)
-        for name, left in thin_layouts(c.stored).items():
-            with failures.case(f"n={n}, {batch}, {name} times kind {kind}"):
-                assert_exact(mm(left, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
-    failures.report()
-
-
-@pytest.mark.parametrize("value", [float("inf"), float("nan")])
-@pytest.mark.parametrize("kind", [LOWER, UPPER])
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_thin_structural_zeros(
-    dtype: torch.dtype, kind: int, value: float, device: str, rng: torch.Generator, force: Force
-) -> None:
-    """An infinite or nan element of a vector meets no zero that is not stored."""
-    n = 300
-    a = draw_operand(kind, n, dtype, rng, draw=random_integers)
-    b = draw_operand(DENSE, n, dtype, rng, cols=5, draw=random_integers)
-    b.stored[150, 2] = b.dense[150, 2] = value
-    force(THIN, -1, -1, -1, -1)
-    c = mm(a.stored, b.stored, n, kind, DENSE, DENSE)
-    untouched = c[:150] if kind == LOWER else c[151:]
-    assert untouched.isfinite().all()
-    assert not c[150, 2].isfinite()
-    assert c[:, [0, 1, 3, 4]].isfinite().all()
 
 
 # (row, column) in the stored triangle, in different tiles of any side. No row and no column comes

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from cases import (
+    SIXTEEN_BITS,
     SMALL,
     Failures,
     Operand,
@@ -23,7 +24,7 @@ from packedtri.testing import random_integers
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(SMALL, reason="large sizes")]
 
-dtypes = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+dtypes = pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan], ids=str)
