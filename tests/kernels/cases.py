@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -90,8 +91,8 @@ Draw = Callable[..., Tensor]
 
 
 def shifted(x: Tensor, by: int = 1) -> Tensor:
-    """The same elements, ``by`` elements further from an aligned address."""
-    memory = torch.empty(x.numel() + by, dtype=x.dtype, device=x.device)
+    """The same elements, ``by`` elements further from an aligned address, with nan before them."""
+    memory = torch.full((x.numel() + by,), math.nan, dtype=x.dtype, device=x.device)
     return memory[by:].view(x.shape).copy_(x)
 
 
