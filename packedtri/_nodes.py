@@ -236,8 +236,7 @@ def project(cls: type[P], grad: Tensor, n: int) -> Tensor:
 
 def diagonal_index(n: int, device: torch.device) -> Tensor:
     """Positions of the diagonal elements in packed order, shape (n,)."""
-    i = torch.arange(n, device=device)
-    return i * (i + 3) // 2
+    return torch.arange(1, n + 1, device=device).cumsum(0) - 1  # Element i is the last of row i.
 
 
 def scale_off_diagonal(packed: Tensor, factor: float, n: int) -> Tensor:

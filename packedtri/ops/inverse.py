@@ -63,9 +63,9 @@ def _from_factor(cls: type[P], factor: Tensor, n: int) -> P:
 
 def _inv_triangular(A: PackedTensor, *, out: Any = None) -> PackedTensor:
     no_out("linalg.inv", out)
+    regular = check_singular("linalg.inv", A)
     inverse = _inverse_triangular(A)
-    # On a GPU the answer is waited for while the inverse is computed.
-    check_singular("linalg.inv", A)
+    regular()
     return inverse
 
 
@@ -83,8 +83,9 @@ for _function in (torch.linalg.inv, *functions("inverse")):
 
 def _inv_ex_triangular(A: PackedTensor, *, check_errors: bool = False, out: Any = None) -> Any:
     no_out("linalg.inv_ex", out)
-    inverse = _inverse_triangular(A)  # First, as in _inv_triangular.
-    info = check_singular("linalg.inv_ex", A) if check_errors else singular_info(A)
+    regular = check_singular("linalg.inv_ex", A) if check_errors else None
+    inverse = _inverse_triangular(A)
+    info = regular() if regular is not None else singular_info(A)
     return torch.return_types.linalg_inv_ex((inverse, info))
 
 

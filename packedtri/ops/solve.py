@@ -7,6 +7,7 @@ sides.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -68,18 +69,41 @@ def check_batches(name: str, a: Tensor, b: Tensor, p: torch.Size, q: torch.Size)
         )
 
 
-def check_singular(name: str, t: PackedTensor) -> Tensor:
-    """Raise torch's error where a triangular matrix has a zero on its diagonal.
+def check_singular(name: str, t: PackedTensor) -> Callable[[], Tensor]:
+    """Ask whether a triangular matrix has a zero on its diagonal, before work that must not wait.
 
     Returns:
+        A function to call when the work is under way. It raises torch's error for a zero, or returns
         LAPACK's info, shape (*batch): 0, or the position of the first zero counted from 1.
     """
     packed = t._packed
-    if values_visible(packed) and _diagonal(t).all():
-        return packed.new_zeros(packed.shape[:-1], dtype=torch.int32)
-    info = singular_info(t)
-    torch._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
-    return info
+    regular = None
+    if values_visible(packed):
+        regular = _to_host(_diagonal(t).all())
+
+    def answer() -> Tensor:
+        if regular is not None and regular():
+            return packed.new_zeros(packed.shape[:-1], dtype=torch.int32)
+        info = singular_info(t)
+        torch._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
+        return info
+
+    return answer
+
+
+def _to_host(flag: Tensor) -> Callable[[], bool]:
+    """What ``flag`` holds, once it is known: the host waits for this, not for later work."""
+    if not flag.is_cuda or torch.cuda.is_current_stream_capturing():
+        return lambda: bool(flag)
+    copy = torch.empty_like(flag, device="cpu", pin_memory=True).copy_(flag, non_blocking=True)
+    with torch.cuda.device(flag.device):
+        known = torch.cuda.current_stream().record_event()
+
+    def value() -> bool:
+        known.synchronize()
+        return bool(copy)
+
+    return value
 
 
 def singular_info(t: PackedTensor) -> Tensor:
@@ -138,9 +162,9 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) ->
     vector = _is_vector(A, B)
     columns = B.unsqueeze(-1) if vector else B
     check_system(name, A, columns, left)
+    regular = check_singular("torch.linalg.solve", A)  # Torch words its error by this name.
     x = solve_typed(A, B, left) if type(A) is type(B) else solve_dense(A, columns, left)
-    # Torch words its error by this name. On a GPU the answer is waited for while the solve runs.
-    check_singular("torch.linalg.solve", A)
+    regular()
     return x.squeeze(-1) if vector else x
 
 
