@@ -232,6 +232,22 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     return c;
 }
 
+Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
+                const Product& p, const DenseWay& way) {
+    const auto dense_of = [&](const Tensor& x, int64_t kind) {
+        return kind_of(kind, "mm", "kind") == Kind::Dense ? x : way.unpack(x, n, kind);
+    };
+    const Tensor c =
+        torch::stable::contiguous(torch::stable::matmul(dense_of(a, a_kind), dense_of(b, b_kind)));
+    const auto has_zeros = [](Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; };
+    if (has_zeros(p.a.kind) || has_zeros(p.b.kind) || way.inexact(p.dtype)) {
+        Product done = p;
+        done.c = {c.mutable_data_ptr(), Kind::Dense, p.n, p.m * p.n};
+        way.mend(done);
+    }
+    return p.c.kind == Kind::Dense ? c : way.pack(c, static_cast<int64_t>(p.c.kind));
+}
+
 std::tuple<Tensor, Tensor> mm_pair(const Triangles& x, const Triangles& y, int64_t n, bool tf32,
                                    const std::function<void(const Product&)>& run_one,
                                    const std::function<void(const Product&, const Product&)>& run) {

@@ -6,10 +6,25 @@
 namespace packedtri {
 namespace {
 
+Tensor pack_here(const Tensor& dense, int64_t kind) {
+    return pack(dense, kind, [](const Conversion& c) { cpu::pack(c, threads()); });
+}
+
+Tensor unpack_here(const Tensor& packed, int64_t n, int64_t kind) {
+    return unpack(packed, n, kind, [](const Conversion& c) { cpu::unpack(c, threads()); });
+}
+
 Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
               bool tf32) {
     return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
-              [](const Product& p) { cpu::mm(p, threads()); });
+              [](const Product& p) { cpu::mm(p, threads()); },
+              {cpu::leaves_to_dense, [&](const Product& p) {
+                   // Beside one nan torch's bfloat16 may have others, in rows that it is no part of.
+                   const auto inexact = [](DType dtype) { return dtype == DType::bf16; };
+                   return dense_mm(a, b, n, a_kind, b_kind, p,
+                                   {unpack_here, pack_here,
+                                    [](const Product& p) { cpu::mend(p, threads()); }, inexact});
+               }});
 }
 
 std::tuple<Tensor, Tensor> mm_pair_cpu(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,
@@ -23,13 +38,9 @@ std::tuple<Tensor, Tensor> mm_pair_cpu(Tensor a, Tensor b, Tensor c, Tensor d, i
                    });
 }
 
-Tensor pack_cpu(Tensor dense, int64_t kind) {
-    return pack(dense, kind, [](const Conversion& c) { cpu::pack(c, threads()); });
-}
+Tensor pack_cpu(Tensor dense, int64_t kind) { return pack_here(dense, kind); }
 
-Tensor unpack_cpu(Tensor packed, int64_t n, int64_t kind) {
-    return unpack(packed, n, kind, [](const Conversion& c) { cpu::unpack(c, threads()); });
-}
+Tensor unpack_cpu(Tensor packed, int64_t n, int64_t kind) { return unpack_here(packed, n, kind); }
 
 }  // namespace
 }  // namespace packedtri

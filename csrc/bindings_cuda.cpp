@@ -18,21 +18,21 @@ Tensor unpack_cuda(Tensor packed, int64_t n, int64_t kind) {
     return unpack_here(packed, n, kind);
 }
 
-// Dense torch on unpacked copies, but for structural zeros: see mend.
-Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-                const Product& p) {
-    const auto dense_of = [n](const Tensor& x, int64_t kind) {
-        return kind_of(kind, "mm", "kind") == Kind::Dense ? x : unpack_here(x, n, kind);
-    };
-    const Tensor c =
-        torch::stable::contiguous(torch::stable::matmul(dense_of(a, a_kind), dense_of(b, b_kind)));
-    if (p.c.kind != Kind::Dense) return pack_here(c, static_cast<int64_t>(p.c.kind));
-    if (!has_symmetric(p)) {
-        Product done = p;
-        done.c.data = c.mutable_data_ptr();
-        cuda::mend(done, current_stream());
-    }
-    return c;
+Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
+               bool tf32);
+
+// What leaves_to_dense says.
+Tensor unpacked_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
+                   const Product& p) {
+    if (!cuda::unpacks_one(p))
+        return dense_mm(a, b, n, a_kind, b_kind, p,
+                        {unpack_here, pack_here,
+                         [](const Product& done) { cuda::mend(done, current_stream()); }});
+    constexpr auto dense = static_cast<int64_t>(Kind::Dense);
+    const auto c_kind = static_cast<int64_t>(p.c.kind);
+    return p.a.kind == Kind::Symmetric
+               ? mm_cuda(unpack_here(a, n, a_kind), b, n, dense, b_kind, c_kind, p.tf32)
+               : mm_cuda(a, unpack_here(b, n, b_kind), n, a_kind, dense, c_kind, p.tf32);
 }
 
 Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
@@ -43,7 +43,7 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
     return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
               [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
               {[](const Product& p) { return cuda::leaves_to_dense(p); },
-               [&](const Product& p) { return dense_mm(a, b, n, a_kind, b_kind, p); }});
+               [&](const Product& p) { return unpacked_mm(a, b, n, a_kind, b_kind, p); }});
 }
 
 std::tuple<Tensor, Tensor> mm_pair_cuda(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,

@@ -129,4 +129,17 @@ std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x
     return {factor, info};
 }
 
+Tensor first_zero(const Tensor& packed, int64_t n,
+                  const std::function<void(const FirstZero&)>& run) {
+    const DType dtype = dtype_of(packed, "first_zero");
+    check_packed(packed, n, "first_zero");
+    const Sizes batch = batch_of(packed, 1);
+    Tensor info = torch::stable::new_empty(packed, batch, torch::headeronly::ScalarType::Int);
+    if (packed.numel() == 0) return torch::stable::zero_(info);
+    const Walkable w = walkable(packed, batch, 1, false);
+    run({dtype, n, product_of(batch), w.tensor.const_data_ptr(), w.batch_stride,
+         static_cast<int32_t*>(info.mutable_data_ptr())});
+    return info;
+}
+
 }  // namespace packedtri

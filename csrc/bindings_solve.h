@@ -20,4 +20,7 @@ std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,
                                     const std::function<void(const Factor&)>& run,
                                     const OtherWay<Factor, std::tuple<Tensor, Tensor>>& other = {});
 
+Tensor first_zero(const Tensor& packed, int64_t n,
+                  const std::function<void(const FirstZero&)>& run);
+
 }  // namespace packedtri

@@ -21,6 +21,10 @@ std::tuple<Tensor, Tensor> cholesky_update_cpu(Tensor packed, Tensor x, int64_t 
                            [](const FactorUpdate& p) { cpu::update_cholesky(p, threads()); });
 }
 
+Tensor first_zero_cpu(Tensor packed, int64_t n) {
+    return first_zero(packed, n, [](const FirstZero& p) { cpu::first_zero(p); });
+}
+
 }  // namespace
 }  // namespace packedtri
 
@@ -32,10 +36,12 @@ STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
     m.def(
         "cholesky_update(Tensor packed, Tensor x, SymInt n, bool downdate) -> "
         "(Tensor factor, Tensor info)");
+    m.def("first_zero(Tensor packed, SymInt n) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
     m.impl("solve_triangular", TORCH_BOX(&packedtri::solve_triangular_cpu));
     m.impl("cholesky", TORCH_BOX(&packedtri::cholesky_cpu));
     m.impl("cholesky_update", TORCH_BOX(&packedtri::cholesky_update_cpu));
+    m.impl("first_zero", TORCH_BOX(&packedtri::first_zero_cpu));
 }

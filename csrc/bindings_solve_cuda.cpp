@@ -68,6 +68,11 @@ std::tuple<Tensor, Tensor> cholesky_update_cuda(Tensor packed, Tensor x, int64_t
     });
 }
 
+Tensor first_zero_cuda(Tensor packed, int64_t n) {
+    const torch::stable::accelerator::DeviceGuard guard(packed.get_device_index());
+    return first_zero(packed, n, [](const FirstZero& p) { cuda::first_zero(p, current_stream()); });
+}
+
 }  // namespace
 }  // namespace packedtri
 
@@ -75,4 +80,5 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("solve_triangular", TORCH_BOX(&packedtri::solve_triangular_cuda));
     m.impl("cholesky", TORCH_BOX(&packedtri::cholesky_cuda));
     m.impl("cholesky_update", TORCH_BOX(&packedtri::cholesky_update_cuda));
+    m.impl("first_zero", TORCH_BOX(&packedtri::first_zero_cuda));
 }

@@ -57,4 +57,14 @@ struct FactorUpdate {
     int32_t* info;
 };
 
+// info[b] becomes the position, counted from 1, of the first zero on the diagonal of packed triangle b,
+// or 0.
+struct FirstZero {
+    DType dtype;
+    int64_t n, batch;
+    const void* packed;
+    int64_t batch_stride;
+    int32_t* info;
+};
+
 }  // namespace packedtri

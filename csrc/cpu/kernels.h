@@ -16,11 +16,18 @@ struct Threads {
 };
 
 void mm(const Product& p, const Threads& threads);
+// What dense torch computes faster on unpacked copies: products of symmetric with dense matrices, which
+// have no zeros to leave out, and bfloat16 where the machine has instructions for it.
+bool leaves_to_dense(const Product& p);
+// After C = A B of bfloat16 has been computed so, C dense without gaps: computes it again where something is
+// not finite.
+void mend(const Product& p, const Threads& threads);
 void pack(const Conversion& c, const Threads& threads);
 void unpack(const Conversion& c, const Threads& threads);
 void solve(const Solve& p, const Threads& threads);
 void cholesky(const Factor& p, const Threads& threads);
 void update_cholesky(const FactorUpdate& p, const Threads& threads);
+void first_zero(const FirstZero& p);
 
 // The instruction set that the kernels run on, chosen at first use, for `packedtri info`; where
 // PACKEDTRI_CPU_ISA names one that cannot be had, the message that every kernel throws.

@@ -74,11 +74,13 @@ bool enough_for_images(const Product& p, int together) {
     const double multiplications = together * static_cast<double>(p.m) * static_cast<double>(p.n) *
                                    static_cast<double>(p.k) * stored_share(p);
     const double least = p.batch > 1 ? 1.4e9 : element_size(p.dtype) == 2 ? 2.5e8 : 8.5e7;
-    // A narrow one leaves much of its tiles empty, or has few.
-    const double least_narrow = 5e8;
+    // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
+    // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
+    const bool symmetric = has_symmetric(p) && !p.tf32;
+    const double more = symmetric ? 3e8 : 0, least_narrow = 5e8;
     const int64_t narrowest = std::min({p.m, p.n, p.k});
-    return narrowest >= 128 &&
-           multiplications >= (narrowest >= 512 ? least : std::max(least, least_narrow));
+    return narrowest >= (symmetric ? 200 : 128) &&
+           multiplications >= std::max({least, more, narrowest >= 512 ? 0 : least_narrow});
 }
 
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
@@ -93,10 +95,11 @@ bool in_reach(int64_t lines, int64_t pitch) {
     return (lines + tile) * (pitch + tile) < most;
 }
 // It also relies on the word in which the matrix ends holding elements of the last row only, so rows must
-// not overlap.
+// be as long as a word, and not overlap.
 bool in_reach(const Operand& x) {
     const bool by_rows = runs_along_rows(x);
     const int64_t lines = by_rows ? x.rows : x.cols, length = by_rows ? x.cols : x.rows;
+    if (length < 8) return false;
     if (x.kind != Kind::Dense) return in_reach(lines, length);
     const int64_t pitch = by_rows ? x.row_stride : x.col_stride;
     return pitch >= length && in_reach(lines, pitch);
@@ -107,10 +110,8 @@ bool in_reach(const Operand& x) {
 bool hopper_can(const Product& p, TileSize tile, const Device& device) {
     if (!device.clusters || !is_plain(p) || has_symmetric(p)) return false;
     if (p.dtype == DType::f64) return tile == TileSize::Large;
-    constexpr int64_t least = 32;
-    return element_size(p.dtype) == 2 && tile == TileSize::Small &&
-           std::min({p.m, p.n, p.k}) >= least && in_reach(p.a) && in_reach(p.b) &&
-           in_reach(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride);
+    return element_size(p.dtype) == 2 && tile == TileSize::Small && in_reach(p.a) &&
+           in_reach(p.b) && in_reach(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride);
 }
 
 Config choose_engine(const Product& p, const Device& device, int together) {
@@ -161,7 +162,11 @@ int64_t most_thin(const Product& p) {
     // Many small products fill the device with one block each (small.h).
     if (p.batch >= 128 && n <= 128) return 0;
     if (element_size(p.dtype) == 2) {
-        if (n < 768) return n >= 128 && sums_along_rows(p) ? 8 : 0;
+        // The kernel for small tiles is as fast, and faster where sums run down columns; but it does not
+        // read rows of less than a word.
+        const bool short_rows = p.a.kind != Kind::Dense && p.n < 8;
+        if (n < 768) return short_rows && n >= 128 && sums_along_rows(p) ? 8 : 0;
+        if (n < 3000 && !sums_along_rows(p)) return short_rows ? 8 : 0;
         return n < 3000 ? 16 : n < 6000 ? 32 : 64;
     }
     // Few blocks have a multiprocessor each.
@@ -277,31 +282,56 @@ bool between(const Product& p, double least, double most) {
     return size >= least * least * least && size <= most * most * most;
 }
 
-// Whether a product of a dense matrix and a triangle, or of two dense ones whose result is packed, has
-// too few tiles to fill the device with, and is not small.
-bool middle_sized(const Product& p) {
-    const bool packed = p.c.kind == Kind::Lower;
-    if (!is_plain(p) || (p.a.kind != Kind::Dense && p.b.kind != Kind::Dense)) return false;
-    if (packed && triangles(p) > 0) return false;
+// Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
+bool few_packed_tiles(const Product& p) {
+    if (element_size(p.dtype) == 2) return between(p, 600, 2400);
+    // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
+    return p.dtype == DType::f64 && between(p, p.batch < 128 ? 0 : 40, 1100);
+}
+
+// The same of a triangle and a dense matrix.
+bool few_tiles(const Product& p) {
     // Many of them get tiles of their own only from a certain size on (small.h).
-    if (element_size(p.dtype) == 2)
-        return packed ? between(p, 600, 2400) : between(p, p.batch < 128 ? 700 : 129, 2200);
-    return p.dtype == DType::f64 && packed && between(p, 300, 1100);
+    if (element_size(p.dtype) == 2) return between(p, p.batch < 128 ? 700 : 129, 2200);
+    if (p.dtype != DType::f64) return false;
+    const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
+    if (vectors >= 100 && between(p, p.batch > 1 ? 100 : 200, 300)) return true;
+    if (p.batch > 1) return false;
+    if (vectors <= 48) return p.k >= 1200 && p.k <= 2200;
+    return vectors <= 160 && p.k >= 650 && p.k <= 1150;
+}
+
+// Whether a product is left to dense torch although no operand is symmetric.
+bool middle_sized(const Product& p) {
+    if (!is_plain(p)) return false;
+    const int count = triangles(p);
+    if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
+    if (count == 1) return few_tiles(p);
+    return count == 2 && element_size(p.dtype) == 2 && p.batch == 1 && between(p, 850, 1400);
+}
+
+// Of a symmetric matrix times a vector: many small ones, and those of 16 bits that wait for their sums.
+bool unpacked_mv(const Product& p) {
+    if (!has_symmetric(p) || p.tf32) return false;
+    const int64_t most = element_size(p.dtype) == 2 ? 256 : 32;
+    return p.k <= most && (p.batch >= (p.k <= 32 ? 128 : 32) || (p.k > 96 && most > 32));
 }
 
 }  // namespace
 
 bool leaves_to_dense(const Product& p) {
-    if (p.k == 0 || is_mv(p) || forced_method >= 0 || goes_thin(p)) return false;
+    if (p.k == 0 || forced_method >= 0 || goes_thin(p)) return false;
+    if (is_mv(p)) return unpacked_mv(p);
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
     // dense results.
-    if (has_symmetric(p) ? triangles(p) > 0 : !middle_sized(p)) return false;
+    if (!has_symmetric(p) && !middle_sized(p)) return false;
+    if (p.dtype == DType::f32 && (!has_symmetric(p) || enough_for_images(p, 1))) return false;
+    const bool one = unpacks_one(p);
     // Where float32 may be rounded, dense torch does so also in products that do not gain by it.
-    if (p.dtype == DType::f32 && (!has_symmetric(p) || p.tf32 || enough_for_images(p, 1)))
-        return false;
+    if (p.tf32 && !one) return false;
     // Copies of the packed operands, and of a result that is packed in the end.
     const int64_t matrices =
-        (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense) + (p.c.kind == Kind::Lower);
+        one ? 1 : (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense) + (p.c.kind == Kind::Lower);
     return matrices * element_size(p.dtype) * p.k * p.k * p.batch <= COPIES_LIMIT;
 }
 
@@ -310,9 +340,11 @@ bool leaves_to_dense(const Solve& p) {
     if (3 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
     const bool is_complex = p.dtype == DType::c64 || p.dtype == DType::c128;
     if (p.x_kind == Kind::Lower) return p.n >= 200 && p.n <= (is_complex ? 5000 : 2000);
-    if (p.m == 1) return p.n >= 512;
+    if (p.m == 1) return p.n >= 192;
     if (is_complex) return p.m > 32 && p.n >= 256;
-    return p.dtype == DType::f64 && p.m >= 64 && p.n >= 1024 && (p.n <= 3000 || p.m <= 512);
+    if (p.dtype != DType::f64 || p.m < 64 || p.n < 400) return false;
+    // Dense torch is slow where rows are not aligned.
+    return (p.n <= 3000 && p.n % 16 == 0) || p.m <= 512;
 }
 
 bool leaves_to_dense(const Factor& p) {
@@ -337,9 +369,10 @@ int small_side(const Product& p, const Device& device) {
     const int64_t size = element_size(p.dtype);
     if (!is_plain(p) || has_symmetric(p) || forced_method >= 0) return 0;
     if (side == 0 || forced_tile >= 0 || (side == 128 && size > 4)) return 0;
-    // Fewer products leave multiprocessors idle, which tiles of their own do not; the kernel for two lower
-    // triangles is faster all the same.
-    const bool few = side > 32 && p.batch < device.multiprocessors;
+    // Fewer products leave multiprocessors idle, which tiles of their own do not, and in 16-bit types those
+    // start sooner; the kernel for two lower triangles is faster all the same.
+    const bool tiles = side > 32 || hopper_can(p, TileSize::Small, device);
+    const bool few = tiles && p.batch < device.multiprocessors;
     if (few && !(side == 64 && goes_by_lane_grid(p))) return 0;
     if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
     if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
@@ -350,11 +383,17 @@ int small_side(const Product& p, const Device& device) {
 }
 
 std::string explain(const Product& p, const Device& device) {
+    if (leaves_to_dense(p)) {
+        if (!unpacks_one(p)) return "unpacked, then dense torch";
+        Product rest = p;
+        for (Operand* x : {&rest.a, &rest.b})
+            if (x->kind == Kind::Symmetric) x->kind = Kind::Dense;
+        return "symmetric operand unpacked, then " + explain(rest, device);
+    }
     if (is_mv(p))
         return has_symmetric(p) && !mv_symmetric_can(p)
                    ? "matrix-vector, two passes over the triangle"
                    : "matrix-vector, one pass over the triangle";
-    if (leaves_to_dense(p)) return "unpacked, then dense torch";
     const Config c = choose(p, device);
     if (c.method == Method::Thin)
         return has_symmetric(p) ? "a few vectors, two passes over the triangle" : "a few vectors";

@@ -98,10 +98,16 @@ bool mv_symmetric_can(const Product& p);
 // (measured on an H100, docs/cuda.md). Products of symmetric matrices: our direct kernels read the
 // stored half twice, and round 16-bit sums twice; large ones of float32 have the engine. Middle-sized products with
 // dense operands, solves with one right-hand side, and factors of one matrix: their steps wait for each
-// other.
+// other. Beside a triangle only a symmetric operand is unpacked (unpacks_one).
 bool leaves_to_dense(const Product& p);
 bool leaves_to_dense(const Solve& p);
 bool leaves_to_dense(const Factor& p);
+
+// Whether an operand is symmetric and the other one a triangle, whose zeros a dense product would multiply.
+inline bool unpacks_one(const Product& p) {
+    const bool a = p.a.kind == Kind::Symmetric, b = p.b.kind == Kind::Symmetric;
+    return a != b && (a ? p.b : p.a).kind != Kind::Dense;
+}
 
 // For many small products, each of which one block or one warp has as a whole (small.h): the side of
 // the square tile that holds every operand, 32, 64 or 128. 0 for all other products.

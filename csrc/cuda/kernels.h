@@ -30,6 +30,7 @@ void pack(const Conversion& c, cudaStream_t stream);
 void unpack(const Conversion& c, cudaStream_t stream);
 void solve(const Solve& p, Scratch* scratch, cudaStream_t stream);
 void factor(const Factor& p, Scratch* scratch, cudaStream_t stream);
+void first_zero(const FirstZero& p, cudaStream_t stream);
 // Needs scratch memory for the rotations of 64 columns of L.
 void update_factor(const FactorUpdate& p, Scratch* scratch, cudaStream_t stream);
 

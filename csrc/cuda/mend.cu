@@ -41,6 +41,7 @@ template <class T>
 __global__ void __launch_bounds__(THREADS) mend_kernel(const __grid_constant__ MendArgs<T> args) {
     constexpr int WORD = 16 / sizeof(T);
     ptx::wait_for_dependency();
+    ptx::launch_dependents();
     const int64_t first = (int64_t{blockIdx.x} * THREADS + threadIdx.x) * WORD;
     unsigned bad = 0;
     if (first + WORD <= args.count) {

@@ -207,12 +207,18 @@ void launch(void (*kernel)(MvArgs<T>), MvArgs<T> args, int split, cudaStream_t s
                        "cannot launch a matrix-vector product", split);
 }
 
-// Rows of memory are summed by blocks of their own. Sums over columns need more blocks than there
-// are groups of columns, so that clusters share them.
+// Rows of memory are summed by blocks of their own, whose warps share the sums; where many small matrices fill
+// the device, each warp has rows of its own. Sums over columns need more blocks than there are groups of
+// columns, so that clusters share them.
 template <class T>
 void launch(const MvArgs<T>& args, Kind kind, bool hermitian, cudaStream_t stream) {
-    if (kind == Kind::Lower) return launch<8, 8>(mv_kernel<T, true, false, 8, 8>, args, 1, stream);
     const Device& device = current_device();
+    if (kind == Kind::Lower) {
+        const bool many = ceil_div(args.n, 16) * args.batch >= 2 * device.multiprocessors;
+        if (args.n <= 512 && many)
+            return launch<16, 2>(mv_kernel<T, true, false, 16, 2>, args, 1, stream);
+        return launch<8, 8>(mv_kernel<T, true, false, 8, 8>, args, 1, stream);
+    }
     const int64_t groups = ceil_div(args.n, 64) * args.batch;
     int split = 1;
     while (device.clusters && split < 8 && groups * split < 8 * device.multiprocessors &&

@@ -20,7 +20,7 @@ from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 from packedtri.ops.dense import as_dense, densify, functions, no_out
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.potrf import cholesky
-from packedtri.ops.trsm import solve
+from packedtri.ops.trsm import first_zero, solve
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -73,50 +73,38 @@ def check_singular(name: str, t: PackedTensor) -> Callable[[], Tensor]:
     """Ask whether a triangular matrix has a zero on its diagonal, before work that must not wait.
 
     Returns:
-        A function to call when the work is under way. It raises torch's error for a zero, or returns
-        LAPACK's info, shape (*batch): 0, or the position of the first zero counted from 1.
+        A function to call when the work is under way. It raises torch's error for a zero, or
+        returns LAPACK's info, shape (*batch): 0, or the position of the first zero counted from 1.
     """
-    packed = t._packed
-    regular = None
-    if values_visible(packed):
-        regular = _to_host(_diagonal(t).all())
+    info = singular_info(t)
+    known = _to_host(info) if values_visible(info) else None
 
     def answer() -> Tensor:
-        if regular is not None and regular():
-            return packed.new_zeros(packed.shape[:-1], dtype=torch.int32)
-        info = singular_info(t)
-        torch._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
+        if known is None or known().any():
+            torch._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
         return info
 
     return answer
 
 
-def _to_host(flag: Tensor) -> Callable[[], bool]:
-    """What ``flag`` holds, once it is known: the host waits for this, not for later work."""
-    if not flag.is_cuda or torch.cuda.is_current_stream_capturing():
-        return lambda: bool(flag)
-    copy = torch.empty_like(flag, device="cpu", pin_memory=True).copy_(flag, non_blocking=True)
-    with torch.cuda.device(flag.device):
+def _to_host(x: Tensor) -> Callable[[], Tensor]:
+    """What ``x`` holds, once it is known: the host waits for this, not for later work."""
+    if not x.is_cuda or torch.cuda.is_current_stream_capturing():
+        return lambda: x
+    copy = torch.empty_like(x, device="cpu", pin_memory=True).copy_(x, non_blocking=True)
+    with torch.cuda.device(x.device):
         known = torch.cuda.current_stream().record_event()
 
-    def value() -> bool:
+    def value() -> Tensor:
         known.synchronize()
-        return bool(copy)
+        return copy
 
     return value
 
 
 def singular_info(t: PackedTensor) -> Tensor:
     """Position, counted from 1, of the first zero on the diagonal of a triangle, or 0."""
-    zero = _diagonal(t) == 0
-    if t.n == 0:
-        return zero.new_zeros(zero.shape[:-1], dtype=torch.int32)
-    return torch.where(zero.any(-1), zero.int().argmax(-1) + 1, 0).int()
-
-
-def _diagonal(t: PackedTensor) -> Tensor:
-    packed = t._packed.detach()
-    return packed.index_select(-1, _nodes.diagonal_index(t.n, packed.device))
+    return first_zero(t._packed.detach(), t.n)
 
 
 def solve_dense(a: PackedTensor, b: Tensor, left: bool = True, unit: bool = False) -> Tensor:

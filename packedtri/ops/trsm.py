@@ -29,6 +29,11 @@ from packedtri.ops.mm import batch_first
 _mm = torch.ops.packedtri.mm.default
 _solve = torch.ops.packedtri.solve_triangular.default
 _solve_plain = past_autograd(_solve)
+_first_zero = torch.ops.packedtri.first_zero.default
+_pack = torch.ops.packedtri.pack.default
+
+# Up to this order a unit matrix is packed from a dense one, which takes fewer steps.
+_SMALL = 1024
 
 
 def solve(
@@ -61,8 +66,43 @@ def solve(
     return run(packed, b, n, kind, b_kind, left, unit)
 
 
+def first_zero(packed: Tensor, n: int) -> Tensor:
+    """The position, counted from 1, of the first zero on the diagonal, or 0.
+
+    Args:
+        packed: shape (*batch, n(n+1)/2), a triangle.
+        n: order.
+
+    Returns:
+        int32, shape (*batch).
+    """
+    return _first_zero(packed, n)
+
+
+@torch.library.register_fake("packedtri::first_zero", lib=library)
+def _(packed: Tensor, n: int) -> Tensor:
+    return packed.new_empty(packed.shape[:-1], dtype=torch.int32)
+
+
+@torch.library.register_vmap("packedtri::first_zero", lib=library)
+def _(info: Any, in_dims: Sequence[int | None], packed: Tensor, n: int) -> tuple[Tensor, int]:
+    return _first_zero(*batch_first((packed,), in_dims[:1], (LOWER,)), n), 0
+
+
+def _first_zero_by_index(packed: Tensor, n: int) -> Tensor:
+    zero = packed.index_select(-1, _nodes.diagonal_index(n, packed.device)) == 0
+    if n == 0:
+        return zero.new_zeros(zero.shape[:-1], dtype=torch.int32)
+    return torch.where(zero.any(-1), zero.int().argmax(-1) + 1, 0).int()
+
+
+implement_where_missing("first_zero", "CUDA", _first_zero_by_index)
+
+
 def identity(packed: Tensor, n: int) -> Tensor:
     """The stored elements of a unit matrix, of the dtype and device of ``packed``."""
+    if n <= _SMALL:
+        return _pack(torch.eye(n, dtype=packed.dtype, device=packed.device), LOWER)
     zeros = packed.new_zeros(packed.shape[-1:])
     return zeros.index_fill(-1, _nodes.diagonal_index(n, packed.device), 1)
 

@@ -73,8 +73,10 @@ void some_problems_are_left_to_dense_torch() {
     p.c = {nullptr, Kind::Dense, 1024, 0};
     CHECK(cuda::leaves_to_dense(p), "a middle-sized product with a dense matrix");
     p.b.kind = Kind::Symmetric;
-    CHECK(!cuda::leaves_to_dense(p), "a triangle and a symmetric matrix");
+    CHECK(cuda::leaves_to_dense(p) && cuda::unpacks_one(p), "a triangle and a symmetric matrix");
+    CHECK(cuda::explain(p, hopper).find("symmetric operand unpacked, then unpacked") == 0, "both");
     p.a.kind = Kind::Symmetric;
+    CHECK(!cuda::unpacks_one(p), "symmetric matrices");
     p.m = p.n = p.k = 8192;
     CHECK(cuda::leaves_to_dense(p), "symmetric matrices");
     p.dtype = DType::f32;
@@ -93,6 +95,22 @@ void some_problems_are_left_to_dense_torch() {
     CHECK(cuda::leaves_to_dense(solve), "one right-hand side");
     solve.m = 4096;
     CHECK(!cuda::leaves_to_dense(solve), "many right-hand sides");
+}
+
+// Where a few tiles leave most of the device idle.
+void narrow_products_are_left_to_dense_torch() {
+    static const char dense = 0;
+    const auto left = [](DType dtype, int64_t n, int64_t vectors, int64_t batch = 1) {
+        Product p = lower_product(dtype, n, batch);
+        p.b = {&dense, Kind::Dense, n, vectors, vectors, 1, 0};
+        p.c = {nullptr, Kind::Dense, vectors, 0};
+        p.n = vectors;
+        return cuda::leaves_to_dense(p);
+    };
+    CHECK(left(DType::f64, 1536, 32) && left(DType::f64, 1024, 128), "float64");
+    CHECK(left(DType::f64, 256, 256) && left(DType::f64, 128, 128, 64), "small, batches");
+    CHECK(!left(DType::f64, 4096, 32) && !left(DType::f64, 512, 128), "other sizes");
+    CHECK(!left(DType::f64, 1536, 32, 2) && !left(DType::f32, 1536, 32), "batches, float32");
 }
 
 // A symmetric matrix times a vector is read once where that pays, and explain knows.
@@ -231,6 +249,7 @@ int main() {
 
     large_products_go_through_images();
     some_problems_are_left_to_dense_torch();
+    narrow_products_are_left_to_dense_torch();
     symmetric_vectors();
     few_vectors();
     the_engine_shares_what_it_can();
@@ -241,7 +260,8 @@ int main() {
     const auto side = [](DType dtype, int64_t n, int64_t batch, const cuda::Device& device) {
         return cuda::small_side(lower_product(dtype, n, batch), device);
     };
-    CHECK(side(DType::bf16, 16, 1, hopper) == 32, "side %d", side(DType::bf16, 16, 1, hopper));
+    CHECK(side(DType::bf16, 16, 1, hopper) == 0, "side %d", side(DType::bf16, 16, 1, hopper));
+    CHECK(side(DType::bf16, 16, 132, hopper) == 32, "side %d", side(DType::bf16, 16, 132, hopper));
     CHECK(side(DType::bf16, 33, 4096, hopper) == 64 && side(DType::bf16, 64, 2, hopper) == 0, "64");
     CHECK(side(DType::f32, 64, 1, hopper) == 64 && side(DType::f32, 65, 1, hopper) == 0, "grid");
     CHECK(side(DType::f32, 128, 4096, hopper) == 128 && side(DType::f32, 129, 4096, hopper) == 0,
@@ -275,7 +295,7 @@ int main() {
         return cuda::choose(lower_product(dtype, n), device, false).method;
     };
     CHECK(method(DType::bf16, 512, hopper) == Method::Hopper, "warpgroups");
-    CHECK(method(DType::f16, 31, hopper) == Method::Direct, "too small");
+    CHECK(method(DType::f16, 7, hopper) == Method::Direct, "too small");
     CHECK(method(DType::bf16, 512, ampere) == Method::Direct, "ampere");
     Product far = lower_product(DType::bf16, 512);
     far.b.kind = far.c.kind = Kind::Dense;

@@ -251,7 +251,7 @@ def test_hopper_forced(
     """16-bit tiles multiplied by warpgroups, at every distance of rows from aligned addresses."""
     check_forced(HOPPER, 0, split, dtype, rng, force)
     failures = Failures()
-    sizes = (64, 67) if SMALL else (33, 64, 67, 128, 131, 200)
+    sizes = (9, 64, 67) if SMALL else (8, 9, 15, 33, 64, 67, 128, 131, 200)
     for n, (a_kind, b_kind), skip in each(sizes, PAIRS, range(0, 8, 3)):
         a = draw_operand(a_kind, n, dtype, rng, batch=(3,), draw=random_integers)
         b = draw_operand(b_kind, n, dtype, rng, batch=(3,), draw=random_integers)
@@ -259,6 +259,28 @@ def test_hopper_forced(
         force(HOPPER, 0, split, 1, 1)
         with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {skip} elements off"):
             assert_exact(mm(x, y, n, a_kind, b_kind, DENSE), a, b, DENSE)
+    failures.report()
+
+
+@hopper
+@pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)
+def test_hopper_few_vectors(
+    dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """The same with few rows, or columns as many as a word holds and more."""
+    failures = Failures()
+    for n, m, split, kind in each((12, 70, 130, 300), (1, 2, 5, 8, 13, 31), (1, 4), (LOWER, UPPER)):
+        t = draw_operand(kind, n, dtype, rng, draw=random_integers)
+        for left in (True, False):
+            if left and m < 8:
+                continue
+            rows, cols = (n, m) if left else (m, n)
+            d = draw_operand(DENSE, n, dtype, rng, rows=rows, cols=cols, draw=random_integers)
+            a, b = (t, d) if left else (d, t)
+            force(HOPPER, 0, split, 1, 1)
+            with failures.case(f"{n=}, {m=}, {split=}, {kind=}, {left=}"):
+                c = mm(a.stored, b.stored, n, a.kind, b.kind, DENSE)
+                assert_exact(c.reshape(a.dense.shape[-2], -1), a, b, DENSE)
     failures.report()
 
 

@@ -16,11 +16,12 @@ from cases import (
     draw_operand,
     each,
     mm,
+    part_of,
     stored_product,
 )
 
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
-from packedtri.testing import random_integers
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.testing import densify, random_integers, take_part
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(SMALL, reason="large sizes")]
 
@@ -64,6 +65,47 @@ def test_symmetric_left_to_dense(device: str, rng: torch.Generator) -> None:
         for c_kind in (DENSE, LOWER):
             with failures.case(f"{n=}, {batch=}, kinds {a_kind}, {b_kind}, {c_kind}"):
                 assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
+@pytest.mark.parametrize("bad", [0.0, math.inf], ids=str)
+def test_symmetric_and_triangle(
+    bad: float, dtype: torch.dtype, device: str, rng: torch.Generator
+) -> None:
+    """Only the symmetric operand is unpacked: zeros of the triangle still meet nothing."""
+    if bad and dtype.is_complex:
+        pytest.skip("products of complex infinities differ in their nan")
+    failures = Failures()
+    symmetric = HERMITIAN if dtype.is_complex else SYMMETRIC
+    for n, kind, left, batch, c_kind in each(
+        (1, 9, 70, 301), (LOWER, UPPER), (True, False), ((), (3,)), (DENSE, LOWER)
+    ):
+        s = draw_operand(symmetric, n, dtype, rng, batch=batch, draw=random_integers)
+        if bad:
+            s.stored[..., numel(n // 2)] = bad
+            s = Operand(s.stored, symmetric, n)
+        t = draw_operand(kind, n, dtype, rng, draw=random_integers)
+        a, b = (s, t) if left else (t, s)
+        c = densify(mm(a.stored, b.stored, n, a.kind, b.kind, c_kind), n, c_kind)
+        expected = take_part(stored_product(a, b).to(dtype), part_of(c_kind))
+        with failures.case(f"{n=}, {kind=}, {left=}, {batch}, {c_kind=}"):
+            assert_close_or_equal(c, expected, atol=0)
+    failures.report()
+
+
+def test_many_small_vectors(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """Batches of packed matrices times vectors, unpacked or not, by blocks of every shape."""
+    failures = Failures()
+    sizes = ((5, 700), (16, 300), (33, 200), (70, 140), (130, 60), (600, 7))
+    for (n, batch), kind in each(sizes, (LOWER, UPPER, SYMMETRIC)):
+        a = draw_operand(kind, n, dtype, rng, batch=(batch,), draw=random_integers)
+        x = draw_operand(DENSE, n, dtype, rng, batch=(batch,), rows=n, cols=1, draw=random_integers)
+        with failures.case(f"{n=}, {batch=}, {kind=}"):
+            assert_exact(mm(a.stored, x.stored, n, kind, DENSE, DENSE), a, x, DENSE)
+            b = draw_operand(
+                DENSE, n, dtype, rng, batch=(batch,), rows=1, cols=n, draw=random_integers
+            )
+            assert_exact(mm(b.stored, a.stored, n, DENSE, kind, DENSE), b, a, DENSE)
     failures.report()
 
 

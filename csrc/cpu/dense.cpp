@@ -1,0 +1,53 @@
+// What dense torch computes faster on unpacked copies, and what structural zeros or it itself spoil there.
+#include <algorithm>
+
+#include "kernels.h"
+
+namespace packedtri::cpu {
+namespace {
+
+// Unpacked copies take no more memory than this.
+constexpr int64_t copies_limit = int64_t{4} << 30;
+
+// What torch's libraries are good at here: by instructions for bfloat16, where the kernels here compute in
+// float32, and on processors of the maker of its BLAS. On others that takes a third longer than they do.
+#if defined(PACKEDTRI_X86)
+bool multiplies_bf16() {
+    static const bool has = __builtin_cpu_supports("avx512bf16");
+    return has;
+}
+bool multiplies_fast() {
+    static const bool is = __builtin_cpu_is("intel");
+    return is;
+}
+#else
+bool multiplies_bf16() { return false; }
+bool multiplies_fast() { return false; }
+#endif
+
+bool triangular(const Operand& x) { return x.kind == Kind::Lower || x.kind == Kind::Upper; }
+
+}  // namespace
+
+bool leaves_to_dense(const Product& p) {
+    if (p.k == 0 || !is_plain(p)) return false;
+    const bool a = p.a.kind != Kind::Dense, b = p.b.kind != Kind::Dense,
+               packed = p.c.kind == Kind::Lower, zeros = triangular(p.a) || triangular(p.b);
+    const int64_t copies = (a + b + packed) * element_size(p.dtype) * p.k * p.k * p.batch;
+    if (copies > copies_limit || std::min(p.m, p.n) < 48) return false;
+    const double size =
+        static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+    // Of two triangles half of the dense product would be thrown away, or more.
+    if (p.dtype == DType::bf16 && multiplies_bf16())
+        return !(zeros && packed) && size * static_cast<double>(p.batch) >= 6e6;
+    return has_symmetric(p) && !zeros && !packed && size >= 1e7 && multiplies_fast();
+}
+
+void mend(const Product& p, const Threads& threads) {
+    const auto* c = static_cast<const uint16_t*>(p.c.data);
+    bool finite = true;
+    for (int64_t e = 0; e < p.batch * p.m * p.n; ++e) finite &= (c[e] & 0x7f80) != 0x7f80;
+    if (!finite) mm(p, threads);
+}
+
+}  // namespace packedtri::cpu
