@@ -3,10 +3,11 @@
 #
 #   benchmarks/gpu_run.sh OUTPUT [STEP...]
 #
-# Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. One more,
-# sweep, runs only where it is named: about 800 cases, which take two minutes. It looks for sizes at
-# which dense torch is faster, and lists them at the end of its logs. racecheck takes twenty seconds and
-# more a test, so its limit ends it before it has run them all.
+# Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. Two more run
+# only where they are named. sweep has about 800 cases, which take two minutes: it looks for sizes at which
+# dense torch is faster, and lists them at the end of its logs. conversions, a minute, does the same with
+# the conversions of operands and results counted in dense torch's time. racecheck takes twenty seconds
+# and more a test, so its limit ends it before it has run them all.
 #
 # Each writes OUTPUT/STEP.log; OUTPUT/summary.txt gets its exit code and duration. A failing step does
 # not stop the others; the exit code of the script is the number of steps that failed.
@@ -125,6 +126,21 @@ for name in "${steps[@]}"; do
       step sweep_batched 120 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
         --output "$output/sweep_batched" "${types[@]}" --op L@L --op L@dense --op S@dense \
         --batch 1024 --ragged --batched-n 8:256:x2 --batched-n 12:192:x2
+      ;;
+    conversions)
+      step conversions 240 python3 -m packedtri bench --device cuda --quick --conversions \
+        --commit "$commit" --output "$output/conversions" --ragged --n 64:4096:x2 --n 768 --n 1536 \
+        --dtype float32 --dtype float64 --dtype bfloat16 --op L@L --op L@U --op U@L --op L@L.mT \
+        --op S@S --op L@S --op syrk --op L@dense --op U@dense --op dense@L --op S@dense --op L@x \
+        --op S@x --op solve_triangular --op cholesky --op inverse
+      step conversions_columns 120 python3 -m packedtri bench --device cuda --quick --conversions \
+        --commit "$commit" --output "$output/conversions_columns" --n 128:4096:x2 --n 1536 \
+        --dtype float32 --dtype float64 --dtype bfloat16 --op L@dense --op U@dense --op dense@L \
+        --op S@dense --op solve_triangular --m 2 --m 8 --m 32 --m 128
+      step conversions_batched 120 python3 -m packedtri bench --device cuda --quick --conversions \
+        --commit "$commit" --output "$output/conversions_batched" --batch 512 --batched-n 16:128:x2 \
+        --dtype float32 --dtype float64 --dtype bfloat16 --op L@L --op L@U --op L@L.mT --op L@S \
+        --op syrk --op L@dense --op S@dense --op L@x --op S@x --op solve_triangular --op cholesky
       ;;
     *)
       echo "no step is named $name" >&2

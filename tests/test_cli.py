@@ -295,6 +295,24 @@ def test_bench_sets_the_precision(tmp_path: Path) -> None:
     assert bench.precision(torch.float64, torch.device("cuda")) == "highest"
 
 
+def test_bench_counts_conversions(tmp_path: Path) -> None:
+    chosen = ["--op", "L@L", "--op", "pack", "--op", "cholesky", "--no-plot"]
+    run("bench", "--device", "cpu", "--n", 9, "--conversions", "--output", tmp_path, *chosen)
+    content = json.loads((tmp_path / "bench.json").read_text())
+    assert content["meta"]["conversions"] is True
+    assert [row["op"] for row in content["rows"]] == ["L@L", "cholesky"]
+    assert all("with conversions" in row["baseline"] for row in content["rows"])
+
+
+@pytest.mark.parametrize("op", [op for op, case in CASES.items() if case.converts])
+def test_converting_gives_what_the_packed_operation_gives(op: str) -> None:
+    done = CASES[op].setup(Problem(op, 6, 3, 2, torch.float64, CPU))
+    assert done.converting is not None
+    ours, theirs = done.packed(), done.converting()
+    assert type(ours) is type(theirs)
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_bench_leaves_out_what_dense_torch_has_not() -> None:
     dtypes = [torch.bfloat16, torch.float32]
     found = bench.problems(["cholesky", "L@L"], [8], dtypes, CPU)

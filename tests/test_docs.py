@@ -119,6 +119,12 @@ def test_performance_page_says_where_samples_are_few(performance, tmp_path: Path
     assert "few samples" in performance.results_markdown(tmp_path, tmp_path, tmp_path)
 
 
+def test_performance_page_tells_what_dense_torch_converts(performance, tmp_path: Path) -> None:
+    results_file(tmp_path, "conversions", [{**ROW, "ratio": 0.5}], conversions=True)
+    assert "converts packed operands" in performance.results_markdown(tmp_path, tmp_path, tmp_path)
+    assert "No results" in performance.slower_markdown(tmp_path)
+
+
 def test_performance_page_lists_what_is_slower(performance, tmp_path: Path) -> None:
     small, smaller = ({**ROW, "n": n, "m": n, "ratio": r} for n, r in ((1024, 0.5), (512, 0.75)))
     thin = {**ROW, "op": "L@dense", "m": 16, "ratio": 0.25}

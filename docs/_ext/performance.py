@@ -46,6 +46,8 @@ def slower_markdown(folder: Path = RESULTS) -> str:
     devices: dict[str, list[tuple[str, list[Row]]]] = {}
     for path in _files(folder):
         meta, rows = _read(path)
+        if meta.get("conversions"):
+            continue
         devices.setdefault(meta["device"], []).append((meta["date"], rows))
     parts = []
     for device, files in devices.items():
@@ -117,7 +119,12 @@ def _file_markdown(path: Path, pictures: Path, beside: Path) -> str:
     ]
     title = f"{meta['device']}: {path.stem}"
     samples = ", with few samples of each case" if meta.get("quick") else ""
-    origin = f"Measured {meta['date'][:10]}{samples}; {', '.join(facts)}."
+    against = (
+        " Dense torch converts packed operands and results in its time."
+        if meta.get("conversions")
+        else ""
+    )
+    origin = f"Measured {meta['date'][:10]}{samples}; {', '.join(facts)}.{against}"
     picture = pictures / path.parent.name / f"{path.stem}.svg"
     report.bench_plot(rows, title, picture)
     plot = f"![Times and ratios over n, {title}](<{os.path.relpath(picture, beside)}>)"

@@ -183,6 +183,12 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="Few samples of each case, for a sweep over many.")
     ] = False,
+    conversions: Annotated[
+        bool,
+        typer.Option(
+            "--conversions", help="Let dense torch convert packed operands and results in its time."
+        ),
+    ] = False,
     output: Annotated[Path, typer.Option(help="Folder for bench.json and the plot.")] = Path(
         "bench-output"
     ),
@@ -211,12 +217,13 @@ def bench(
         _sizes(columns),
         _sizes(batched_orders, ragged),
         batch,
+        conversions,
     )
     if not problems:
-        raise typer.BadParameter("dense torch has none of these operations in 16-bit types")
+        raise typer.BadParameter("dense torch has none of these operations for that")
     results = output / "bench.json"
     # Taken once: it asks the driver, which takes longer than many a case.
-    meta = environment.meta(where, commit) | {"quick": quick}
+    meta = environment.meta(where, commit) | {"quick": quick, "conversions": conversions}
     rows = _measure_all(problems, results, meta, timing.QUICK if quick else timing.FULL)
     title = f"{environment.device_name(where)}, torch {torch.__version__}"
     console.print(report.bench_table(rows, title))

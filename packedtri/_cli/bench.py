@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -33,16 +34,18 @@ def problems(
     columns: Sequence[int] = (),
     batched_sizes: Sequence[int] = (),
     batch: int = 256,
+    conversions: bool = False,
 ) -> list[Problem]:
     """Every operation in every dtype at every size, alone and, where asked for, in a batch.
 
     ``columns`` are those of dense operands, as many as the order where none are given. What dense
-    torch does not have in a dtype is left out.
+    torch does not have in a dtype is left out, and with ``conversions`` what is one itself.
     """
     shapes = [(n, 1) for n in sizes] + [(n, batch) for n in batched_sizes]
     return [
-        Problem(op, n, m, count, dtype, device)
+        Problem(op, n, m, count, dtype, device, conversions)
         for op in ops
+        if CASES[op].converts or not conversions
         for dtype in dtypes
         if dtype.itemsize > 2 or CASES[op].sixteen_bits
         for n, count in shapes
@@ -64,6 +67,8 @@ def measure(problem: Problem, effort: Effort) -> Row:
         first = case.setup(problem)
         more = range(sets_needed(first, problem.device) - 1)
         works = [first, *(case.setup(problem) for _ in more)]
+        if problem.conversions:
+            works = [replace(work, dense=work.converting or work.dense) for work in works]
         timing = time_works(works, problem.device, effort)
         error, dense_error = first.error(first.packed()), first.error(first.dense())
     return {
@@ -87,7 +92,7 @@ def measure(problem: Problem, effort: Effort) -> Row:
             case.kinds,
             tf32_is_set(),
         ),
-        "baseline": case.baseline,
+        "baseline": f"{case.baseline}, with conversions" if problem.conversions else case.baseline,
         "timing": timing.method,
         "samples": timing.samples,
         "operand_sets": timing.sets,

@@ -31,6 +31,8 @@ class Problem:
     batch: int
     dtype: torch.dtype
     device: torch.device
+    #: Whether dense torch starts from packed operands, and ends with a packed result.
+    conversions: bool = False
 
     def packed(self, kind: type[Triangle]) -> Triangle:
         """A random matrix of a packed type, scaled so that products keep its size."""
@@ -79,6 +81,8 @@ class Case:
     sixteen_bits: bool = True
     #: How many times fewer elements the packed form reads, where time goes to that instead.
     fewer_reads: float | None = None
+    #: Whether it can be compared with dense torch that has to convert (Work.converting).
+    converts: bool = True
 
     @property
     def limit(self) -> float | None:
@@ -186,7 +190,7 @@ CASES: dict[str, Case] = {
         2,
         _LLL,
     ),
-    "L@L backward": Case(_backward, "torch.autograd.grad(A @ B)", 2 / 3, 4, _LUL),
+    "L@L backward": Case(_backward, "torch.autograd.grad(A @ B)", 2 / 3, 4, _LUL, converts=False),
     "U@U": Case(
         lambda p: work.product(p.packed(UpperTriangular), p.packed(UpperTriangular)),
         _MATMUL,
@@ -201,6 +205,20 @@ CASES: dict[str, Case] = {
         2,
         (LOWER, UPPER, DENSE),
     ),
+    "U@L": Case(
+        lambda p: work.product(p.packed(UpperTriangular), p.packed(LowerTriangular)),
+        _MATMUL,
+        2 / 3,
+        2,
+        (UPPER, LOWER, DENSE),
+    ),
+    "L@S": Case(
+        lambda p: work.product(p.packed(LowerTriangular), p.packed(Symmetric)),
+        _MATMUL,
+        1,
+        2,
+        (LOWER, SYMMETRIC, DENSE),
+    ),
     "L@L.mT": Case(_gram, _MATMUL, 1 / 3, 2, _LUL),
     "S@S": Case(_square, _MATMUL, 1, 2, (SYMMETRIC, SYMMETRIC, LOWER)),
     "syrk": Case(_syrk, _MATMUL, 1, 2, (DENSE, DENSE, LOWER), columns="m"),
@@ -210,6 +228,14 @@ CASES: dict[str, Case] = {
         1,
         2,
         _LDD,
+        columns="m",
+    ),
+    "U@dense": Case(
+        lambda p: work.product(p.packed(UpperTriangular), p.columns()),
+        _MATMUL,
+        1,
+        2,
+        (UPPER, DENSE, DENSE),
         columns="m",
     ),
     "dense@L": Case(
@@ -256,6 +282,6 @@ CASES: dict[str, Case] = {
         1,
         sixteen_bits=False,
     ),
-    "pack": Case(_pack, "A[..., rows, columns]", 0, 0),
-    "unpack": Case(_unpack, "zeros; A[..., rows, columns] = t", 0, 0),
+    "pack": Case(_pack, "A[..., rows, columns]", 0, 0, converts=False),
+    "unpack": Case(_unpack, "zeros; A[..., rows, columns] = t", 0, 0, converts=False),
 }

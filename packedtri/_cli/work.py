@@ -38,6 +38,9 @@ class Work:
     dense_bytes: int
     #: Whether a CUDA graph can capture both. What waits for the GPU to look for errors cannot be.
     capturable: bool = True
+    #: What a user without the packed operation would write: operands converted to dense matrices,
+    #: what dense torch runs, and the result converted to its packed type.
+    converting: Callable[[], Output] | None = None
 
 
 def nbytes(*tensors: torch.Tensor) -> int:
@@ -91,6 +94,11 @@ def _dense_partner(a: torch.Tensor, b: torch.Tensor, dense_a: torch.Tensor) -> t
     return dense_a if type(a) is type(b) else dense_a.mT
 
 
+def _like(result: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
+    """``dense`` converted to the type of ``result``."""
+    return type(result).from_dense(dense) if isinstance(result, PackedTensor) else dense
+
+
 def product(
     a: torch.Tensor, b: torch.Tensor, packed: Callable[..., torch.Tensor] = operator.matmul
 ) -> Work:
@@ -100,12 +108,19 @@ def product(
     column = dense_b.unsqueeze(-1) if dense_b.dim() == 1 else dense_b
     out = dense_a @ dense_b
     exact = product_error(dense_a, column)
+    result = packed(a, b)
+
+    def converting() -> torch.Tensor:
+        left = as_dense(a)
+        return _like(result, left @ _dense_partner(a, b, left))
+
     return Work(
         packed=lambda: packed(a, b),
         dense=lambda: torch.matmul(dense_a, dense_b, out=out),
         error=lambda output: exact(output.unsqueeze(-1) if output.dim() == 1 else output),
-        packed_bytes=nbytes(a, b, packed(a, b)),
+        packed_bytes=nbytes(a, b, result),
         dense_bytes=nbytes(dense_a, dense_b, out),
+        converting=converting,
     )
 
 
@@ -168,4 +183,5 @@ def function(
         packed_bytes=nbytes(*operands, result),
         dense_bytes=nbytes(*dense_operands) + as_dense(result).nbytes,
         capturable=capturable,
+        converting=lambda: _like(result, on_dense(*(as_dense(t) for t in operands))),
     )
