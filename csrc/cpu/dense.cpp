@@ -34,20 +34,28 @@ bool leaves_to_dense(const Product& p) {
     const bool a = p.a.kind != Kind::Dense, b = p.b.kind != Kind::Dense,
                packed = p.c.kind == Kind::Lower, zeros = triangular(p.a) || triangular(p.b);
     const int64_t copies = (a + b + packed) * element_size(p.dtype) * p.k * p.k * p.batch;
-    if (copies > copies_limit || std::min(p.m, p.n) < 48) return false;
+    if (copies > copies_limit) return false;
     const double size =
         static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-    // Of two triangles half of the dense product would be thrown away, or more.
-    if (p.dtype == DType::bf16 && multiplies_bf16())
-        return !(zeros && packed) && size * static_cast<double>(p.batch) >= 6e6;
-    return has_symmetric(p) && !zeros && !packed && size >= 1e7 && multiplies_fast();
+    const int64_t narrowest = std::min(p.m, p.n);
+    const bool wide = narrowest >= 48;
+    if (p.dtype == DType::bf16 && multiplies_bf16()) {
+        // Of two triangles half of the dense product would be thrown away, or more.
+        if (zeros && packed) return false;
+        if (!wide) return !zeros && narrowest > 1 && p.k >= 400;
+        return size * static_cast<double>(p.batch) >= 6e6;
+    }
+    return wide && has_symmetric(p) && !zeros && !packed && size >= 1e7 && multiplies_fast();
 }
 
 void mend(const Product& p, const Threads& threads) {
-    const auto* c = static_cast<const uint16_t*>(p.c.data);
-    bool finite = true;
-    for (int64_t e = 0; e < p.batch * p.m * p.n; ++e) finite &= (c[e] & 0x7f80) != 0x7f80;
-    if (!finite) mm(p, threads);
+    const auto* c = static_cast<const int16_t*>(p.c.data);
+    // The largest exponent: of these signed numbers compilers find the greatest by vectors.
+    constexpr int16_t exponent = 0x7f80;
+    int16_t largest = 0;
+    for (int64_t e = 0; e < p.batch * p.m * p.n; ++e)
+        largest = std::max(largest, static_cast<int16_t>(c[e] & exponent));
+    if (largest == exponent) mm(p, threads);
 }
 
 }  // namespace packedtri::cpu
