@@ -295,8 +295,8 @@ bool few_tiles(const Product& p) {
     if (element_size(p.dtype) == 2) return between(p, p.batch < 128 ? 700 : 129, 2200);
     if (p.dtype != DType::f64) return false;
     const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
-    if (vectors >= 100 && between(p, p.batch > 1 ? 100 : 200, 300)) return true;
-    if (p.batch > 1) return false;
+    if (p.batch > 1) return vectors >= 100 && between(p, 100, 300);
+    if (vectors >= 100 && between(p, 200, 560)) return true;
     if (vectors <= 48) return p.k >= 1200 && p.k <= 2200;
     return vectors <= 160 && p.k >= 650 && p.k <= 1150;
 }
