@@ -237,8 +237,11 @@ Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int
     const auto dense_of = [&](const Tensor& x, int64_t kind) {
         return kind_of(kind, "mm", "kind") == Kind::Dense ? x : way.unpack(x, n, kind);
     };
+    const Tensor left = dense_of(a, a_kind);
+    const bool same = a_kind == b_kind && a.data_ptr() == b.data_ptr() &&
+                      sizes_of(a) == sizes_of(b) && strides_of(a) == strides_of(b);
     const Tensor c =
-        torch::stable::contiguous(torch::stable::matmul(dense_of(a, a_kind), dense_of(b, b_kind)));
+        torch::stable::contiguous(torch::stable::matmul(left, same ? left : dense_of(b, b_kind)));
     const auto has_zeros = [](Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; };
     if (has_zeros(p.a.kind) || has_zeros(p.b.kind) || way.inexact(p.dtype)) {
         Product done = p;

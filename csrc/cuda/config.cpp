@@ -167,7 +167,9 @@ int64_t most_thin(const Product& p) {
         const bool short_rows = p.a.kind != Kind::Dense && p.n < 8;
         if (n < 768) return short_rows && n >= 128 && sums_along_rows(p) ? 8 : 0;
         if (n < 3000 && !sums_along_rows(p)) return short_rows ? 8 : 0;
-        return n < 3000 ? 16 : n < 6000 ? 32 : 64;
+        if (n < 3000) return 16;
+        if (n < 6000) return p.a.kind == Kind::Dense && !sums_along_rows(p) ? 16 : 32;
+        return 64;
     }
     // Few blocks have a multiprocessor each.
     if (rows <= (p.dtype == DType::f32 ? 512 : 256)) return 128;
@@ -282,9 +284,11 @@ bool between(const Product& p, double least, double most) {
     return size >= least * least * least && size <= most * most * most;
 }
 
-// Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
+// Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with, or
+// is one of many that have a few each.
 bool few_packed_tiles(const Product& p) {
     if (element_size(p.dtype) == 2) return between(p, 600, 2400);
+    if (p.dtype == DType::f32) return p.batch >= 128 && between(p, 48, 160);
     // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
     return p.dtype == DType::f64 && between(p, p.batch < 128 ? 0 : 40, 1100);
 }
@@ -296,7 +300,7 @@ bool few_tiles(const Product& p) {
     if (p.dtype != DType::f64) return false;
     const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
     if (p.batch > 1) return vectors >= 100 && between(p, 100, 300);
-    if (vectors >= 100 && between(p, 200, 560)) return true;
+    if (vectors >= 100 && between(p, 100, 560)) return true;
     if (vectors <= 48) return p.k >= 1200 && p.k <= 2200;
     return vectors <= 160 && p.k >= 650 && p.k <= 1150;
 }
@@ -314,6 +318,7 @@ bool middle_sized(const Product& p) {
 bool unpacked_mv(const Product& p) {
     if (!has_symmetric(p) || p.tf32) return false;
     const int64_t most = element_size(p.dtype) == 2 ? 256 : 32;
+    if (p.dtype == DType::f32 && p.k > 64 && p.k <= 128) return p.batch >= 256;
     return p.k <= most && (p.batch >= (p.k <= 32 ? 128 : 32) || (p.k > 96 && most > 32));
 }
 
@@ -325,7 +330,7 @@ bool leaves_to_dense(const Product& p) {
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
     // dense results.
     if (!has_symmetric(p) && !middle_sized(p)) return false;
-    if (p.dtype == DType::f32 && (!has_symmetric(p) || enough_for_images(p, 1))) return false;
+    if (p.dtype == DType::f32 && enough_for_images(p, 1)) return false;
     const bool one = unpacks_one(p);
     // Where float32 may be rounded, dense torch does so also in products that do not gain by it.
     if (p.tf32 && !one) return false;
