@@ -28,20 +28,17 @@ class AsyncLoader {
         k_ = K_MAJOR ? lane % LANES_K : warp;
 #pragma unroll
         for (int p = 0; p < ROWS; ++p)
-            row_[p] =
-                panel.data + (K_MAJOR ? panel.row_offset(min(r0 + r(p), panel.rows - 1)) + k0 + k_
-                                      : panel.row_offset(k0 + k(p)) + r0 + r_);
+            row_[p] = panel.data + (K_MAJOR ? panel.row_offset(r0 + r(p)) + k0 + k_
+                                            : panel.row_offset(k0 + k(p)) + r0 + r_);
         stride_ = panel.row_offset(k0 + k_ + BK) - panel.row_offset(k0 + k_);
         bend_ = panel.packed ? BK : 0;
     }
 
-    // The k0 for which steps [k0, k0 + BK) hold stored elements only. Places past the edge of the operand,
-    // whose results are not stored, then hold others: of its last row, or of a dense matrix the first of
-    // the row behind.
+    // The k0 for which steps [k0, k0 + BK) hold stored elements only.
     __device__ KRange full_range() const {
-        if (K_MAJOR) return {0, panel_.length(r0_) - BK + 1};
-        if (r0_ + R <= panel_.cols) return {r0_ + R - panel_.reach, panel_.rows - BK + 1};
-        return {0, !panel_.packed && panel_.ld >= max(R, panel_.cols) ? panel_.rows - BK : 0};
+        if (K_MAJOR) return {0, r0_ + R <= panel_.rows ? panel_.length(r0_) - BK + 1 : 0};
+        if (r0_ + R > panel_.cols) return {0, 0};
+        return {r0_ + R - panel_.reach, panel_.rows - BK + 1};
     }
 
     // Starts copying the next BK steps into `tile`; places past the stored elements become zero.
