@@ -93,6 +93,12 @@ inline bool is_plain(const Product& p) {
     return whole(p.a) && whole(p.b) && !p.c.staggered && p.alpha == 1 && p.beta == 0 && !p.conj_b;
 }
 
+// Whether there are structural zeros.
+constexpr bool is_triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
+
+// Unpacked copies that are left to dense torch take no more memory than this.
+constexpr int64_t COPIES_LIMIT = int64_t{4} << 30;
+
 inline bool has_symmetric(const Product& p) {
     return p.a.kind == Kind::Symmetric || p.b.kind == Kind::Symmetric;
 }

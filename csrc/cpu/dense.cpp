@@ -1,13 +1,12 @@
 // What dense torch computes faster on unpacked copies, and what structural zeros or it itself spoil there.
 #include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
 
 #include "kernels.h"
 
 namespace packedtri::cpu {
 namespace {
-
-// Unpacked copies take no more memory than this.
-constexpr int64_t copies_limit = int64_t{4} << 30;
 
 // What torch's libraries are good at here: by instructions for bfloat16, where the kernels here compute in
 // float32, and on processors of the maker of its BLAS. On others that takes a third longer than they do.
@@ -25,16 +24,21 @@ bool multiplies_bf16() { return false; }
 bool multiplies_fast() { return false; }
 #endif
 
-bool triangular(const Operand& x) { return x.kind == Kind::Lower || x.kind == Kind::Upper; }
+// Who names an instruction set wants the kernels for it.
+bool kernels_are_wanted() {
+    const char* isa = std::getenv("PACKEDTRI_CPU_ISA");
+    return isa && *isa;
+}
 
 }  // namespace
 
 bool leaves_to_dense(const Product& p) {
-    if (p.k == 0 || !is_plain(p)) return false;
+    if (p.k == 0 || !is_plain(p) || kernels_are_wanted()) return false;
     const bool a = p.a.kind != Kind::Dense, b = p.b.kind != Kind::Dense,
-               packed = p.c.kind == Kind::Lower, zeros = triangular(p.a) || triangular(p.b);
+               packed = p.c.kind == Kind::Lower,
+               zeros = is_triangular(p.a.kind) || is_triangular(p.b.kind);
     const int64_t copies = (a + b + packed) * element_size(p.dtype) * p.k * p.k * p.batch;
-    if (copies > copies_limit) return false;
+    if (copies > COPIES_LIMIT) return false;
     const double size =
         static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
     const int64_t narrowest = std::min(p.m, p.n);
@@ -45,17 +49,31 @@ bool leaves_to_dense(const Product& p) {
         if (!wide) return !zeros && narrowest > 1 && p.k >= 400;
         return size * static_cast<double>(p.batch) >= 6e6;
     }
-    return wide && has_symmetric(p) && !zeros && !packed && size >= 1e7 && multiplies_fast();
+    // Of float32 torch may be told to keep the bits of bfloat16 only.
+    return p.dtype != DType::f32 && element_size(p.dtype) > 2 && wide && has_symmetric(p) &&
+           !zeros && !packed && size >= 1e7 && multiplies_fast();
 }
 
 void mend(const Product& p, const Threads& threads) {
-    const auto* c = static_cast<const int16_t*>(p.c.data);
-    // The largest exponent: of these signed numbers compilers find the greatest by vectors.
-    constexpr int16_t exponent = 0x7f80;
-    int16_t largest = 0;
-    for (int64_t e = 0; e < p.batch * p.m * p.n; ++e)
-        largest = std::max(largest, static_cast<int16_t>(c[e] & exponent));
-    if (largest == exponent) mm(p, threads);
+    if (p.dtype != DType::bf16) throw std::logic_error("[packedtri] only bfloat16 is mended");
+    Product one = p;
+    one.batch = 1;
+    const auto matrix = [&](const void* data, int64_t batch, int64_t stride) {
+        return static_cast<const int16_t*>(data) + batch * stride;
+    };
+    for (int64_t batch = 0; batch < p.batch; ++batch) {
+        const int16_t* c = matrix(p.c.data, batch, p.c.batch_stride);
+        // The largest exponent: of these signed numbers compilers find the greatest by vectors.
+        constexpr int16_t exponent = 0x7f80;
+        int16_t largest = 0;
+        for (int64_t e = 0; e < p.m * p.n; ++e)
+            largest = std::max(largest, static_cast<int16_t>(c[e] & exponent));
+        if (largest != exponent) continue;
+        one.a.data = matrix(p.a.data, batch, p.a.batch_stride);
+        one.b.data = matrix(p.b.data, batch, p.b.batch_stride);
+        one.c.data = const_cast<int16_t*>(c);
+        mm(one, threads);
+    }
 }
 
 }  // namespace packedtri::cpu

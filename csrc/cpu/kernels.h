@@ -17,10 +17,10 @@ struct Threads {
 
 void mm(const Product& p, const Threads& threads);
 // What dense torch computes faster on unpacked copies: products of symmetric with dense matrices, which
-// have no zeros to leave out, and bfloat16 where the machine has instructions for it.
+// have no zeros to leave out, except in float32, and bfloat16 where the machine has instructions for it.
 bool leaves_to_dense(const Product& p);
-// After C = A B of bfloat16 has been computed so, C dense without gaps: computes it again where something is
-// not finite.
+// After C = A B of bfloat16 has been computed so, C dense without gaps: computes again the matrices of the
+// batch in which something is not finite.
 void mend(const Product& p, const Threads& threads);
 void pack(const Conversion& c, const Threads& threads);
 void unpack(const Conversion& c, const Threads& threads);

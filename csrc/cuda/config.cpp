@@ -11,15 +11,13 @@ namespace {
 std::atomic<int> forced_method{-1}, forced_tile{-1}, forced_split{-1}, forced_above{-1},
     forced_group{-1};
 
-bool triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
-
 // Whether each matrix of a batch lies in memory without gaps.
 bool in_one_piece(const Operand& x) {
     if (x.kind != Kind::Dense) return true;
     return runs_along_rows(x) ? x.row_stride == x.cols : x.col_stride == x.rows;
 }
 
-int triangles(const Product& p) { return triangular(p.a.kind) + triangular(p.b.kind); }
+int triangles(const Product& p) { return is_triangular(p.a.kind) + is_triangular(p.b.kind); }
 
 // What part of the multiplications of a dense product those of stored elements are, whose results are
 // stored.
@@ -284,11 +282,9 @@ bool between(const Product& p, double least, double most) {
     return size >= least * least * least && size <= most * most * most;
 }
 
-// Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with, or
-// is one of many that have a few each.
+// Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
 bool few_packed_tiles(const Product& p) {
     if (element_size(p.dtype) == 2) return between(p, 600, 2400);
-    if (p.dtype == DType::f32) return p.batch >= 128 && between(p, 48, 160);
     // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
     return p.dtype == DType::f64 && between(p, p.batch < 128 ? 0 : 40, 1100);
 }
@@ -318,7 +314,6 @@ bool middle_sized(const Product& p) {
 bool unpacked_mv(const Product& p) {
     if (!has_symmetric(p) || p.tf32) return false;
     const int64_t most = element_size(p.dtype) == 2 ? 256 : 32;
-    if (p.dtype == DType::f32 && p.k > 64 && p.k <= 128) return p.batch >= 256;
     return p.k <= most && (p.batch >= (p.k <= 32 ? 128 : 32) || (p.k > 96 && most > 32));
 }
 
@@ -326,11 +321,10 @@ bool unpacked_mv(const Product& p) {
 
 bool leaves_to_dense(const Product& p) {
     if (p.k == 0 || forced_method >= 0 || goes_thin(p)) return false;
-    if (is_mv(p)) return unpacked_mv(p);
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
     // dense results.
-    if (!has_symmetric(p) && !middle_sized(p)) return false;
-    if (p.dtype == DType::f32 && enough_for_images(p, 1)) return false;
+    if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p)) return false;
+    if (p.dtype == DType::f32 && (!has_symmetric(p) || enough_for_images(p, 1))) return false;
     const bool one = unpacks_one(p);
     // Where float32 may be rounded, dense torch does so also in products that do not gain by it.
     if (p.tf32 && !one) return false;

@@ -85,9 +85,6 @@ inline bool is_mv(const Product& p) {
     return (!a_dense && b_dense && p.n == 1) || (a_dense && !b_dense && p.m == 1);
 }
 
-// Unpacked copies that are left to dense torch take no more memory than this.
-constexpr int64_t COPIES_LIMIT = int64_t{4} << 30;
-
 // `scratch`: whether there is any. `together`: how many products like this one the engine gets at once.
 Config choose(const Product& p, const Device& device, bool scratch = true, int together = 1);
 
@@ -96,9 +93,9 @@ bool mv_symmetric_can(const Product& p);
 
 // What is left to dense torch, on unpacked copies, because it is faster with them, packing included
 // (measured on an H100, docs/cuda.md). Products of symmetric matrices: our direct kernels read the
-// stored half twice, and round 16-bit sums twice; large ones of float32 have the engine. Middle-sized products with
-// dense operands, solves with one right-hand side, and factors of one matrix: their steps wait for each
-// other. Beside a triangle only a symmetric operand is unpacked (unpacks_one).
+// stored half twice, and round 16-bit sums twice; large ones of float32 have the engine. Middle-sized
+// products of triangles whose results are dense, solves with one right-hand side, and factors of one
+// matrix: their steps wait for each other. Beside a triangle only a symmetric operand is unpacked (unpacks_one).
 bool leaves_to_dense(const Product& p);
 bool leaves_to_dense(const Solve& p);
 bool leaves_to_dense(const Factor& p);

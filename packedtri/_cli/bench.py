@@ -18,6 +18,7 @@ import torch
 from packedtri._cli import environment
 from packedtri._cli.cases import CASES, Problem
 from packedtri._cli.timing import Effort, measuring_stream, sets_needed, time_works
+from packedtri._cli.work import Work
 from packedtri.ops.mm import tf32_is_set
 
 Row = dict[str, Any]
@@ -68,7 +69,7 @@ def measure(problem: Problem, effort: Effort) -> Row:
         more = range(sets_needed(first, problem.device) - 1)
         works = [first, *(case.setup(problem) for _ in more)]
         if problem.conversions:
-            works = [replace(work, dense=work.converting or work.dense) for work in works]
+            works = [_with_conversions(work) for work in works]
         timing = time_works(works, problem.device, effort)
         error, dense_error = first.error(first.packed()), first.error(first.dense())
     return {
@@ -101,6 +102,12 @@ def measure(problem: Problem, effort: Effort) -> Row:
         "dense_equivalent_tflops": case.dense_flops * elements / timing.ms / 1e9,
         "gbps": first.packed_bytes / timing.ms / 1e6,
     }
+
+
+def _with_conversions(work: Work) -> Work:
+    if work.converting is None:
+        raise ValueError("this operation has no form with conversions")
+    return replace(work, dense=work.converting)
 
 
 def precision(dtype: torch.dtype, device: torch.device) -> str:

@@ -12,7 +12,7 @@ from packedtri.dispatch import Function, row
 from packedtri.layout import LOWER, UPPER
 from packedtri.ops.dense import densify, functions, no_out
 from packedtri.ops.solve import (
-    check_singular,
+    begin_singular_check,
     check_upper,
     positive_factor,
     singular_info,
@@ -63,9 +63,9 @@ def _from_factor(cls: type[P], factor: Tensor, n: int) -> P:
 
 def _inv_triangular(A: PackedTensor, *, out: Any = None) -> PackedTensor:
     no_out("linalg.inv", out)
-    regular = check_singular("linalg.inv", A)
+    finish_check = begin_singular_check("linalg.inv", A)
     inverse = _inverse_triangular(A)
-    regular()
+    finish_check()
     return inverse
 
 
@@ -83,9 +83,9 @@ for _function in (torch.linalg.inv, *functions("inverse")):
 
 def _inv_ex_triangular(A: PackedTensor, *, check_errors: bool = False, out: Any = None) -> Any:
     no_out("linalg.inv_ex", out)
-    regular = check_singular("linalg.inv_ex", A) if check_errors else None
+    finish_check = begin_singular_check("linalg.inv_ex", A) if check_errors else None
     inverse = _inverse_triangular(A)
-    info = regular() if regular is not None else singular_info(A)
+    info = finish_check() if finish_check is not None else singular_info(A)
     return torch.return_types.linalg_inv_ex((inverse, info))
 
 

@@ -69,7 +69,7 @@ def check_batches(name: str, a: Tensor, b: Tensor, p: torch.Size, q: torch.Size)
         )
 
 
-def check_singular(name: str, t: PackedTensor) -> Callable[[], Tensor]:
+def begin_singular_check(name: str, t: PackedTensor) -> Callable[[], Tensor]:
     """Ask whether a triangular matrix has a zero on its diagonal, before work that must not wait.
 
     Returns:
@@ -150,9 +150,10 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) ->
     vector = _is_vector(A, B)
     columns = B.unsqueeze(-1) if vector else B
     check_system(name, A, columns, left)
-    regular = check_singular("torch.linalg.solve", A)  # Torch words its error by this name.
+    # Torch words its error by this name.
+    finish_check = begin_singular_check("torch.linalg.solve", A)
     x = solve_typed(A, B, left) if type(A) is type(B) else solve_dense(A, columns, left)
-    regular()
+    finish_check()
     return x.squeeze(-1) if vector else x
 
 

@@ -64,7 +64,7 @@ void large_products_go_through_images() {
     CHECK(cuda::choose(p, hopper).method == Method::Direct, "what the engine left");
 }
 
-// Dense torch gets what it does faster, but nothing with zeros that it could not be mended for.
+// Dense torch gets what it does faster; what zeros spoil there is mended, in dense results.
 void some_problems_are_left_to_dense_torch() {
     Product p = lower_product(DType::bf16, 1024);
     CHECK(!cuda::leaves_to_dense(p), "two triangles");
@@ -124,6 +124,13 @@ void symmetric_vectors() {
     CHECK(cuda::explain(p, hopper).find("one pass") != std::string::npos, "512");
     p.m = p.k = 511;
     CHECK(cuda::explain(p, hopper).find("two passes") != std::string::npos, "511");
+
+    // Many small ones are unpacked, as far as there is memory for that.
+    p.m = p.k = p.a.rows = p.a.cols = p.b.rows = 16;
+    p.batch = 1000;
+    CHECK(cuda::leaves_to_dense(p), "many small ones");
+    p.batch = 10'000'000;
+    CHECK(!cuda::leaves_to_dense(p), "more than there is memory for");
 }
 
 // A few vectors have a kernel that reads the packed operand once, or a symmetric one twice.

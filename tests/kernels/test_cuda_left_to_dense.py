@@ -52,6 +52,46 @@ def test_left_to_dense(dtype: torch.dtype, value: float, device: str, rng: torch
     failures.report()
 
 
+@pytest.mark.parametrize("bad", [0.0, math.inf, math.nan], ids=str)
+@pytest.mark.parametrize(
+    ("element", "n", "m", "batch"),
+    [
+        (torch.float16, 901, 901, ()),
+        (torch.bfloat16, 901, 901, ()),
+        (torch.float64, 203, 210, ()),
+        (torch.float64, 130, 128, (3,)),
+        (torch.float64, 700, 100, ()),
+        (torch.float64, 1201, 20, ()),
+    ],
+    ids=str,
+)
+def test_results_that_are_dense(
+    element: torch.dtype,
+    n: int,
+    m: int,
+    batch: tuple[int, ...],
+    bad: float,
+    device: str,
+    rng: torch.Generator,
+) -> None:
+    """Two triangles of 16 bits, and float64 with dense matrices."""
+    failures = Failures()
+    other = (LOWER, UPPER) if element.itemsize == 2 else (DENSE,)
+    for kind, b_kind in each((LOWER, UPPER), other):
+        if kind == b_kind:
+            continue
+        a = draw_operand(kind, n, element, rng, batch=batch, draw=random_integers)
+        b = draw_operand(b_kind, n, element, rng, rows=n, cols=m, draw=random_integers)
+        if bad:
+            b.stored.view(-1)[b.stored.numel() // 3] = bad
+            a.stored.view(-1)[a.stored.numel() // 2] = bad
+            a, b = Operand(a.stored, kind, n), Operand(b.stored, b_kind, n)
+        c = mm(a.stored, b.stored, n, kind, b_kind, DENSE)
+        with failures.case(f"kinds {kind}, {b_kind}"):
+            assert_close_or_equal(c, stored_product(a, b).to(element), atol=0)
+    failures.report()
+
+
 def test_symmetric_left_to_dense(device: str, rng: torch.Generator) -> None:
     """Symmetric matrices of float32 that are too small for tile images."""
     failures = Failures()
@@ -124,9 +164,9 @@ def test_small_symmetric_stays_float32(device: str, rng: torch.Generator) -> Non
     assert (c - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
-@dtypes
+@pytest.mark.parametrize("dtype", [*SIXTEEN_BITS, torch.float64], ids=str)
 def test_gram_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
-    n = 800
-    x = random_integers((2, n, n), dtype, device, rng)
-    a, b = Operand(x, DENSE, n), Operand(x.mT, DENSE, n)
-    assert_exact(mm(x, x.mT, n, DENSE, DENSE, LOWER), a, b, LOWER)
+    for n, batch in ((800, (2,)), (30, (3,)), (50, (200,))):
+        x = random_integers((*batch, n, n), dtype, device, rng)
+        a, b = Operand(x, DENSE, n), Operand(x.mT, DENSE, n)
+        assert_exact(mm(x, x.mT, n, DENSE, DENSE, LOWER), a, b, LOWER)

@@ -1,0 +1,44 @@
+"""Products that dense torch computes on unpacked copies on some CPUs: only the time tells."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from cases import Failures, Operand, assert_close_or_equal, draw_operand, each, mm, stored_product
+
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
+from packedtri.testing import random_integers
+
+KINDS = (LOWER, UPPER, SYMMETRIC, HERMITIAN, DENSE)
+
+
+@pytest.mark.parametrize("bad", [0.0, math.inf, math.nan], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_left_to_dense(dtype: torch.dtype, bad: float, rng: torch.Generator) -> None:
+    """One matrix of a batch with what is not finite, the other without."""
+    failures = Failures()
+    for n, m, a_kind, b_kind in each((230, 420), (3, 60), KINDS, KINDS):
+        if DENSE not in (a_kind, b_kind) and (m == 3 or n == 420):
+            continue
+        a = draw_operand(a_kind, n, dtype, rng, batch=(2,), rows=m, cols=n, draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, rows=n, cols=m, draw=random_integers)
+        if bad:
+            a.stored[1].view(-1)[a.stored[1].numel() // 2] = bad
+            a = Operand(a.stored, a_kind, n)
+        c = mm(a.stored, b.stored, n, a_kind, b_kind, DENSE)
+        with failures.case(f"{n=}, {m=}, kinds {a_kind}, {b_kind}"):
+            assert_close_or_equal(c, stored_product(a, b).to(dtype), atol=0)
+    failures.report()
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_float32_stays_float32(precision: str, rng: torch.Generator) -> None:
+    """Dense torch may be told to multiply float32 as bfloat16."""
+    n = 300
+    a, b = (draw_operand(kind, n, torch.float32, rng) for kind in (SYMMETRIC, DENSE))
+    torch.set_float32_matmul_precision(precision)
+    c = mm(a.stored, b.stored, n, SYMMETRIC, DENSE, DENSE)
+    expected = a.dense.double() @ b.dense.double()
+    assert (c - expected).abs().max() <= 1e-5 * expected.abs().max()
