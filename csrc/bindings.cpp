@@ -250,6 +250,29 @@ Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int
     return p.c.kind == Kind::Dense ? c : way.pack(c, static_cast<int64_t>(p.c.kind));
 }
 
+Product product_like(int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind,
+                     int c_kind, bool tf32) {
+    // Aligned; where the matrices are decides nothing else.
+    alignas(16) static const char a[16] = {}, b[16] = {};
+    Product p{};
+    p.dtype = static_cast<DType>(dtype);
+    p.batch = batch;
+    p.a.kind = kind_of(a_kind, "explain", "a_kind");
+    p.b.kind = kind_of(b_kind, "explain", "b_kind");
+    p.c.kind = kind_of(c_kind, "explain", "c_kind");
+    const bool packed_a = p.a.kind != Kind::Dense, packed_b = p.b.kind != Kind::Dense;
+    p.m = packed_b && !packed_a ? m : n;
+    p.n = packed_a && !packed_b ? m : n;
+    p.k = packed_a || packed_b ? n : m;
+    p.a = {a, p.a.kind, p.m, p.k, p.k, 1, p.m * p.k};
+    p.b = {b, p.b.kind, p.k, p.n, p.n, 1, p.k * p.n};
+    p.a.hermitian = is_hermitian(a_kind, p.dtype);
+    p.b.hermitian = is_hermitian(b_kind, p.dtype);
+    p.c.row_stride = p.n;
+    p.tf32 = tf32 && p.dtype == DType::f32;
+    return p;
+}
+
 std::tuple<Tensor, Tensor> mm_pair(const Triangles& x, const Triangles& y, int64_t n, bool tf32,
                                    const std::function<void(const Product&)>& run_one,
                                    const std::function<void(const Product&, const Product&)>& run) {

@@ -47,6 +47,10 @@ struct Triangles {
 std::tuple<Tensor, Tensor> mm_pair(const Triangles& x, const Triangles& y, int64_t n, bool tf32,
                                    const std::function<void(const Product&)>& run_one,
                                    const std::function<void(const Product&, const Product&)>& run);
+// A product to be explained to people: packed operands have order n, and dense ones m columns, or m rows
+// left of a packed one. No one reads its elements.
+Product product_like(int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind,
+                     int c_kind, bool tf32);
 Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&));
 Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const Conversion&));
 

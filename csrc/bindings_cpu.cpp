@@ -67,3 +67,10 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
 extern "C" __attribute__((visibility("default"))) const char* packedtri_cpu_isa() {
     return packedtri::cpu::isa();
 }
+
+// As packedtri_cuda_explain: whether the product is left to dense torch.
+extern "C" __attribute__((visibility("default"))) int packedtri_cpu_leaves_to_dense(
+    int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind, int c_kind) {
+    using namespace packedtri;
+    return cpu::leaves_to_dense(product_like(dtype, n, m, batch, a_kind, b_kind, c_kind, false));
+}

@@ -69,28 +69,15 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("unpack", TORCH_BOX(&packedtri::unpack_cuda));
 }
 
-// For `packedtri info`, reached through ctypes: the kernel of an n x n by n x m product in words. The
-// text lives until the thread's next call.
+// For `packedtri info`, reached through ctypes: the kernel of product_like in words. The text lives until the
+// thread's next call.
 extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_explain(
     int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind, int c_kind, int tf32,
     int multiprocessors, int major, int shared_kib, int64_t memory) {
     using namespace packedtri;
     static thread_local std::string text;
-    // Aligned; where the matrices are decides nothing else.
-    alignas(16) static const char a[16] = {}, b[16] = {};
-    Product p{};
-    p.dtype = static_cast<DType>(dtype);
-    p.m = p.k = n;
-    p.n = m;
-    p.batch = batch;
-    p.a = {a, kind_of(a_kind, "explain", "a_kind"), n, n, n, 1, n * n};
-    p.b = {b, kind_of(b_kind, "explain", "b_kind"), n, m, m, 1, n * m};
-    p.a.hermitian = is_hermitian(a_kind, p.dtype);
-    p.b.hermitian = is_hermitian(b_kind, p.dtype);
-    p.c.kind = kind_of(c_kind, "explain", "c_kind");
-    p.c.row_stride = m;
-    p.tf32 = tf32 && p.dtype == DType::f32;
-    text = cuda::explain(p, cuda::describe(multiprocessors, major, shared_kib, memory));
+    text = cuda::explain(product_like(dtype, n, m, batch, a_kind, b_kind, c_kind, tf32),
+                         cuda::describe(multiprocessors, major, shared_kib, memory));
     return text.c_str();
 }
 

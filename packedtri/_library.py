@@ -38,6 +38,15 @@ def cpu_isa() -> str:
     return function().decode()
 
 
+def cpu_kernel(dtype: torch.dtype, n: int, m: int, batch: int, kinds: tuple[int, int, int]) -> str:
+    """What computes a product on the CPU, in words; arguments as of :func:`cuda_kernel`."""
+    leaves_to_dense = ctypes.CDLL(str(cpu_library)).packedtri_cpu_leaves_to_dense
+    sizes = (ctypes.c_int64(size) for size in (n, m, batch))
+    if leaves_to_dense(DTYPES.index(dtype), *sizes, *kinds):
+        return "unpacked, then dense torch"
+    return cpu_isa()
+
+
 def cuda_kernel(
     dtype: torch.dtype,
     n: int,

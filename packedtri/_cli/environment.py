@@ -77,7 +77,8 @@ def kernel(
     With ``tf32`` products of float32 may run in TF32.
     """
     if device.type != "cuda":
-        return f"cpu {_library.cpu_isa()}"
+        known = _library.cpu_kernel(dtype, n, m, batch, kinds) if kinds else _library.cpu_isa()
+        return f"cpu {known}"
     if kinds is None:
         return "cuda"
     return "cuda " + _library.cuda_kernel(dtype, n, m, batch, kinds, device, tf32)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from cases import Failures, Operand, assert_close_or_equal, draw_operand, each, mm, stored_product
 
+from packedtri import _library
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
 from packedtri.testing import random_integers
 
@@ -42,3 +44,17 @@ def test_float32_stays_float32(precision: str, rng: torch.Generator) -> None:
     c = mm(a.stored, b.stored, n, SYMMETRIC, DENSE, DENSE)
     expected = a.dense.double() @ b.dense.double()
     assert (c - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def test_who_computes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = (torch.bfloat16, 512, 512, 1, (SYMMETRIC, DENSE, DENSE))
+    monkeypatch.setenv("PACKEDTRI_CPU_ISA", "portable")
+    assert "dense torch" not in _library.cpu_kernel(*product)
+    monkeypatch.delenv("PACKEDTRI_CPU_ISA")
+    flags = Path("/proc/cpuinfo")
+    if flags.exists() and "avx512_bf16" in flags.read_text():
+        assert _library.cpu_kernel(*product) == "unpacked, then dense torch"
+        narrow = (torch.bfloat16, 512, 16, 1, (DENSE, LOWER, DENSE))
+        assert _library.cpu_kernel(*narrow) == _library.cpu_isa()
+    triangles = (torch.float32, 512, 512, 1, (LOWER, LOWER, LOWER))
+    assert _library.cpu_kernel(*triangles) == _library.cpu_isa()
