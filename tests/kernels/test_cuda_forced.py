@@ -1,0 +1,235 @@
+"""Every template of the CUDA kernels: forced, since most sizes would choose another."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from cases import (
+    DIRECT,
+    ENGINE,
+    HOPPER,
+    IMAGED,
+    PAIRS,
+    SIXTEEN_BITS,
+    SMALL,
+    Failures,
+    Force,
+    Operand,
+    assert_close_or_equal,
+    assert_exact,
+    draw_operand,
+    each,
+    hopper,
+    mm,
+    part_of,
+    shifted,
+    stored_product,
+)
+
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.testing import (
+    assert_product_close,
+    densify,
+    random,
+    random_integers,
+    take_part,
+)
+
+pytestmark = pytest.mark.cuda
+
+ops = torch.ops.packedtri
+
+
+def forced_cases() -> Iterator[tuple[int, int, int, int, int]]:
+    """(n, a_kind, b_kind, c_kind, above, group): ragged sizes, and every template of a kernel.
+
+    These differ in whether each operand's memory runs along the sum or across it.
+    """
+    sizes = ((130, 2, 2),) if SMALL else ((1, 1, 1), (33, 1, 8), (130, 2, 1), (260, 3, 3))
+    pairs = tuple(each((LOWER, UPPER), (LOWER, UPPER))) if SMALL else PAIRS
+    for (n, above, group), ((a_kind, b_kind), c_kind) in each(sizes, each(pairs, (LOWER, DENSE))):
+        yield n, a_kind, b_kind, c_kind, above, group
+
+
+def check_forced(
+    method: int, tile: int, split: int, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    failures = Failures()
+    mirrored = [
+        (130, SYMMETRIC, DENSE, DENSE, 2, 1),
+        (130, LOWER, SYMMETRIC, DENSE, 1, 2),
+        (130, HERMITIAN, DENSE, DENSE, 2, 1),
+        (130, HERMITIAN, HERMITIAN, LOWER, 1, 2),
+    ]
+    for n, a_kind, b_kind, c_kind, above, group in itertools.chain(forced_cases(), mirrored):
+        a = draw_operand(a_kind, n, dtype, rng, draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, draw=random_integers)
+        force(method, tile, split, above, group)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, {above}, {group}"):
+            assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("split", [1, 2, 8])
+@pytest.mark.parametrize("tile", [0, 1])
+def test_forced(
+    tile: int, split: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    """Configurations that the size of a product would not choose are right too."""
+    check_forced(DIRECT, tile, split, dtype, rng, force)
+
+
+@hopper
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("split", [1, 2, 4, 8])
+@pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)
+def test_hopper_forced(
+    split: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    """16-bit tiles multiplied by warpgroups, at every distance of rows from aligned addresses."""
+    check_forced(HOPPER, 0, split, dtype, rng, force)
+    failures = Failures()
+    sizes = (9, 64, 67) if SMALL else (8, 9, 15, 33, 64, 67, 128, 131, 200)
+    for n, (a_kind, b_kind), skip in each(sizes, PAIRS, range(0, 8, 3)):
+        a = draw_operand(a_kind, n, dtype, rng, batch=(3,), draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, batch=(3,), draw=random_integers)
+        x, y = (shifted(t.stored, skip + i) for i, t in enumerate((a, b)))
+        force(HOPPER, 0, split, 1, 1)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {skip} elements off"):
+            assert_exact(mm(x, y, n, a_kind, b_kind, DENSE), a, b, DENSE)
+    failures.report()
+
+
+@hopper
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)
+def test_hopper_few_vectors(
+    dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """The same with few rows, or columns as many as a word holds and more."""
+    failures = Failures()
+    sizes, vectors = ((12, 70), (1, 2, 8)) if SMALL else ((12, 70, 130, 300), (1, 2, 5, 8, 13, 31))
+    for n, m, split, kind in each(sizes, vectors, (1, 4), (LOWER, UPPER)):
+        t = draw_operand(kind, n, dtype, rng, draw=random_integers)
+        for left in (True, False):
+            if left and m < 8:
+                continue
+            rows, cols = (n, m) if left else (m, n)
+            d = draw_operand(DENSE, n, dtype, rng, rows=rows, cols=cols, draw=random_integers)
+            a, b = (t, d) if left else (d, t)
+            force(HOPPER, 0, split, 1, 1)
+            with failures.case(f"{n=}, {m=}, {split=}, {kind=}, {left=}"):
+                c = mm(a.stored, b.stored, n, a.kind, b.kind, DENSE)
+                assert_exact(c.reshape(a.dense.shape[-2], -1), a, b, DENSE)
+    failures.report()
+
+
+@hopper
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("split", [1, 2, 8])
+@pytest.mark.parametrize("tile", [0, 1])
+@pytest.mark.parametrize("dtype", IMAGED, ids=str)
+def test_engine_forced(
+    tile: int, split: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    """Products by tile images, which only large ones would choose."""
+    if dtype == torch.float32 and tile == 1:
+        pytest.skip("float32 has tiles of one size")
+    check_forced(ENGINE, tile, split, dtype, rng, force)
+
+
+@hopper
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("n", [1000, 2311])
+@pytest.mark.parametrize("dtype", IMAGED, ids=str)
+def test_engine_accuracy(
+    n: int, dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """Twice the error of torch at most; operands that are positive, or differ widely in size."""
+    failures = Failures()
+    scale = torch.exp2(torch.randint(-20, 21, (numel(n),), generator=rng, device=device).float())
+    for name, change in {
+        "normal": lambda x: x,
+        "positive": torch.abs,
+        "wide": lambda x: x if dtype == torch.float16 else (x * scale).to(dtype),
+    }.items():
+        a, b = (change(random((numel(n),), dtype, device, rng)) for _ in range(2))
+        for a_kind, b_kind in each((LOWER, UPPER), (LOWER, UPPER)):
+            force(ENGINE, -1, -1, -1, -1)
+            c = mm(a, b, n, a_kind, b_kind, LOWER)
+            force(-1, -1, -1, -1, -1)
+            with failures.case(f"{name}, kinds {a_kind}, {b_kind}"):
+                dense = densify(a, n, a_kind), densify(b, n, b_kind)
+                assert_product_close(densify(c, n, LOWER), *dense, part="lower")
+    failures.report()
+
+
+# (row, column) in the stored triangle, in different tiles of any side. No row and no column comes
+# twice, so a sum has at most one of these from each operand.
+BAD = ((0, 0), (70, 69), (131, 131), (150, 149), (200, 3), (299, 130))
+
+
+@hopper
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1e-36, 3.4e38])
+@pytest.mark.parametrize("dtype", IMAGED, ids=str)
+@pytest.mark.parametrize("tile", [0, 1])
+@pytest.mark.parametrize("method", [DIRECT, ENGINE, HOPPER])
+def test_nonfinite(
+    method: int,
+    tile: int,
+    value: float,
+    dtype: torch.dtype,
+    device: str,
+    rng: torch.Generator,
+    force: Force,
+) -> None:
+    """Elements that images cannot hold, or that would meet padded zeros, against sums over stored
+    elements."""
+    if dtype == torch.float32 and (method, tile) in ((ENGINE, 1), (HOPPER, 0), (HOPPER, 1)):
+        pytest.skip("float32 has no such kernel")
+    n = 300
+    places = [numel(i) + j for i, j in BAD]
+    failures = Failures()
+    for a_kind, b_kind, bad in each((LOWER, UPPER), (LOWER, UPPER), ("left", "right", "both")):
+        # With a large one from either side the result would depend on the order of the sum.
+        if bad == "both" and math.isfinite(value):
+            continue
+        x, y = (random_integers((numel(n),), dtype, device, rng) for _ in range(2))
+        if bad != "right":
+            x[places] = value
+        if bad != "left":
+            y[places] = value
+        a, b = Operand(x, a_kind, n), Operand(y, b_kind, n)
+        product = stored_product(a, b).to(dtype)
+        for c_kind, split in each((LOWER, DENSE), (1, 2, 4)):
+            force(method, tile, split, 1, 1)
+            c = densify(mm(x, y, n, a_kind, b_kind, c_kind), n, c_kind)
+            expected = take_part(product, part_of(c_kind))
+            with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}, {bad} bad, split {split}"):
+                assert_close_or_equal(c, expected, atol=1e-30)
+                # Sums of one term, in which a tiny element is not lost beside larger ones.
+                if a_kind == b_kind:
+                    assert_close_or_equal(c.diagonal(), expected.diagonal(), atol=0)
+    failures.report()
+
+
+@hopper
+@pytest.mark.skipif(SMALL, reason="many runs")
+@pytest.mark.parametrize(("tile", "split"), [(0, 2), (0, 8), (1, 1)])
+def test_engine_repeats(
+    tile: int, split: int, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """Thousands of runs, with sums in parts, several to a cluster, agree in every bit."""
+    n = 1500
+    a, b = (random((numel(n),), torch.bfloat16, device, rng) for _ in range(2))
+    force(ENGINE, tile, split, 1, 1)
+    first = ops.mm(a, b, n, LOWER, LOWER, LOWER)
+    different = torch.zeros((), dtype=torch.int64, device=device)
+    for _ in range(5000):
+        different += (ops.mm(a, b, n, LOWER, LOWER, LOWER) != first).sum()
+    assert different.item() == 0
