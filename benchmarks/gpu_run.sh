@@ -79,6 +79,7 @@ sanitize() {
     bash -c 'spread "$@"' spread "$parts" --tool "$tool" "$@"
 }
 
+types=(--dtype float32 --dtype float64 --dtype bfloat16)
 commit=${PACKEDTRI_COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)}
 for name in "${steps[@]}"; do
   case $name in
@@ -95,7 +96,7 @@ for name in "${steps[@]}"; do
       ;;
     bench)
       step bench 240 python3 -m packedtri bench --device cuda --commit "$commit" \
-        --output "$output/bench" --dtype float32 --dtype float64 --dtype bfloat16 \
+        --output "$output/bench" "${types[@]}" \
         --op L@L --op "L@L backward" --n 1024 --n 2048 --n 4096 --n 4097 --n 8192
       step bench_tf32 60 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_tf32" --dtype float32 --tf32 --op L@L \
@@ -103,11 +104,11 @@ for name in "${steps[@]}"; do
       step bench_large 60 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_large" --dtype bfloat16 --op L@L --n 16384
       step bench_algebra 300 python3 -m packedtri bench --device cuda --commit "$commit" \
-        --output "$output/bench_algebra" --dtype float32 --dtype float64 --dtype bfloat16 \
+        --output "$output/bench_algebra" "${types[@]}" \
         --op L@L.mT --op syrk --op L@dense --op S@dense --op L@x --op S@x \
         --op solve_triangular --op cholesky --op inverse --n 1024 --n 4096 --n 8192
       step bench_columns 120 python3 -m packedtri bench --device cuda --commit "$commit" \
-        --output "$output/bench_columns" --dtype float32 --dtype float64 --dtype bfloat16 \
+        --output "$output/bench_columns" "${types[@]}" \
         --op L@dense --op S@dense --n 1024 --n 4096 --n 8192 --m 4 --m 16 --m 64
       step bench_batched 120 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_batched" --dtype float32 --dtype bfloat16 --batch 4096 \
@@ -116,7 +117,6 @@ for name in "${steps[@]}"; do
       ;;
     sweep)
       # Powers of two, and what lies halfway between them, each with its odd neighbour.
-      types=(--dtype float32 --dtype float64 --dtype bfloat16)
       sizes=(--ragged --n 32:8192:x2 --n 48:6144:x2)
       step sweep 240 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
         --output "$output/sweep" "${types[@]}" "${sizes[@]}" --op L@L --op L@dense --op S@dense
@@ -130,16 +130,16 @@ for name in "${steps[@]}"; do
     conversions)
       step conversions 240 python3 -m packedtri bench --device cuda --quick --conversions \
         --commit "$commit" --output "$output/conversions" --ragged --n 64:4096:x2 --n 768 --n 1536 \
-        --dtype float32 --dtype float64 --dtype bfloat16 --op L@L --op L@U --op U@L --op L@L.mT \
+        "${types[@]}" --op L@L --op L@U --op U@L --op L@L.mT \
         --op S@S --op L@S --op syrk --op L@dense --op U@dense --op dense@L --op S@dense --op L@x \
         --op S@x --op solve_triangular --op cholesky --op inverse
       step conversions_columns 120 python3 -m packedtri bench --device cuda --quick --conversions \
         --commit "$commit" --output "$output/conversions_columns" --n 128:4096:x2 --n 1536 \
-        --dtype float32 --dtype float64 --dtype bfloat16 --op L@dense --op U@dense --op dense@L \
+        "${types[@]}" --op L@dense --op U@dense --op dense@L \
         --op S@dense --op solve_triangular --m 2 --m 8 --m 32 --m 128
       step conversions_batched 120 python3 -m packedtri bench --device cuda --quick --conversions \
         --commit "$commit" --output "$output/conversions_batched" --batch 512 --batched-n 16:128:x2 \
-        --dtype float32 --dtype float64 --dtype bfloat16 --op L@L --op L@U --op L@L.mT --op L@S \
+        "${types[@]}" --op L@L --op L@U --op L@L.mT --op L@S \
         --op syrk --op L@dense --op S@dense --op L@x --op S@x --op solve_triangular --op cholesky
       ;;
     *)
