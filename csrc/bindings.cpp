@@ -242,11 +242,9 @@ Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int
                       sizes_of(a) == sizes_of(b) && strides_of(a) == strides_of(b);
     const Tensor c =
         torch::stable::contiguous(torch::stable::matmul(left, same ? left : dense_of(b, b_kind)));
-    if (is_triangular(p.a.kind) || is_triangular(p.b.kind) || way.inexact(p.dtype)) {
-        Product done = p;
-        done.c = {c.mutable_data_ptr(), Kind::Dense, p.n, p.m * p.n};
-        way.mend(done);
-    }
+    Product done = p;
+    done.c = {c.mutable_data_ptr(), Kind::Dense, p.n, p.m * p.n};
+    way.mend(done);
     return p.c.kind == Kind::Dense ? c : way.pack(c, static_cast<int64_t>(p.c.kind));
 }
 

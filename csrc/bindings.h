@@ -28,13 +28,12 @@ struct OtherWay {
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
           int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
           const OtherWay<Product, Tensor>& other = {});
-// That other way by dense torch, on unpacked copies. `mend` makes good what structural zeros have made nan,
-// and dense torch itself, where products of a type are inexact about that.
+// That other way by dense torch, on unpacked copies. `mend` gets every product and makes good what structural
+// zeros, or dense torch itself, have made nan.
 struct DenseWay {
     Tensor (*unpack)(const Tensor& packed, int64_t n, int64_t kind);
     Tensor (*pack)(const Tensor& dense, int64_t kind);
     void (*mend)(const Product& p);
-    bool (*inexact)(DType dtype) = [](DType) { return false; };
 };
 Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
                 const Product& p, const DenseWay& way);

@@ -20,10 +20,11 @@ Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int
               [](const Product& p) { cpu::mm(p, threads()); },
               {cpu::leaves_to_dense, [&](const Product& p) {
                    // Beside one nan torch's bfloat16 may have others, in rows that it is no part of.
-                   const auto inexact = [](DType dtype) { return dtype == DType::bf16; };
-                   return dense_mm(a, b, n, a_kind, b_kind, p,
-                                   {unpack_here, pack_here,
-                                    [](const Product& p) { cpu::mend(p, threads()); }, inexact});
+                   const auto mend = [](const Product& done) {
+                       if (done.dtype == DType::bf16 || has_triangle(done))
+                           cpu::mend(done, threads());
+                   };
+                   return dense_mm(a, b, n, a_kind, b_kind, p, {unpack_here, pack_here, mend});
                }});
 }
 

@@ -26,8 +26,9 @@ Tensor unpacked_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, 
                    const Product& p) {
     if (!cuda::unpacks_one(p))
         return dense_mm(a, b, n, a_kind, b_kind, p,
-                        {unpack_here, pack_here,
-                         [](const Product& done) { cuda::mend(done, current_stream()); }});
+                        {unpack_here, pack_here, [](const Product& done) {
+                             if (has_triangle(done)) cuda::mend(done, current_stream());
+                         }});
     constexpr auto dense = static_cast<int64_t>(Kind::Dense);
     const auto c_kind = static_cast<int64_t>(p.c.kind);
     return p.a.kind == Kind::Symmetric

@@ -40,7 +40,7 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
     constexpr const char* op = "solve_triangular";
     const Kind k = kind_of(kind, op, "kind"), x_kind = kind_of(b_kind, op, "b_kind");
     const bool dense = x_kind == Kind::Dense;
-    STD_TORCH_CHECK(k == Kind::Lower || k == Kind::Upper, "[packedtri::", op,
+    STD_TORCH_CHECK(is_triangular(k), "[packedtri::", op,
                     "] expected kind to be 0 (lower) or 1 (upper); got ", kind);
     STD_TORCH_CHECK(dense || x_kind == Kind::Lower, "[packedtri::", op,
                     "] expected b_kind to be 0 (lower) or 3 (dense); got ", b_kind);

@@ -95,6 +95,9 @@ inline bool is_plain(const Product& p) {
 
 // Whether there are structural zeros.
 constexpr bool is_triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
+inline bool has_triangle(const Product& p) {
+    return is_triangular(p.a.kind) || is_triangular(p.b.kind);
+}
 
 // Unpacked copies that are left to dense torch take no more memory than this.
 constexpr int64_t COPIES_LIMIT = int64_t{4} << 30;

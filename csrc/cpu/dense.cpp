@@ -35,8 +35,7 @@ bool kernels_are_wanted() {
 bool leaves_to_dense(const Product& p) {
     if (p.k == 0 || !is_plain(p) || kernels_are_wanted()) return false;
     const bool a = p.a.kind != Kind::Dense, b = p.b.kind != Kind::Dense,
-               packed = p.c.kind == Kind::Lower,
-               zeros = is_triangular(p.a.kind) || is_triangular(p.b.kind);
+               packed = p.c.kind == Kind::Lower, zeros = has_triangle(p);
     const int64_t copies = (a + b + packed) * element_size(p.dtype) * p.k * p.k * p.batch;
     if (copies > COPIES_LIMIT) return false;
     const double size =

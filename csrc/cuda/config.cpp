@@ -313,8 +313,8 @@ bool middle_sized(const Product& p) {
 // Of a symmetric matrix times a vector: many small ones, and those of 16 bits that wait for their sums.
 bool unpacked_mv(const Product& p) {
     if (!has_symmetric(p) || p.tf32) return false;
-    const int64_t most = element_size(p.dtype) == 2 ? 256 : 32;
-    return p.k <= most && (p.batch >= (p.k <= 32 ? 128 : 32) || (p.k > 96 && most > 32));
+    if (p.k <= 32) return p.batch >= 128;
+    return element_size(p.dtype) == 2 && p.k <= 256 && (p.batch >= 32 || p.k > 96);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ Image image_of(const Operand& x) {
     const bool by_rows = runs_along_rows(x);
     const auto blocks = [](int64_t size) { return static_cast<int>(ceil_div(size, Image::SIDE)); };
     return {blocks(by_rows ? x.rows : x.cols), blocks(by_rows ? x.cols : x.rows),
-            x.kind == Kind::Lower || x.kind == Kind::Upper};
+            is_triangular(x.kind)};
 }
 
 EngineSource source(const Product& p, const Operand& x, bool is_a) {

@@ -123,8 +123,7 @@ struct Schedule {
 // The order that starts the longest sums of a product first (see krange.h for the lengths).
 constexpr Schedule::Longest longest_first(Kind a, Kind b) {
     using Longest = Schedule::Longest;
-    const auto triangular = [](Kind x) { return x == Kind::Lower || x == Kind::Upper; };
-    if (!triangular(a) && !triangular(b)) return Longest::All;
+    if (!is_triangular(a) && !is_triangular(b)) return Longest::All;
     if (a == Kind::Lower && b == Kind::Lower) return Longest::FarFromDiagonal;
     if (a == Kind::Upper) return Longest::LowRows;
     if (b == Kind::Upper) return Longest::HighColumns;
