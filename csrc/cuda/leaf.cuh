@@ -76,17 +76,21 @@ __device__ void subtract_columns(T (&rest)[L][SHARE], const SharedTriangle<T>& t
     }
 }
 
-// Calls f(r, c) for a rectangle of rows x cols, cols at most 128, so that neighbouring threads have
-// neighbouring columns, and every thread keeps to one: what depends on the column alone is computed
-// once, and several rows are on their way at a time.
+// A row of `cols` elements, at most 128, is the work of so many neighbouring threads.
+__host__ __device__ constexpr int row_threads(int cols) {
+    return cols <= 16 ? 16 : cols <= 32 ? 32 : cols <= 64 ? 64 : 128;
+}
+
+// Calls f(r, c) once for each place of a rectangle of rows x cols, for which the block has threads of one
+// row at least. Every thread keeps to one column: what depends on the column alone is computed once, and
+// several rows are on their way at a time. Threads left over by whole rows have nothing to do.
 template <class F>
 __device__ void for_rectangle(int rows, int cols, F f) {
-    const int width = cols <= 16 ? 16 : cols <= 32 ? 32 : cols <= 64 ? 64 : 128;
-    const int c = threadIdx.x & (width - 1), step = max(1, static_cast<int>(blockDim.x) / width);
-    for (int part = c; part < cols; part += blockDim.x) {
+    const int width = row_threads(cols), step = static_cast<int>(blockDim.x) / width;
+    const int first = threadIdx.x / width, c = threadIdx.x & (width - 1);
+    if (first >= step || c >= cols) return;
 #pragma unroll 4
-        for (int r = threadIdx.x / width; r < rows; r += step) f(r, part);
-    }
+    for (int r = first; r < rows; r += step) f(r, c);
 }
 
 // Calls f with a value of the element type, for the types that are solved with.

@@ -34,6 +34,8 @@ NAMES = {
     HERMITIAN: "hermitian",
 }
 PAIRS = tuple(itertools.product(NAMES, repeat=2))
+# All that differ in how their memory is read, for tools that take a second a launch.
+FEW_PAIRS = tuple(itertools.product((LOWER, UPPER, DENSE), repeat=2))
 PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
 
 # What the fixture `force` takes: the method, the tile, the split of sums and from what length
