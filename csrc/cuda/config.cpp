@@ -135,6 +135,14 @@ Config choose_engine(const Product& p, const Device& device, int together) {
     return config;
 }
 
+// Whether the engine can make the images itself. Its warps have no shared memory in which to mirror a symmetric
+// matrix, and no time to split elements in parts.
+bool can_fuse(const Product& p, const Config& config) {
+    if (has_symmetric(p) || in_parts(p)) return false;
+    const EngineLayout layout = engine_layout(p, config);
+    return !layout.a.mapped || !layout.b.mapped;
+}
+
 // Into how many parts the engine can cut a sum. Large tiles have clusters already. Of more than two parts some
 // rows are stored although others of their mark are not finite, which a sum into C does not bear.
 int engine_split(const Product& p, const Config& config) {
@@ -258,18 +266,20 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     Config config = choose_direct(p, device);
     if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device, together);
-        const bool free = forced_method < 0;
+        const bool free = forced_method < 0, fused = forced_method == static_cast<int>(Method::Fused);
         if (free ? engine_pays(p, engine, device, together)
-                 : forced_method == static_cast<int>(Method::Engine))
+                 : fused || forced_method == static_cast<int>(Method::Engine)) {
             config = engine;
+            if ((free || fused) && can_fuse(p, config)) config.method = Method::Fused;
+        }
     }
     // The engine has tiles of one size for parts of float32.
-    if (const int tile = forced_tile; tile >= 0 && config.method == Method::Engine && !in_parts(p))
+    if (const int tile = forced_tile; tile >= 0 && by_images(config) && !in_parts(p))
         config.tile = static_cast<TileSize>(tile);
     if (const int split = forced_split; split >= 1) config.split = device.clusters ? split : 1;
     if (const int above = forced_above; above >= 1) config.split_above = above;
     if (const int group = forced_group; group >= 1) config.group = group;
-    if (config.method == Method::Engine) config.split = engine_split(p, config);
+    if (by_images(config)) config.split = engine_split(p, config);
     return config;
 }
 
@@ -401,10 +411,11 @@ std::string explain(const Product& p, const Device& device) {
         return "small, both operands in shared memory as " + std::to_string(side) + " x " +
                std::to_string(side);
     }
-    const bool engine = c.method == Method::Engine;
+    const bool engine = by_images(c);
     const std::string side =
         std::to_string(engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile));
     std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + side + " x " + side;
+    if (c.method == Method::Fused) text += ", made on the way";
     if (c.method == Method::Hopper)
         text +=
             p.dtype == DType::f64 ? ", loaded by the copy engine" : ", multiplied by warpgroups";

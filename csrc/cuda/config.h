@@ -24,7 +24,8 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 // cores, with scratch memory (engine.h). Hopper: like Direct, but by what only Hopper has: large tiles
 // of float64 are loaded by its copy engine (main_loop_bulk.cuh), small ones of 16-bit elements
 // multiplied by its tensor cores (main_loop_wgmma.cuh). Thin: for a dense operand of few vectors (thin.h).
-enum class Method : int32_t { Direct, Engine, Hopper, Thin };
+// Fused: the engine, which makes the images while it multiplies, instead of a kernel before it.
+enum class Method : int32_t { Direct, Engine, Hopper, Thin, Fused };
 enum class TileSize : int32_t { Small, Large };
 
 struct Config {
@@ -44,6 +45,10 @@ struct Config {
 constexpr int tile_side(DType dtype, TileSize size) {
     const bool complex = dtype == DType::c64 || dtype == DType::c128;
     return size == TileSize::Small || complex ? 64 : 128;
+}
+
+inline bool by_images(const Config& config) {
+    return config.method == Method::Engine || config.method == Method::Fused;
 }
 
 // Side of the square tiles of the engine (engine.h).

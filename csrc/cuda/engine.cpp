@@ -67,96 +67,182 @@ struct Images {
     int count = 0;
     uintptr_t free;  // Where the next one goes.
 
-    // Where the image of an operand of `p` is, or is to be made.
-    char* place(const Product& p, const Operand& x, const EngineSource& source) {
+    // Which image an operand of `p` is read from.
+    int place(const Product& p, const Operand& x, const EngineSource& source) {
+        if (source.mapped) return ImageUse::NONE;
         for (int i = 0; i < count; ++i)
-            if (same_image(p, x, source, places[i].operand, places[i].source)) return places[i].at;
-        places[count++] = {x, source, reinterpret_cast<char*>(free)};
+            if (same_image(p, x, source, places[i].operand, places[i].source)) return i;
+        places[count] = {x, source, reinterpret_cast<char*>(free)};
         free += static_cast<uintptr_t>(source.bytes);
-        return places[count - 1].at;
+        return count++;
+    }
+    const char* at(int image) const {
+        return image == ImageUse::NONE ? nullptr : places[image].at;
     }
 
-    // Makes those that matrix `batch` does not have in common with the one before.
-    void pack(const Product& p, int64_t batch, int* control, int words, cudaStream_t stream) const {
-        ImageRequest requests[MOST_IMAGES];
-        int needed = 0;
-        for (int i = 0; i < count; ++i) {
-            const auto& [x, source, at] = places[i];
-            if (batch > 0 && x.batch_stride == 0) continue;
-            Operand one = x;
-            one.data = matrix(x.data, batch, x.batch_stride, p.dtype);
-            requests[needed++] = {one, source.across, source.image, at, source.part_bytes};
-        }
-        if (needed > 0)
-            return pack_images(p.dtype, p.tf32, requests, needed, control, words, stream);
-        check(cudaMemsetAsync(control, 0, static_cast<size_t>(words) * sizeof(int), stream),
-              "cannot clear scratch memory");
+    // Whether matrix `batch` has not got an image in common with the one before.
+    bool needed(int image, int64_t batch) const {
+        return batch == 0 || places[image].operand.batch_stride != 0;
+    }
+    ImageRequest request(int image, int64_t batch, DType dtype) const {
+        const auto& [x, source, at] = places[image];
+        Operand one = x;
+        one.data = matrix(x.data, batch, x.batch_stride, dtype);
+        return {one, source.across, source.image, at, source.part_bytes};
     }
 };
 
-// Plans products whose scratch memory begins at `scratch`: the words that must be zero, then the images.
-struct Plans {
-    EnginePlan of[MOST_ENGINE_TASKS]{};
-    Images images;
-    int words = 0;
+// How many words count what is made of an image, cut in pieces of `side` blocks.
+int64_t piece_words(const Image& image, int side) {
+    const int64_t rows = ceil_div(image.rows, side), cols = ceil_div(image.cols, side);
+    return image.packed ? row_start(rows) : rows * cols;
+}
 
-    Plans(const EngineTask* tasks, int count, uintptr_t scratch) {
-        images.free = scratch;
+// Plans products whose scratch memory begins at `scratch`: the words that must be zero, then the images.
+class Plans {
+  public:
+    Plans(const EngineTask* tasks, int count, uintptr_t scratch)
+        : count_(count), side_(engine_tile_side(tasks[0].config.tile) / Image::SIDE) {
+        images_.free = scratch;
         for (int t = 0; t < count; ++t) {
-            EnginePlan& plan = of[t];
+            EnginePlan& plan = of_[t];
             plan.product = tasks[t].product;
             plan.config = tasks[t].config;
             plan.layout = engine_layout(plan.product, plan.config);
-            plan.drawn = reinterpret_cast<int*>(images.free);
+            plan.drawn = reinterpret_cast<int*>(images_.free);
             // Before the first mark is the word for all.
-            plan.marks = reinterpret_cast<int*>(images.free + 2 * sizeof(int));
-            images.free += static_cast<uintptr_t>(plan.layout.control_bytes);
-            words += static_cast<int>(plan.layout.control_bytes / sizeof(int));
+            plan.marks = reinterpret_cast<int*>(images_.free + 2 * sizeof(int));
+            images_.free += static_cast<uintptr_t>(plan.layout.control_bytes);
         }
+        unmade_.drawn = reinterpret_cast<int*>(images_.free);
+        unmade_.done = reinterpret_cast<int*>(images_.free + sizeof(int));
+        unmade_.ready[0] = reinterpret_cast<int*>(images_.free + 2 * sizeof(int));
+        for (int t = 0; t < count; ++t)
+            images_.free += static_cast<uintptr_t>(unmade_bytes(of_[t]));
+        words_ = static_cast<int>((images_.free - scratch) / sizeof(int));
         for (int t = 0; t < count; ++t) {
-            EnginePlan& plan = of[t];
+            EnginePlan& plan = of_[t];
             const Product& p = plan.product;
-            const EngineLayout& layout = plan.layout;
-            if (!layout.a.mapped) plan.a_image = images.place(p, p.a, layout.a);
-            if (!layout.b.mapped) plan.b_image = images.place(p, p.b, layout.b);
+            uses_[t][0] = {images_.place(p, p.a, plan.layout.a), plan.layout.a.across};
+            uses_[t][1] = {images_.place(p, p.b, plan.layout.b), plan.layout.b.across};
+            plan.a_image = images_.at(uses_[t][0].image);
+            plan.b_image = images_.at(uses_[t][1].image);
         }
     }
-};
 
-void launch(const EnginePlan* plans, int count, cudaStream_t stream) {
-    const Product& p = plans[0].product;
-    if (p.dtype == DType::f16) engine_f16(plans, count, stream);
-    else if (p.dtype == DType::bf16) engine_bf16(plans, count, stream);
-    else if (p.tf32) engine_tf32(plans, count, stream);
-    else engine_f32(plans, count, stream);
-}
+    uintptr_t end() const { return images_.free; }
+    const EnginePlan& of(int t) const { return of_[t]; }
+
+    // Computes the products of matrix `batch` of `tasks`.
+    void run(const EngineTask* tasks, int64_t batch, cudaStream_t stream) {
+        const DType dtype = tasks[0].product.dtype;
+        for (int t = 0; t < count_; ++t) {
+            const Product& p = tasks[t].product;
+            Product& one = of_[t].product;
+            one.batch = 1;
+            one.a.data = matrix(p.a.data, batch, p.a.batch_stride, dtype);
+            one.b.data = matrix(p.b.data, batch, p.b.batch_stride, dtype);
+            one.c.data = matrix(p.c.data, batch, p.c.batch_stride, dtype);
+            if (of_[t].layout.a.mapped) of_[t].a_map = map_of(one.a, dtype);
+            if (of_[t].layout.b.mapped) of_[t].b_map = map_of(one.b, dtype);
+        }
+        make_images(batch, stream);
+        if (dtype == DType::f16) engine_f16(of_, count_, unmade_, stream);
+        else if (dtype == DType::bf16) engine_bf16(of_, count_, unmade_, stream);
+        else if (of_[0].product.tf32) engine_tf32(of_, count_, unmade_, stream);
+        else engine_f32(of_, count_, unmade_, stream);
+    }
+
+  private:
+    // Of the words that count what is made of a product's images.
+    int64_t unmade_bytes(const EnginePlan& plan) const {
+        if (plan.config.method != Method::Fused) return 0;
+        int64_t words = 2;
+        for (const EngineSource* source : {&plan.layout.a, &plan.layout.b})
+            if (!source->mapped) words += piece_words(source->image, side_);
+        constexpr int64_t ALIGNMENT = 1024;
+        return ceil_div(words * 4, ALIGNMENT) * ALIGNMENT;
+    }
+
+    // Makes the images that this matrix does not have in common with the one before, or leaves that to the
+    // launch which reads them.
+    void make_images(int64_t batch, cudaStream_t stream) {
+        const Product& p = of_[0].product;
+        int number[MOST_IMAGES];  // Of an image among those that are needed.
+        EngineUnmade& unmade = unmade_;
+        unmade.count = 0;
+        for (int x = 0; x < images_.count; ++x) {
+            number[x] = ImageUse::NONE;
+            if (!images_.needed(x, batch)) continue;
+            number[x] = unmade.count;
+            unmade.images[unmade.count++] = images_.request(x, batch, p.dtype);
+        }
+        if (unmade.count > 0 && !leave_to_launch(number, batch)) {
+            pack_images(p.dtype, p.tf32, unmade.images, unmade.count, of_[0].drawn, words_, stream);
+            unmade.count = 0;
+        } else clear_words(of_[0].drawn, words_, stream);
+        if (unmade.count == 0) unmade.order.units = 0;
+        for (int t = 0; t < count_; ++t) {
+            of_[t].a_ready = ready(uses_[t][0], number);
+            of_[t].b_ready = ready(uses_[t][1], number);
+        }
+    }
+
+    const int* ready(const ImageUse& use, const int* number) const {
+        if (unmade_.count == 0 || use.image == ImageUse::NONE) return nullptr;
+        return number[use.image] == ImageUse::NONE ? nullptr : unmade_.ready[number[use.image]];
+    }
+
+    bool leave_to_launch(const int* number, int64_t batch) {
+        for (int t = 0; t < count_; ++t)
+            if (of_[t].config.method != Method::Fused) return false;
+        for (int x = 0; x + 1 < unmade_.count; ++x)
+            unmade_.ready[x + 1] =
+                unmade_.ready[x] + piece_words(unmade_.images[x].layout, side_);
+        // All matrices but the first have the same to make.
+        if (batch <= 1) ordered_ = set_order(number);
+        return ordered_;
+    }
+
+    bool set_order(const int* number) {
+        OrderedProduct products[MOST_ENGINE_TASKS];
+        for (int t = 0; t < count_; ++t) {
+            const auto needed = [&](ImageUse use) {
+                if (use.image != ImageUse::NONE) use.image = number[use.image];
+                return use;
+            };
+            products[t] = {of_[t].layout.work.schedule, needed(uses_[t][0]), needed(uses_[t][1])};
+        }
+        Image images[MOST_IMAGES];
+        for (int x = 0; x < unmade_.count; ++x) images[x] = unmade_.images[x].layout;
+        const int blocks = of_[0].config.tile == TileSize::Large ? 2 : 1;  // For a tile.
+        return set_pack_order(unmade_.order, products, count_, images, unmade_.count, side_,
+                              current_device().multiprocessors / blocks);
+    }
+
+    EnginePlan of_[MOST_ENGINE_TASKS]{};
+    ImageUse uses_[MOST_ENGINE_TASKS][2];  // Of A and of B.
+    int count_, side_;                     // Of products; of a tile, in blocks.
+    int words_;
+    bool ordered_ = false;
+    Images images_;
+    EngineUnmade unmade_{};
+};
 
 }  // namespace
 
 int64_t engine_scratch(const EngineTask* tasks, int count) {
-    return static_cast<int64_t>(Plans(tasks, count, 0).images.free);
+    return static_cast<int64_t>(Plans(tasks, count, 0).end());
 }
 
 void engine(const EngineTask* tasks, int count, void* scratch,
             void (*finish)(const Product&, cudaStream_t), cudaStream_t stream) {
     Plans plans(tasks, count, reinterpret_cast<uintptr_t>(scratch));
-    const DType dtype = tasks[0].product.dtype;
     for (int64_t batch = 0; batch < tasks[0].product.batch; ++batch) {
-        plans.images.pack(tasks[0].product, batch, plans.of[0].drawn, plans.words, stream);
+        plans.run(tasks, batch, stream);
         for (int t = 0; t < count; ++t) {
-            const Product& p = tasks[t].product;
-            Product& one = plans.of[t].product;
-            one.batch = 1;
-            one.a.data = matrix(p.a.data, batch, p.a.batch_stride, dtype);
-            one.b.data = matrix(p.b.data, batch, p.b.batch_stride, dtype);
-            one.c.data = matrix(p.c.data, batch, p.c.batch_stride, dtype);
-            if (plans.of[t].layout.a.mapped) plans.of[t].a_map = map_of(one.a, dtype);
-            if (plans.of[t].layout.b.mapped) plans.of[t].b_map = map_of(one.b, dtype);
-        }
-        launch(plans.of, count, stream);
-        for (int t = 0; t < count; ++t) {
-            Product rest = plans.of[t].product;
-            rest.marks = plans.of[t].marks;
+            Product rest = plans.of(t).product;
+            rest.marks = plans.of(t).marks;
             finish(rest, stream);
         }
     }

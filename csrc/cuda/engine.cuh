@@ -5,7 +5,7 @@
 #pragma once
 
 #include "engine_work.h"
-#include "panel.cuh"
+#include "pack_rows.cuh"
 #include "scalar.cuh"
 #include "wgmma.cuh"
 
@@ -17,6 +17,8 @@ struct EngineOperand {
     Image layout;
     Kind kind;
     bool across;  // Its rows of memory run across the sum.
+    // Where the image is made while the product is computed: how many units each piece has, as they come.
+    const int* ready;
 };
 
 template <class T>
@@ -48,13 +50,23 @@ struct AcrossByTile {
     static constexpr bool KNOWN = false;
 };
 
+// Images that are made while the product is computed. The words are zero when the launch starts.
+template <class Element>
+struct EnginePacking {
+    PackArgs<Element> of[MOST_IMAGES];
+    PackOrder order;  // Without units, there is nothing to make.
+    int *drawn, *done;  // How many units have been drawn; how many warps have found none left.
+    int* ready[MOST_IMAGES];
+};
+
 // A launch computes one product, or two side by side, whose tiles of one number come one after another.
-template <class T, int PRODUCTS>
+template <class T, class Element, int PRODUCTS>
 struct EngineArgs {
     EngineProduct<T> of[PRODUCTS];
     int shared, alone;  // So many tiles are shared, and had by blocks alone, of all products.
     int split;
     int* drawn;  // How many of the latter have been drawn: zero when the launch starts.
+    EnginePacking<Element> packing;
 };
 
 // Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other
@@ -71,6 +83,7 @@ struct EngineShape {
     static_assert(HALVES == 1 || PARTS == 1, "an image is of a part or of a half");
     static constexpr int ROWS = 2, COLS = BN / SIDE;  // Of a block's tile, in image blocks.
     static constexpr int THREADS = 128 * (ROWS + 1), WARPS = 4 * ROWS;  // The latter multiply.
+    static constexpr int PACKERS = 3;  // Warps that make images.
     // Arrivals that empty a stage: one of each warp that multiplies, here and in the other block.
     static constexpr int RELEASES = WARPS * CLUSTER;
     static constexpr int ACCS = BN / 2;

@@ -2,13 +2,16 @@
 #pragma once
 
 #include "engine_consumer.cuh"
+#include "engine_packer.cuh"
 #include "engine_producer.cuh"
 
 namespace packedtri::cuda {
 
 template <class Shape, int PRODUCTS, class Across>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    engine_kernel(const __grid_constant__ EngineArgs<typename Shape::T, PRODUCTS> args) {
+    engine_kernel(const __grid_constant__
+                      EngineArgs<typename Shape::T, typename Shape::Element, PRODUCTS>
+                          args) {
 #if PACKEDTRI_HOPPER
     extern __shared__ __align__(1024) char memory[];
     const EngineShared<Shape> shared{memory};
@@ -39,12 +42,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // The registers of 384 threads are 168 each; who only copies needs few.
     if (group == 0) {
-        ptx::keep_registers<72>();
+        ptx::keep_registers<88>();
         if (threadIdx.x == 0) {
             EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
+        } else if constexpr (Shape::PARTS == 1) {
+            if (threadIdx.x >= 32)
+                EnginePacker<typename Shape::Element, Shape::COLS>(args.packing).run();
         }
     } else {
-        ptx::take_registers<216>();
+        ptx::take_registers<208>();
         EngineConsumer<Shape, PRODUCTS, Across>(args, shared, rank, group - 1).run();
     }
     // A block's barriers must outlive its peer's arrivals. Blocks that share sums wait for what they get.

@@ -9,8 +9,9 @@
 
 namespace packedtri::cuda {
 
-inline EngineOperand engine_operand(const EngineSource& s, const char* image, Kind kind) {
-    return {s.mapped ? nullptr : image, s.part_bytes, s.image, kind, s.across};
+inline EngineOperand engine_operand(const EngineSource& s, const char* image, const int* ready,
+                                    Kind kind) {
+    return {s.mapped ? nullptr : image, s.part_bytes, s.image, kind, s.across, ready};
 }
 
 template <class T>
@@ -19,8 +20,8 @@ EngineProduct<T> engine_product(const EnginePlan& plan) {
     const bool lower = p.c.kind == Kind::Lower;
     return {plan.a_map,
             plan.b_map,
-            engine_operand(plan.layout.a, plan.a_image, p.a.kind),
-            engine_operand(plan.layout.b, plan.b_image, p.b.kind),
+            engine_operand(plan.layout.a, plan.a_image, plan.a_ready, p.a.kind),
+            engine_operand(plan.layout.b, plan.b_image, plan.b_ready, p.b.kind),
             {static_cast<T*>(p.c.data), lower && !p.c.staggered ? 0 : p.c.row_stride,
              lower || p.c.staggered, lower, static_cast<float>(p.alpha), static_cast<float>(p.beta),
              static_cast<int>(p.m), static_cast<int>(p.n)},
@@ -31,9 +32,10 @@ EngineProduct<T> engine_product(const EnginePlan& plan) {
 }
 
 // Tiles of one number follow one another, of a product that has none there too.
-template <class T, int PRODUCTS>
-EngineArgs<T, PRODUCTS> engine_args(const EnginePlan* plans) {
-    EngineArgs<T, PRODUCTS> args{};
+template <class Shape, int PRODUCTS>
+auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
+    using T = typename Shape::T;
+    EngineArgs<T, typename Shape::Element, PRODUCTS> args{};
     args.split = plans[0].config.split;
     args.drawn = plans[0].drawn;
     for (int t = 0; t < PRODUCTS; ++t) {
@@ -41,6 +43,15 @@ EngineArgs<T, PRODUCTS> engine_args(const EnginePlan* plans) {
         args.of[t] = engine_product<T>(plans[t]);
         args.shared = std::max(args.shared, PRODUCTS * work.shared_tiles);
         args.alone = std::max(args.alone, PRODUCTS * static_cast<int>(work.size()));
+    }
+    if constexpr (Shape::PARTS == 1) {
+        args.packing.order = unmade.order;
+        args.packing.drawn = unmade.drawn;
+        args.packing.done = unmade.done;
+        for (int x = 0; x < unmade.count; ++x) {
+            args.packing.of[x] = pack_args<typename Shape::Element>(unmade.images[x]);
+            args.packing.ready[x] = unmade.ready[x];
+        }
     }
     return args;
 }
@@ -57,8 +68,9 @@ int clusters_at_once(void (*kernel)(Args), cudaLaunchConfig_t config, int size) 
 }
 
 template <class Shape, int PRODUCTS, class Across>
-void launch_kernel(const EnginePlan* plans, cudaStream_t stream) {
-    const auto args = engine_args<typename Shape::T, PRODUCTS>(plans);
+void launch_kernel(const EnginePlan* plans, const EngineUnmade& unmade, cudaStream_t stream) {
+    const auto args = engine_args<Shape, PRODUCTS>(plans, unmade);
+    static_assert(sizeof(args) <= 4096, "a kernel has no more room for arguments");
     const auto kernel = engine_kernel<Shape, PRODUCTS, Across>;
     reserve_shared(kernel, Shape::SHARED_BYTES);
     const int cluster = Shape::CLUSTER * args.split;
@@ -77,13 +89,14 @@ void launch_kernel(const EnginePlan* plans, cudaStream_t stream) {
 }
 
 template <class Shape>
-void launch_engine(const EnginePlan* plans, int count, cudaStream_t stream) {
+void launch_engine(const EnginePlan* plans, int count, const EngineUnmade& unmade,
+                   cudaStream_t stream) {
     const bool a = plans[0].layout.a.across, b = plans[0].layout.b.across;
-    if (count > 1) launch_kernel<Shape, 2, AcrossByTile>(plans, stream);
-    else if (a && b) launch_kernel<Shape, 1, Across<true, true>>(plans, stream);
-    else if (a) launch_kernel<Shape, 1, Across<true, false>>(plans, stream);
-    else if (b) launch_kernel<Shape, 1, Across<false, true>>(plans, stream);
-    else launch_kernel<Shape, 1, Across<false, false>>(plans, stream);
+    if (count > 1) launch_kernel<Shape, 2, AcrossByTile>(plans, unmade, stream);
+    else if (a && b) launch_kernel<Shape, 1, Across<true, true>>(plans, unmade, stream);
+    else if (a) launch_kernel<Shape, 1, Across<true, false>>(plans, unmade, stream);
+    else if (b) launch_kernel<Shape, 1, Across<false, true>>(plans, unmade, stream);
+    else launch_kernel<Shape, 1, Across<false, false>>(plans, unmade, stream);
 }
 
 }  // namespace packedtri::cuda

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "engine_layout.h"
+#include "image_pack.h"
 
 namespace packedtri::cuda {
 
@@ -14,14 +15,28 @@ struct EnginePlan {
     EngineLayout layout;
     CUtensorMap a_map, b_map;  // Of mapped operands.
     const char *a_image, *b_image;
+    const int *a_ready, *b_ready;  // See EngineOperand.
     int *drawn, *marks;
+};
+
+// Images that the launch is to make.
+struct EngineUnmade {
+    ImageRequest images[MOST_IMAGES];
+    int count;
+    PackOrder order;
+    int *drawn, *done;
+    int* ready[MOST_IMAGES];
 };
 
 // Up to two products in one launch, whose configurations are the same. One function an element type;
 // each lives in a file of its own, so that they compile side by side.
-void engine_f16(const EnginePlan* plans, int count, cudaStream_t stream);
-void engine_bf16(const EnginePlan* plans, int count, cudaStream_t stream);
-void engine_f32(const EnginePlan* plans, int count, cudaStream_t stream);
-void engine_tf32(const EnginePlan* plans, int count, cudaStream_t stream);
+void engine_f16(const EnginePlan* plans, int count, const EngineUnmade& unmade,
+                cudaStream_t stream);
+void engine_bf16(const EnginePlan* plans, int count, const EngineUnmade& unmade,
+                 cudaStream_t stream);
+void engine_f32(const EnginePlan* plans, int count, const EngineUnmade& unmade,
+                cudaStream_t stream);
+void engine_tf32(const EnginePlan* plans, int count, const EngineUnmade& unmade,
+                 cudaStream_t stream);
 
 }  // namespace packedtri::cuda

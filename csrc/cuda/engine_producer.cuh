@@ -8,12 +8,12 @@ namespace packedtri::cuda {
 template <class Shape, int PRODUCTS>
 class EngineProducer {
     using T = typename Shape::T;
-    using Args = EngineArgs<T, PRODUCTS>;
+    using Args = EngineArgs<T, typename Shape::Element, PRODUCTS>;
     using Tile = typename Shape::Tile;
 
   public:
     __device__ EngineProducer(const Args& args, const EngineShared<Shape>& shared, int rank)
-        : args_(args), shared_(shared), rank_(rank) {}
+        : args_(args), shared_(shared), rank_(rank), all_made_(args.packing.order.units == 0) {}
 
     __device__ void run() {
         int64_t word = rank_ == 0 ? first() : 0;
@@ -161,6 +161,50 @@ class EngineProducer {
         }
     };
 
+    static constexpr int PIECE = Shape::COLS;
+    static_assert(PIECE == Shape::ROWS * Shape::CLUSTER, "pieces are as large as tiles");
+
+    // Until the pieces of images are made that the step at k reads. To see that takes a microsecond, so those
+    // of later steps are looked at too.
+    __device__ void wait_for_images(const EngineProduct<T>& p, const Tile& tile,
+                                    const EngineItem& item, int k) {
+        constexpr int AHEAD = 6, UNITS = PackOrder::units_of_piece(PIECE);
+        if (k == tile.k0) made_until_ = k;
+        if (all_made_ || k < made_until_ || k >= tile.k1) return;
+        const int first = k / PIECE, last = (tile.k1 - 1) / PIECE;
+        int made;
+        do {
+            // All loads are on their way together: none is branched around, or waited for before the last.
+            int of_a[AHEAD], of_b[AHEAD];
+#pragma unroll
+            for (int x = 0; x < AHEAD; ++x) {
+                const int k_piece = min(first + x, last);
+                of_a[x] = units_made(p.a, item.i, k_piece);
+                of_b[x] = units_made(p.b, item.j, k_piece);
+            }
+            const int done = ptx::load_relaxed(args_.packing.done);
+            made = 0;
+#pragma unroll
+            for (int x = 0; x < AHEAD; ++x)
+                made += made == x && of_a[x] >= UNITS && of_b[x] >= UNITS;
+            all_made_ = done >= static_cast<int>(gridDim.x) * Shape::PACKERS;
+        } while (made == 0);
+        ptx::acquire();
+        ptx::bulk_fence_global();
+        made_until_ = (first + made) * PIECE;
+    }
+    // Of the piece that an operand has in a line of tiles; all, where it has none or none that is being made.
+    __device__ int units_made(const EngineOperand& x, int line, int k) const {
+        const int row = x.across ? k : line, col = x.across ? line : k;
+        const int cols = static_cast<int>(ceil_div(x.layout.cols, PIECE));
+        const bool wanted = x.ready && col < cols && row * PIECE < x.layout.rows &&
+                            !(x.layout.packed && col > row);
+        const int units = ptx::load_relaxed(
+            wanted ? x.ready + PackOrder::index(x.layout.packed, cols, row, col)
+                   : args_.packing.done);
+        return wanted ? units : PackOrder::units_of_piece(PIECE);
+    }
+
     // Loads all steps of a tile, and returns what comes after it.
     __device__ int64_t load_all(const EngineProduct<T>& p, const Tile& tile, int64_t word) {
         static_assert(Shape::ROWS == 2 && Shape::COLS / Shape::CLUSTER == 2, "two lines each");
@@ -176,6 +220,7 @@ class EngineProducer {
         int64_t next = EngineItem::NONE;
         wait_for_stages();
         for (int k = tile.k0, end = tile.end(); k < end; ++k) {
+            wait_for_images(p, tile, EngineItem::of(word), k);
             const bool all = k >= whole.begin && k < whole.end;
             const bool first = all || (rows > 0 && tile.needs_row(0, k)),
                        second = all || (rows > 1 && tile.needs_row(1, k));
@@ -251,6 +296,8 @@ class EngineProducer {
     StageCounter<Shape::STAGES> at_;
     StageCounter<1> meetings_;
     bool started_ = false, parts_meet_ = false;
+    bool all_made_;            // All images.
+    int made_until_ = 0;       // What this tile reads of them, up to this step.
     int shared_tile_ = 0;  // The next of those that this block shares.
 };
 

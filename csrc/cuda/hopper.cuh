@@ -110,6 +110,13 @@ __device__ __forceinline__ void bulk_fence() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
+// The same for writes to global memory, by this thread or, once it has seen a word that they released, by
+// others.
+__device__ __forceinline__ void bulk_fence_global() {
+#if PACKEDTRI_HOPPER
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}
 // Copies the 64 x 64 box at (row, col) of a mapped matrix; places outside the matrix become zero.
 __device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap* map, int row, int col,
                                             uint32_t barrier) {
@@ -171,6 +178,22 @@ __device__ __forceinline__ void wait_for_dependency() {
 #if PACKEDTRI_HOPPER
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+// ------------------------------------------------------------------- words that blocks wait for
+
+// Adds to a word after all that this thread, and those it has met, have written.
+__device__ __forceinline__ void release_add(int* word, int x) {
+    asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(x) : "memory");
+}
+__device__ __forceinline__ int load_relaxed(const int* word) {
+    int x;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(word) : "memory");
+    return x;
+}
+// What was written before the words that relaxed loads have seen can be read from now on.
+__device__ __forceinline__ void acquire() {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
 // ------------------------------------------------------------------------------------ registers

@@ -1,24 +1,14 @@
 #include "image_pack.h"
 
-#include "chunk.cuh"
 #include "elements.cuh"
 #include "hopper.cuh"
-#include "product_launch.cuh"
+#include "launch.h"
+#include "pack_rows.cuh"
 
 namespace packedtri::cuda {
 namespace {
 
 constexpr int SIDE = Image::SIDE;
-
-template <class T>
-struct PackArgs {
-    Panel<T> panel;
-    bool mirrored;    // Of a triangle that stands for a symmetric matrix.
-    bool transposed;  // Each block in its place.
-    Image image;
-    char* to;
-    int64_t part_bytes;
-};
 
 __device__ __forceinline__ void block_at(const Image& image, int64_t index, int& row, int& col) {
     if (image.packed) {
@@ -204,16 +194,6 @@ __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackA
 }
 
 template <class T>
-PackArgs<T> pack_args(const ImageRequest& request) {
-    return {orient<T>(request.operand, true).panel,
-            request.operand.kind == Kind::Symmetric,
-            request.across,
-            request.layout,
-            request.to,
-            request.part_bytes};
-}
-
-template <class T>
 void launch_pack(const ImageRequest* requests, int count, int* control, int words,
                  cudaStream_t stream) {
     PackAll<T> all{};
@@ -228,7 +208,25 @@ void launch_pack(const ImageRequest* requests, int count, int* control, int word
                        "cannot launch the packing of a product's operands");
 }
 
+struct ClearArgs {
+    int* control;
+    int words;
+};
+constexpr int CLEARED = 1024;  // By a block.
+
+__global__ void __launch_bounds__(256) clear_kernel(const __grid_constant__ ClearArgs args) {
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
+    for (int x = threadIdx.x; x < CLEARED; x += 256)
+        if (const int w = blockIdx.x * CLEARED + x; w < args.words) args.control[w] = 0;
+}
+
 }  // namespace
+
+void clear_words(int* control, int words, cudaStream_t stream) {
+    launch_overlapping(clear_kernel, dim3(static_cast<unsigned>(ceil_div(words, CLEARED))), 256,
+                       ClearArgs{control, words}, stream, "cannot clear scratch memory");
+}
 
 void pack_images(DType dtype, bool tf32, const ImageRequest* requests, int count, int* control,
                  int words, cudaStream_t stream) {

@@ -5,6 +5,7 @@
 
 #include "../problem.h"
 #include "image.h"
+#include "pack_order.h"
 
 namespace packedtri::cuda {
 
@@ -18,11 +19,12 @@ struct ImageRequest {
     int64_t part_bytes;
 };
 
-constexpr int MOST_IMAGES = 4;
-
-// Makes up to so many images in one launch, and zeroes `words` words at `control`. float32 is rounded to
-// TF32, or split into three bfloat16, whose sum it is.
+// Makes up to MOST_IMAGES images in one launch, and zeroes `words` words at `control`. float32 is rounded
+// to TF32, or split into three bfloat16, whose sum it is.
 void pack_images(DType dtype, bool tf32, const ImageRequest* requests, int count, int* control,
                  int words, cudaStream_t stream);
+
+// Zeroes the words alone.
+void clear_words(int* control, int words, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

@@ -57,7 +57,7 @@ std::optional<EngineTask> paired_task(const Product& p, const Scratch* scratch) 
     const Device& device = current_device();
     if (is_mv(p) || small_side(p, device)) return std::nullopt;
     const Config config = choose(p, device, scratch != nullptr, 2);
-    if (config.method != Method::Engine) return std::nullopt;
+    if (!by_images(config)) return std::nullopt;
     return EngineTask{p, config};
 }
 
@@ -84,7 +84,7 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
     if (task.config.method == Method::Thin)
         return by_triangles(p, [&](const Product& part) { mm_thin(part, stream); });
     if (const int side = small_side(p, device)) return small(p, side, stream);
-    if (task.config.method == Method::Engine)
+    if (by_images(task.config))
         return run_engine(&task, 1, engine_scratch(&task, 1), *scratch, stream);
     direct(p, task.config, stream);
 }

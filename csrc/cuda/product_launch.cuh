@@ -9,28 +9,6 @@
 
 namespace packedtri::cuda {
 
-// An operand, and whether its memory rows run along k.
-template <class T>
-struct OrientedPanel {
-    Panel<T> panel;
-    bool k_major;
-};
-
-template <class T>
-OrientedPanel<T> orient(const Operand& x, bool is_a) {
-    const int rows = static_cast<int>(x.rows), cols = static_cast<int>(x.cols);
-    const bool triangle = x.kind != Kind::Dense, block = x.stagger != Stagger::None;
-    const bool by_rows = runs_along_rows(x);
-    const int64_t ld = triangle && !block ? 0 : by_rows ? x.row_stride : x.col_stride;
-    const T* data = static_cast<const T*>(x.data);
-    const int reach = !triangle ? Panel<T>::ALL : x.strict ? 0 : 1;
-    Panel<T> panel{data, ld, by_rows ? rows : cols, by_rows ? cols : rows, triangle || block,
-                   reach};
-    const int last = panel.rows - 1;
-    panel.end = panel.row_offset(last) + panel.length(last);
-    return {panel, by_rows == is_a};
-}
-
 template <class MainLoop, class Args>
 void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaStream_t stream) {
     const int shared = shared_bytes<MainLoop>(args.split > 1);

@@ -1,0 +1,105 @@
+// In which order the engine makes tile images while it multiplies: what the first tiles of the result
+// need comes first, along their sums. A pure function, free of CUDA, so that a host test can check that
+// every piece of every image is made exactly once.
+//
+// A piece is a square of image blocks with the side of a tile of the result; tiles wait for pieces. Warps
+// make units, of which a piece has several. Pieces come in phases: the rows or columns of pieces, here
+// called lines, that a wave of tiles is the first to read.
+#pragma once
+
+#include "image.h"
+#include "schedule.h"
+
+namespace packedtri::cuda {
+
+constexpr int MOST_IMAGES = 4;
+
+// Which image an operand is read from, if any, and whether a row of tiles of A, or a column of tiles of
+// B, reads a column of its pieces instead of a row.
+struct ImageUse {
+    static constexpr int NONE = -1;
+    int image;
+    bool by_columns;
+};
+
+struct PackOrder {
+    static constexpr int MOST_PHASES = 32, MOST_LINES = 128;
+    static constexpr int UNUSED = 255;  // Instead of a phase.
+
+    struct Lines {
+        int8_t image;
+        bool by_columns;
+        int16_t begin, end;
+    };
+    struct Phase {
+        int first;  // Unit.
+        int16_t k_begin, k_end;
+        int16_t sources, lines;
+        Lines of[MOST_IMAGES];  // So many sources.
+    };
+    struct Unit {
+        int image, row, col;  // The piece.
+        int part;
+        bool exists;
+    };
+
+    int side;  // Of a piece, in blocks.
+    int phases, units;
+    Phase of[MOST_PHASES];
+    uint8_t phase_of_row[MOST_IMAGES][MOST_LINES], phase_of_column[MOST_IMAGES][MOST_LINES];
+    int16_t rows[MOST_IMAGES], cols[MOST_IMAGES];  // In pieces.
+    bool packed[MOST_IMAGES];
+
+    static constexpr int UNIT_ROWS = Image::SIDE / 2;
+    PACKEDTRI_HD static constexpr int units_of_piece(int side) {
+        return side * Image::SIDE / UNIT_ROWS;
+    }
+
+    // Where the word for a piece stands among those of its image, and how many there are.
+    PACKEDTRI_HD static constexpr int index(bool packed, int cols, int row, int col) {
+        return packed ? row_start<int>(row) + col : row * cols + col;
+    }
+    PACKEDTRI_HD constexpr int pieces(int image) const {
+        return packed[image] ? row_start<int>(rows[image]) : rows[image] * cols[image];
+    }
+
+    // Unit `number`, counted through all phases. `phase` is where the caller's last one was.
+    PACKEDTRI_HD constexpr Unit at(int number, int& phase) const {
+        while (phase + 1 < phases && number >= of[phase + 1].first) ++phase;
+        const Phase& p = of[phase];
+        const int parts = units_of_piece(side), rest = number - p.first, piece = rest / parts;
+        const int step = piece / p.lines;
+        const int k = p.k_begin + step;
+        int line = piece - step * p.lines, source = 0;
+        while (line >= p.of[source].end - p.of[source].begin) {
+            line -= p.of[source].end - p.of[source].begin;
+            ++source;
+        }
+        const Lines& from = p.of[source];
+        line += from.begin;
+        const int row = from.by_columns ? k : line, col = from.by_columns ? line : k;
+        return {from.image, row, col, rest - piece * parts, has(from, row, col, phase)};
+    }
+
+  private:
+    // Whether there is such a piece, and no earlier phase makes it, nor another line of this one.
+    PACKEDTRI_HD constexpr bool has(const Lines& from, int row, int col, int phase) const {
+        const int x = from.image;
+        if (row >= rows[x] || col >= cols[x] || (packed[x] && col > row)) return false;
+        const int other = from.by_columns ? phase_of_row[x][row] : phase_of_column[x][col];
+        return other > phase || (other == phase && !from.by_columns);
+    }
+};
+
+// The products of a launch, whose tiles of one number come one after another.
+struct OrderedProduct {
+    Schedule schedule;
+    ImageUse a, b;
+};
+
+// Sets the order for pieces of `side` blocks, where `wave` tiles run at once. False if it has no room for so
+// many lines or phases.
+bool set_pack_order(PackOrder& order, const OrderedProduct* products, int count,
+                    const Image* images, int image_count, int side, int wave);
+
+}  // namespace packedtri::cuda
