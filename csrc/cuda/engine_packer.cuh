@@ -16,12 +16,15 @@ class EnginePacker {
         const PackOrder& order = packing_.order;
         if (order.units == 0) return;
         ptx::wait_for_dependency();
+        // While a unit is made, the next one is on its way to the cache, and the number behind it to be drawn.
         int phase = 0;
-        for (int number = broadcast(draw()); number < order.units;) {
-            const int next = draw();  // On its way while this one is made.
-            const PackOrder::Unit unit = order.at(number, phase);
-            if (unit.exists) make(unit);
-            number = broadcast(next);
+        int unit = find(broadcast(draw()), phase), next = broadcast(draw());
+        while (unit != END) {
+            const int drawn = draw(), following = find(next, phase);
+            if (following >= 0) prefetch(PackOrder::Unit::of(following));
+            if (unit >= 0) make(PackOrder::Unit::of(unit));
+            unit = following;
+            next = broadcast(drawn);
         }
         if (is_first()) ptx::release_add(packing_.done, 1);
     }
@@ -30,6 +33,19 @@ class EnginePacker {
     __device__ static bool is_first() { return threadIdx.x % 32 == 0; }
     __device__ int draw() const { return is_first() ? atomicAdd(packing_.drawn, 1) : 0; }
     __device__ static int broadcast(int x) { return __shfl_sync(~0u, x, 0); }
+
+    // The unit of a number as a word; otherwise, whether it is behind the last.
+    static constexpr int GAP = -1, END = -2;
+    __device__ int find(int number, int& phase) const {
+        if (number >= packing_.order.units) return END;
+        bool exists;
+        const PackOrder::Unit unit = packing_.order.at(number, phase, exists);
+        return exists ? unit.word() : GAP;
+    }
+
+    __device__ void prefetch(const PackOrder::Unit& unit) const {
+        prefetch_unit<Element, SIDE>(packing_.of[unit.image], unit.row, unit.col, unit.part);
+    }
 
     __device__ void make(const PackOrder::Unit& unit) const {
         const PackArgs<Element>& image = packing_.of[unit.image];

@@ -37,10 +37,13 @@ struct PackOrder {
         int16_t sources, lines;
         Lines of[MOST_IMAGES];  // So many sources.
     };
+    // Part of a piece. Travels as one word, which is not negative.
     struct Unit {
-        int image, row, col;  // The piece.
-        int part;
-        bool exists;
+        int image, row, col, part;
+        PACKEDTRI_HD constexpr int word() const { return image << 20 | row << 12 | col << 4 | part; }
+        PACKEDTRI_HD static constexpr Unit of(int word) {
+            return {word >> 20, word >> 12 & 0xff, word >> 4 & 0xff, word & 0xf};
+        }
     };
 
     int side;  // Of a piece, in blocks.
@@ -63,8 +66,9 @@ struct PackOrder {
         return packed[image] ? row_start<int>(rows[image]) : rows[image] * cols[image];
     }
 
-    // Unit `number`, counted through all phases. `phase` is where the caller's last one was.
-    PACKEDTRI_HD constexpr Unit at(int number, int& phase) const {
+    // Unit `number`, counted through all phases, and whether there is one. `phase` is where the caller's last one
+    // was.
+    PACKEDTRI_HD constexpr Unit at(int number, int& phase, bool& exists) const {
         while (phase + 1 < phases && number >= of[phase + 1].first) ++phase;
         const Phase& p = of[phase];
         const int parts = units_of_piece(side), rest = number - p.first, piece = rest / parts;
@@ -78,7 +82,8 @@ struct PackOrder {
         const Lines& from = p.of[source];
         line += from.begin;
         const int row = from.by_columns ? k : line, col = from.by_columns ? line : k;
-        return {from.image, row, col, rest - piece * parts, has(from, row, col, phase)};
+        exists = has(from, row, col, phase);
+        return {from.image, row, col, rest - piece * parts};
     }
 
   private:

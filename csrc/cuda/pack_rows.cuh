@@ -3,6 +3,7 @@
 #pragma once
 
 #include "chunk.cuh"
+#include "hopper.cuh"
 #include "image_pack.h"
 #include "panel.cuh"
 #include "ptx.cuh"
@@ -43,6 +44,21 @@ PackArgs<T> pack_args(const ImageRequest& request) {
             request.part_bytes};
 }
 
+// Calls load(0, x), then for each of `count` batches, an even number, load(the next one, y) and store(it, x), and
+// so on in turns: loads are on their way while what came before is stored. x and y are registers.
+template <class Registers, class Load, class Store>
+__device__ __forceinline__ void in_turns(int count, Load load, Store store) {
+    Registers x, y;
+    load(0, x);
+#pragma unroll 1
+    for (int b = 0; b < count; b += 2) {
+        load(b + 1, y);
+        store(b, x);
+        if (b + 2 < count) load(b + 2, x);
+        store(b + 1, y);
+    }
+}
+
 // Makes units of a piece of SIDE x SIDE blocks: 32 rows, as wide as the piece. Few warps do this, one
 // instruction after another, so where all elements of a unit are stored each row takes as few as can be.
 // Of 2-byte elements every lane loads two at a time of each block, from the aligned word in which they begin,
@@ -50,7 +66,8 @@ PackArgs<T> pack_args(const ImageRequest& request) {
 template <class T, int SIDE>
 class UnitPacker {
     static_assert(sizeof(T) == 2, "");
-    static constexpr int ROWS = PackOrder::UNIT_ROWS, WIDTH = SIDE * Image::SIDE, BATCH = 8;
+    static constexpr int ROWS = PackOrder::UNIT_ROWS, WIDTH = SIDE * Image::SIDE;
+    static constexpr int BATCH = 16 / SIDE;  // Rows at a time.
 
   public:
     // Part `part` of the piece at (row, col).
@@ -70,34 +87,43 @@ class UnitPacker {
         const T* row = args.panel.data + args.panel.row_offset(row0) + col0;
         char* to = args.block(row0 / Image::SIDE, col0 / Image::SIDE) +
                    row0 % Image::SIDE * Image::ROW_BYTES;
-#pragma unroll 1
-        for (int first = 0; first < ROWS; first += BATCH) {
+        struct Rows {
             uint32_t words[BATCH][SIDE + 1];
-            uint32_t odd = 0;  // A bit a row: whether it begins in the second half of a word.
+            uint32_t odd;  // A bit a row: whether it begins in the second half of a word.
+        };
+        in_turns<Rows>(
+            ROWS / BATCH,
+            [&](int batch, Rows& rows) {
+                rows.odd = 0;
 #pragma unroll
-            for (int b = 0; b < BATCH; ++b) {
-                const auto address = reinterpret_cast<uintptr_t>(row);
-                const auto* from = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3}) + lane;
-                odd |= static_cast<uint32_t>(address & 2) << b;
+                for (int b = 0; b < BATCH; ++b) {
+                    const auto address = reinterpret_cast<uintptr_t>(row);
+                    const auto* from =
+                        reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3}) + lane;
+                    rows.odd |= static_cast<uint32_t>(address & 2) << b;
 #pragma unroll
-                for (int x = 0; x < SIDE; ++x) words[b][x] = __ldg(from + 32 * x);
-                // Of the word behind them all only the first lane's is used.
-                words[b][SIDE] = __ldg(from + (lane == 0 && (address & 2) ? 32 * SIDE : 0));
-                row += args.step(row0 + first + b);
-            }
-#pragma unroll
-            for (int b = 0; b < BATCH; ++b) {
-                char* at = to + b * Image::ROW_BYTES + Image::offset_of(b, lane * 4) % Image::ROW_BYTES;
-#pragma unroll
-                for (int x = 0; x < SIDE; ++x) {
-                    const uint32_t behind = __shfl_sync(
-                        ~0u, lane == 0 ? words[b][x + 1] : words[b][x], (lane + 1) % 32);
-                    *reinterpret_cast<uint32_t*>(at + x * Image::BLOCK_BYTES) =
-                        __funnelshift_r(words[b][x], behind, odd >> b << 3 & 16);
+                    for (int x = 0; x < SIDE; ++x) rows.words[b][x] = __ldg(from + 32 * x);
+                    // Of the word behind them all only the first lane's is used.
+                    rows.words[b][SIDE] =
+                        __ldg(from + (lane == 0 && (address & 2) ? 32 * SIDE : 0));
+                    row += args.step(row0 + batch * BATCH + b);
                 }
-            }
-            to += BATCH * Image::ROW_BYTES;
-        }
+            },
+            [&](int batch, const Rows& rows) {
+#pragma unroll
+                for (int b = 0; b < BATCH; ++b) {
+                    const int r = batch * BATCH + b;
+                    char* at = to + Image::offset_of(r, lane * 4);
+#pragma unroll
+                    for (int x = 0; x < SIDE; ++x) {
+                        const uint32_t word = rows.words[b][x];
+                        const uint32_t behind = __shfl_sync(
+                            ~0u, lane == 0 ? rows.words[b][x + 1] : word, (lane + 1) % 32);
+                        *reinterpret_cast<uint32_t*>(at + x * Image::BLOCK_BYTES) =
+                            __funnelshift_r(word, behind, rows.odd >> b << 3 & 16);
+                    }
+                }
+            });
     }
 
     // Whatever the unit holds. Not at the cost of registers that the others would have.
@@ -137,48 +163,64 @@ class UnitPacker<Tf32, SIDE> {
   private:
     template <bool FULL>
     __device__ __forceinline__ static void pack(const PackArgs<Tf32>& args, int row0, int col0) {
-        constexpr int BATCH = 32 / HALVES;
+        constexpr int BATCH = 16 / HALVES;
         const int lane = threadIdx.x % 32;
         const Tf32* row = args.panel.data + args.panel.row_offset(row0) + col0 + lane;
-#pragma unroll 1
-        for (int i = row0; i < row0 + ROWS; i += BATCH) {
+        struct Rows {
             float x[BATCH][HALVES];
+        };
+        in_turns<Rows>(
+            ROWS / BATCH,
+            [&](int batch, Rows& rows) {
 #pragma unroll
-            for (int b = 0; b < BATCH; ++b) {
+                for (int b = 0; b < BATCH; ++b) {
+                    const int i = row0 + batch * BATCH + b;
 #pragma unroll
-                for (int h = 0; h < HALVES; ++h)
-                    x[b][h] = FULL || args.left(i + b, col0 + h * HALF + lane) > 0
-                                  ? row[h * HALF].value
-                                  : 0;
-                row += args.step(i + b);
-            }
+                    for (int h = 0; h < HALVES; ++h)
+                        rows.x[b][h] = FULL || args.left(i, col0 + h * HALF + lane) > 0
+                                             ? row[h * HALF].value
+                                             : 0;
+                    row += args.step(i);
+                }
+            },
+            [&](int batch, const Rows& rows) {
+                const int i = row0 + batch * BATCH;
 #pragma unroll
-            for (int h = 0; h < HALVES; ++h) {
-                char* to = half_block<FULL>(args, i, col0 + h * HALF, h % 2);
-                if (!to) continue;
+                for (int h = 0; h < HALVES; ++h) {
+                    char* to = half_block<FULL>(args, i, col0 + h * HALF, h % 2);
+                    if (!to) continue;
 #pragma unroll
-                for (int b = 0; b < BATCH; ++b) store(to, (i + b) % Image::SIDE, x[b][h]);
-            }
-        }
+                    for (int b = 0; b < BATCH; ++b)
+                        store(to, (i + b) % Image::SIDE, rows.x[b][h]);
+                }
+            });
     }
 
     template <bool FULL>
     __device__ __forceinline__ static void pack_transposed(const PackArgs<Tf32>& args, int row0,
                                                            int col0) {
-        constexpr int COLUMNS = 32;
+        constexpr int COLUMNS = 16;
         const int i = row0 + threadIdx.x % 32;
         const Tf32* row = args.panel.data + args.panel.row_offset(i) + col0;
-#pragma unroll 1
-        for (int j = col0; j < col0 + WIDTH; j += COLUMNS, row += COLUMNS) {
-            char* to = half_block<FULL>(args, row0, j, row0 / HALF % 2);
-            if (!to) return;
+        struct Columns {
             float x[COLUMNS];
+        };
+        in_turns<Columns>(
+            WIDTH / COLUMNS,
+            [&](int batch, Columns& columns) {
+                const int j = batch * COLUMNS;
 #pragma unroll
-            for (int c = 0; c < COLUMNS; ++c)
-                x[c] = FULL || args.left(i, j + c) > 0 ? row[c].value : 0;
+                for (int c = 0; c < COLUMNS; ++c)
+                    columns.x[c] =
+                        FULL || args.left(i, col0 + j + c) > 0 ? row[j + c].value : 0;
+            },
+            [&](int batch, const Columns& columns) {
+                const int j = col0 + batch * COLUMNS;
+                char* to = half_block<FULL>(args, row0, j, row0 / HALF % 2);
+                if (!to) return;
 #pragma unroll
-            for (int c = 0; c < COLUMNS; ++c) store(to, j % Image::SIDE + c, x[c]);
-        }
+                for (int c = 0; c < COLUMNS; ++c) store(to, j % Image::SIDE + c, columns.x[c]);
+            });
     }
 
     // Null where there is no block with element (i, j).
@@ -195,5 +237,17 @@ class UnitPacker<Tf32, SIDE> {
             ptx::round_to_tf32(x);
     }
 };
+
+// Has the L2 cache fetch what a unit will be made of, a row a lane.
+template <class T, int SIDE>
+__device__ __forceinline__ void prefetch_unit(const PackArgs<T>& args, int row, int col, int part) {
+    constexpr int WIDTH = SIDE * Image::SIDE;
+    const int i = row * WIDTH + part * PackOrder::UNIT_ROWS + threadIdx.x % 32, j = col * WIDTH;
+    const int count = min(WIDTH, args.left(i, j));
+    if (count <= 0) return;
+    const auto begin = reinterpret_cast<uintptr_t>(args.panel.data + args.panel.row_offset(i) + j);
+    const uintptr_t from = (begin + 15) & ~uintptr_t{15}, end = begin + count * sizeof(T);
+    if (end >= from + 16) ptx::prefetch_l2(from, static_cast<uint32_t>(end - from) & ~15u);
+}
 
 }  // namespace packedtri::cuda

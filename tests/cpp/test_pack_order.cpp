@@ -60,8 +60,9 @@ void every_piece_once(const Case& c, int blocks, int side, int group, int wave) 
     std::map<std::tuple<int, int, int, int>, int> seen;
     int phase = 0;
     for (int number = 0; number < order.units; ++number) {
-        const PackOrder::Unit u = order.at(number, phase);
-        if (u.exists) ++seen[{u.image, u.row, u.col, u.part}];
+        bool exists;
+        const PackOrder::Unit u = PackOrder::Unit::of(order.at(number, phase, exists).word());
+        if (exists) ++seen[{u.image, u.row, u.col, u.part}];
     }
     const int tiles = static_cast<int>(ceil_div(blocks, side));
     size_t expected = 0;
@@ -81,8 +82,9 @@ void first_things_first() {
     cuda::set_pack_order(order, &s.product, 1, s.image, s.count, 4, 66);
     int phase = 0, last = 0;
     for (int number = 0; number < order.units; ++number) {
-        const PackOrder::Unit u = order.at(number, phase);
-        if (!u.exists) continue;
+        bool exists;
+        const PackOrder::Unit u = order.at(number, phase, exists);
+        if (!exists) continue;
         const bool first_group = u.image == 0 ? u.row >= 24 : u.col < 8;
         if (first_group) last = number;
     }
@@ -103,8 +105,9 @@ void two_products() {
     std::vector<int> seen(3 * tiles * tiles * 8);
     int phase = 0;
     for (int number = 0; number < order.units; ++number) {
-        const PackOrder::Unit u = order.at(number, phase);
-        if (u.exists) ++seen[((u.image * tiles + u.row) * tiles + u.col) * 8 + u.part];
+        bool exists;
+        const PackOrder::Unit u = PackOrder::Unit::of(order.at(number, phase, exists).word());
+        if (exists) ++seen[((u.image * tiles + u.row) * tiles + u.col) * 8 + u.part];
     }
     for (int x = 0; x < 3; ++x)
         for (int row = 0; row < tiles; ++row)
