@@ -135,12 +135,22 @@ Config choose_engine(const Product& p, const Device& device, int together) {
     return config;
 }
 
-// Whether the engine can make the images itself. Its warps have no shared memory in which to mirror a symmetric
-// matrix, and no time to split elements in parts.
+// Whether the engine can make an operand's image itself: of a triangle without gaps, where rows start at
+// known distances from aligned addresses (pack_rows.cuh).
+bool can_fuse(const Product& p, const Operand& x, const EngineSource& source) {
+    const int64_t unit = 16 / element_size(p.dtype);
+    return source.mapped ||
+           (is_triangular(x.kind) && x.stagger == Stagger::None &&
+            reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
+            (p.batch == 1 || x.batch_stride % unit == 0));
+}
+
+// Its warps have no time to split elements in parts.
 bool can_fuse(const Product& p, const Config& config) {
-    if (has_symmetric(p) || in_parts(p)) return false;
+    if (in_parts(p)) return false;
     const EngineLayout layout = engine_layout(p, config);
-    return !layout.a.mapped || !layout.b.mapped;
+    return !(layout.a.mapped && layout.b.mapped) && can_fuse(p, p.a, layout.a) &&
+           can_fuse(p, p.b, layout.b);
 }
 
 // Into how many parts the engine can cut a sum. Large tiles have clusters already. Of more than two parts some

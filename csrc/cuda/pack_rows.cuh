@@ -2,6 +2,8 @@
 // (pack_order.h), with nothing but its registers, beside a product that has the shared memory.
 #pragma once
 
+#include <type_traits>
+
 #include "chunk.cuh"
 #include "hopper.cuh"
 #include "image_pack.h"
@@ -44,197 +46,188 @@ PackArgs<T> pack_args(const ImageRequest& request) {
             request.part_bytes};
 }
 
-// Calls load(0, x), then for each of `count` batches, an even number, load(the next one, y) and store(it, x), and
-// so on in turns: loads are on their way while what came before is stored. x and y are registers.
-template <class Registers, class Load, class Store>
-__device__ __forceinline__ void in_turns(int count, Load load, Store store) {
-    Registers x, y;
-    load(0, x);
-#pragma unroll 1
-    for (int b = 0; b < count; b += 2) {
-        load(b + 1, y);
-        store(b, x);
-        if (b + 2 < count) load(b + 2, x);
-        store(b + 1, y);
-    }
-}
-
 // Makes units of a piece of SIDE x SIDE blocks: 32 rows, as wide as the piece. Few warps do this, one
-// instruction after another, so where all elements of a unit are stored each row takes as few as can be.
-// Of 2-byte elements every lane loads two at a time of each block, from the aligned word in which they begin,
-// and gets those in which they end from the lane behind it.
+// instruction after another, so the fewer a row takes, the more is made. Where all elements of a unit are
+// stored, the distances of its rows from aligned addresses are known in advance: those of any rows r that
+// follow a multiple of 16 are r (r + 1) / 2, modulo 8, because all rows start at sums of such numbers. So a
+// lane loads the two words that hold its 16 bytes of the image, and cuts them by constants.
+//
+// For that the matrix must start at a multiple of 16 bytes, and be packed without gaps (see can_fuse).
 template <class T, int SIDE>
 class UnitPacker {
-    static_assert(sizeof(T) == 2, "");
+    static constexpr bool ROUNDED = std::is_same_v<T, Tf32>;
     static constexpr int ROWS = PackOrder::UNIT_ROWS, WIDTH = SIDE * Image::SIDE;
-    static constexpr int BATCH = 16 / SIDE;  // Rows at a time.
+    static constexpr int CHUNK = 16 / sizeof(T);  // Elements.
+    // Chunks of a row are those of LANES lanes, of which each may have several; rows that warps have together.
+    static constexpr int LANES = WIDTH / CHUNK < 32 ? WIDTH / CHUNK : 32;
+    static constexpr int EACH = WIDTH / CHUNK / LANES, TOGETHER = 32 / LANES;
+    static constexpr int TURN = 16, BATCH = 8 / EACH;  // Rows after which distances repeat, and at a time.
+    static_assert(TOGETHER <= 2 && ROWS % TURN == 0 && TURN / TOGETHER % BATCH == 0, "");
+    static constexpr int HALF = Image::SIDE / 2;  // Columns of a block of TF32 are in two images.
 
   public:
     // Part `part` of the piece at (row, col).
     __device__ static void run(const PackArgs<T>& args, int row, int col, int part) {
         const int row0 = row * WIDTH + part * ROWS, col0 = col * WIDTH;
-        // The last word of a row may end behind its element.
-        const bool full = row0 + ROWS < args.panel.rows && args.left(row0, col0) >= WIDTH;
-        // The first may begin before the first of all.
-        const bool inside = args.panel.row_offset(row0) + col0 > 0;
-        if (full && inside) pack_full(args, row0, col0);
-        else pack(args, row0, col0);
+        const Panel<T>& panel = args.panel;
+        // The second word of the last lane may reach into the row behind.
+        const bool full = row0 + ROWS < panel.rows && args.left(row0, col0) >= WIDTH;
+        // The word in which the last row ends may reach out of the memory.
+        const int last = min(row0 + ROWS, panel.rows) - 1;
+        const int64_t end =
+            last < row0 ? 0 : panel.row_offset(last) + min(panel.length(last), col0 + WIDTH);
+        if (ROUNDED && args.transposed) {
+            if (full) pack_transposed<true>(args, row0, col0);
+            else pack_transposed<false>(args, row0, col0);
+        } else if (full) {
+            pack_rows<true>(args, row0, col0);
+        } else if ((end + CHUNK - 1) / CHUNK * CHUNK <= panel.end) {
+            pack_rows<false>(args, row0, col0);
+        } else {
+            pack_last(args, row0, col0);
+        }
     }
 
   private:
-    __device__ __forceinline__ static void pack_full(const PackArgs<T>& args, int row0, int col0) {
-        const int lane = threadIdx.x % 32;
-        const T* row = args.panel.data + args.panel.row_offset(row0) + col0;
-        char* to = args.block(row0 / Image::SIDE, col0 / Image::SIDE) +
-                   row0 % Image::SIDE * Image::ROW_BYTES;
-        struct Rows {
-            uint32_t words[BATCH][SIDE + 1];
-            uint32_t odd;  // A bit a row: whether it begins in the second half of a word.
-        };
-        in_turns<Rows>(
-            ROWS / BATCH,
-            [&](int batch, Rows& rows) {
-                rows.odd = 0;
+    template <bool FULL>
+    __device__ __forceinline__ static void pack_rows(const PackArgs<T>& args, int row0, int col0) {
+        const int lane = threadIdx.x % 32, chunk = lane % LANES;
+        // The second of two rows together is as far from the end of a turn as the first from its beginning:
+        // then their distances are the same.
+        const bool second = lane >= LANES;
+        const int block = chunk * CHUNK / Image::SIDE, last = TURN - 1;
+        const int block_row = row0 / Image::SIDE, block_col = col0 / Image::SIDE + block;
+        char* to = args.block(block_row, block_col) +
+                   half_of(chunk * CHUNK) * args.part_bytes +
+                   (row0 % Image::SIDE + (second ? last : 0)) * Image::ROW_BYTES;
+        const int place = chunk % 8 ^ (second ? 7 : 0);  // Before the swizzle of the row.
+        const char* from = reinterpret_cast<const char*>(
+            args.panel.data + args.panel.row_offset(row0) + col0 + chunk * CHUNK);
+#pragma unroll 1
+        for (int i = row0; i < row0 + ROWS; i += TURN) {
+            // But for the part that is known, rows are equally far apart.
+            const int pitch = i * static_cast<int>(sizeof(T));
+            const int step = second ? -pitch - TURN * static_cast<int>(sizeof(T)) : pitch;
+            const char* at =
+                from + (second ? last * pitch + distance(last) * static_cast<int>(sizeof(T)) : 0);
+#pragma unroll
+            for (int first = 0; first < TURN / TOGETHER; first += BATCH) {
+                uint4 low[BATCH][EACH], high[BATCH][EACH];
+                // How many elements are left in the row, from where this lane's begin.
+                const auto left = [&](int r, int e) {
+                    return args.left(second ? i + last - r : i + r,
+                                     col0 + (chunk + e * LANES) * CHUNK);
+                };
 #pragma unroll
                 for (int b = 0; b < BATCH; ++b) {
-                    const auto address = reinterpret_cast<uintptr_t>(row);
-                    const auto* from =
-                        reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3}) + lane;
-                    rows.odd |= static_cast<uint32_t>(address & 2) << b;
+                    const int r = first + b, shift = distance(r) % CHUNK;
+                    const auto* words = reinterpret_cast<const uint4*>(
+                        at + (distance(r) - shift) * static_cast<int>(sizeof(T)));
 #pragma unroll
-                    for (int x = 0; x < SIDE; ++x) rows.words[b][x] = __ldg(from + 32 * x);
-                    // Of the word behind them all only the first lane's is used.
-                    rows.words[b][SIDE] =
-                        __ldg(from + (lane == 0 && (address & 2) ? 32 * SIDE : 0));
-                    row += args.step(row0 + batch * BATCH + b);
+                    for (int e = 0; e < EACH; ++e) {
+                        if (FULL) {
+                            low[b][e] = __ldg(words + e * LANES);
+                            if (shift > 0) high[b][e] = __ldg(words + e * LANES + 1);
+                        } else {
+                            low[b][e] = high[b][e] = {};
+                            const int count = left(r, e);
+                            ptx::load_if(low[b][e], words + e * LANES, count > 0);
+                            if (shift > 0)
+                                ptx::load_if(high[b][e], words + e * LANES + 1,
+                                             shift + count > CHUNK);
+                        }
+                    }
+                    at += step;
                 }
-            },
-            [&](int batch, const Rows& rows) {
 #pragma unroll
                 for (int b = 0; b < BATCH; ++b) {
-                    const int r = batch * BATCH + b;
-                    char* at = to + Image::offset_of(r, lane * 4);
+                    const int r = first + b;
+                    char* row = to + (second ? -r : r) * Image::ROW_BYTES + (place ^ r % 8) * 16;
 #pragma unroll
-                    for (int x = 0; x < SIDE; ++x) {
-                        const uint32_t word = rows.words[b][x];
-                        const uint32_t behind = __shfl_sync(
-                            ~0u, lane == 0 ? rows.words[b][x + 1] : word, (lane + 1) % 32);
-                        *reinterpret_cast<uint32_t*>(at + x * Image::BLOCK_BYTES) =
-                            __funnelshift_r(word, behind, rows.odd >> b << 3 & 16);
+                    for (int e = 0; e < EACH; ++e) {
+                        constexpr int BLOCKS = LANES * CHUNK / Image::SIDE;
+                        uint4 word = cut(low[b][e], high[b][e], distance(r) % CHUNK);
+                        if (!FULL) {
+                            word = clipped(word, left(r, e) * (static_cast<int>(sizeof(T)) / 2));
+                            if (!args.has_block(block_row, block_col + e * BLOCKS)) continue;
+                        }
+                        *reinterpret_cast<uint4*>(row + e * BLOCKS * Image::BLOCK_BYTES) = word;
                     }
                 }
-            });
+            }
+            from += TURN * pitch + distance(TURN) * static_cast<int>(sizeof(T));
+            to += TURN * Image::ROW_BYTES;
+        }
+    }
+
+    // From where row i starts to where row i + r does, less r i.
+    __device__ static constexpr int distance(int r) { return r * (r + 1) / 2; }
+
+    __device__ static int half_of(int column) { return ROUNDED ? column / HALF % 2 : 0; }
+
+    // The chunk that begins `shift` elements behind the start of two words.
+    __device__ __forceinline__ static uint4 cut(uint4 low, uint4 high, int shift) {
+        uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        if constexpr (ROUNDED) {
+#pragma unroll
+            for (int x = 0; x < 4; ++x)
+                w[x] = ptx::round_to_tf32(__uint_as_float(w[x + shift]));
+        } else {
+            shift_words(w, shift);
+        }
+        return make_uint4(w[0], w[1], w[2], w[3]);
     }
 
     // Whatever the unit holds. Not at the cost of registers that the others would have.
-    __device__ __noinline__ static void pack(const PackArgs<T>& args, int row0, int col0) {
-        constexpr int LANES = 8 * SIDE;  // For a row.
-        const int lane = threadIdx.x % 32, j = col0 + lane % LANES * 8;
-        const int block_row = row0 / Image::SIDE, block_col = j / Image::SIDE;
-        if (!args.has_block(block_row, block_col)) return;
-        char* to = args.block(block_row, block_col);
-        const T* end = args.panel.data + args.panel.end;
-        for (int i = row0 + lane / LANES; i < row0 + ROWS; i += 32 / LANES) {
+    __device__ __noinline__ static void pack_last(const PackArgs<T>& args, int row0, int col0) {
+        for (int x = threadIdx.x % 32; x < ROWS * WIDTH / CHUNK; x += 32) {
+            const int i = row0 + x / (WIDTH / CHUNK), j = col0 + x % (WIDTH / CHUNK) * CHUNK;
+            const int block_row = i / Image::SIDE, block_col = j / Image::SIDE;
+            if (!args.has_block(block_row, block_col)) continue;
             const T* from = args.panel.data + args.panel.row_offset(i) + j;
-            *reinterpret_cast<uint4*>(to + Image::chunk_offset(i % Image::SIDE, lane % 8)) =
-                load_chunk(from, max(0, min(8, args.left(i, j))), args.panel.data, end);
+            const int left = args.left(i, j);
+            uint4 chunk;
+            if constexpr (ROUNDED) {
+                uint32_t w[CHUNK];
+#pragma unroll
+                for (int e = 0; e < CHUNK; ++e)
+                    w[e] = e < left ? ptx::round_to_tf32(from[e].value) : 0;
+                chunk = make_uint4(w[0], w[1], w[2], w[3]);
+            } else {
+                chunk = load_chunk(from, max(0, min(CHUNK, left)), args.panel.data,
+                                   args.panel.data + args.panel.end);
+            }
+            char* to = args.block(block_row, block_col) + half_of(j) * args.part_bytes;
+            *reinterpret_cast<uint4*>(to + Image::chunk_offset(i % Image::SIDE, j / CHUNK % 8)) =
+                chunk;
         }
     }
-};
 
-// The same for TF32, whose blocks have two halves. A lane has an element of each of several half rows;
-// where blocks are transposed it has a row.
-template <int SIDE>
-class UnitPacker<Tf32, SIDE> {
-    static constexpr int HALF = Image::SIDE / 2, HALVES = 2 * SIDE, WIDTH = SIDE * Image::SIDE;
-    static constexpr int ROWS = PackOrder::UNIT_ROWS;
-    static_assert(ROWS == HALF, "a lane has a row");
-
-  public:
-    __device__ static void run(const PackArgs<Tf32>& args, int row, int col, int part) {
-        const int row0 = row * WIDTH + part * ROWS, col0 = col * WIDTH;
-        const bool full = row0 + ROWS <= args.panel.rows && args.left(row0, col0) >= WIDTH;
-        if (full && args.transposed) pack_transposed<true>(args, row0, col0);
-        else if (args.transposed) pack_transposed<false>(args, row0, col0);
-        else if (full) pack<true>(args, row0, col0);
-        else pack<false>(args, row0, col0);
-    }
-
-  private:
+    // Blocks of TF32, each in its place: a lane has a row of memory, which becomes a column.
     template <bool FULL>
-    __device__ __forceinline__ static void pack(const PackArgs<Tf32>& args, int row0, int col0) {
-        constexpr int BATCH = 16 / HALVES;
-        const int lane = threadIdx.x % 32;
-        const Tf32* row = args.panel.data + args.panel.row_offset(row0) + col0 + lane;
-        struct Rows {
-            float x[BATCH][HALVES];
-        };
-        in_turns<Rows>(
-            ROWS / BATCH,
-            [&](int batch, Rows& rows) {
-#pragma unroll
-                for (int b = 0; b < BATCH; ++b) {
-                    const int i = row0 + batch * BATCH + b;
-#pragma unroll
-                    for (int h = 0; h < HALVES; ++h)
-                        rows.x[b][h] = FULL || args.left(i, col0 + h * HALF + lane) > 0
-                                             ? row[h * HALF].value
-                                             : 0;
-                    row += args.step(i);
-                }
-            },
-            [&](int batch, const Rows& rows) {
-                const int i = row0 + batch * BATCH;
-#pragma unroll
-                for (int h = 0; h < HALVES; ++h) {
-                    char* to = half_block<FULL>(args, i, col0 + h * HALF, h % 2);
-                    if (!to) continue;
-#pragma unroll
-                    for (int b = 0; b < BATCH; ++b)
-                        store(to, (i + b) % Image::SIDE, rows.x[b][h]);
-                }
-            });
-    }
-
-    template <bool FULL>
-    __device__ __forceinline__ static void pack_transposed(const PackArgs<Tf32>& args, int row0,
+    __device__ __forceinline__ static void pack_transposed(const PackArgs<T>& args, int row0,
                                                            int col0) {
-        constexpr int COLUMNS = 16;
-        const int i = row0 + threadIdx.x % 32;
-        const Tf32* row = args.panel.data + args.panel.row_offset(i) + col0;
-        struct Columns {
-            float x[COLUMNS];
-        };
-        in_turns<Columns>(
-            WIDTH / COLUMNS,
-            [&](int batch, Columns& columns) {
-                const int j = batch * COLUMNS;
+        if constexpr (ROUNDED) {
+            static_assert(ROWS == HALF, "");
+            constexpr int COLUMNS = 16;
+            const int lane = threadIdx.x % 32, i = row0 + lane;
+            const float* row = &args.panel.data->value + args.panel.row_offset(i) + col0;
+#pragma unroll 1
+            for (int j = col0; j < col0 + WIDTH; j += COLUMNS, row += COLUMNS) {
+                const int block_row = row0 / Image::SIDE, block_col = j / Image::SIDE;
+                if (!FULL && !args.has_block(block_row, block_col)) return;
+                float x[COLUMNS];
 #pragma unroll
                 for (int c = 0; c < COLUMNS; ++c)
-                    columns.x[c] =
-                        FULL || args.left(i, col0 + j + c) > 0 ? row[j + c].value : 0;
-            },
-            [&](int batch, const Columns& columns) {
-                const int j = col0 + batch * COLUMNS;
-                char* to = half_block<FULL>(args, row0, j, row0 / HALF % 2);
-                if (!to) return;
+                    x[c] = FULL || args.left(i, j + c) > 0 ? __ldg(row + c) : 0;
+                char* to = args.block(block_row, block_col) +
+                           half_of(row0) * args.part_bytes + j % Image::SIDE * Image::ROW_BYTES;
 #pragma unroll
-                for (int c = 0; c < COLUMNS; ++c) store(to, j % Image::SIDE + c, columns.x[c]);
-            });
-    }
-
-    // Null where there is no block with element (i, j).
-    template <bool FULL>
-    __device__ __forceinline__ static char* half_block(const PackArgs<Tf32>& args, int i, int j,
-                                                       int half) {
-        const int row = i / Image::SIDE, col = j / Image::SIDE;
-        return FULL || args.has_block(row, col) ? args.block(row, col) + half * args.part_bytes
-                                                : nullptr;
-    }
-    // An element a lane of row `r` in one half of a block.
-    __device__ __forceinline__ static void store(char* to, int r, float x) {
-        *reinterpret_cast<uint32_t*>(to + Image::offset_of(r, threadIdx.x % 32 * 4)) =
-            ptx::round_to_tf32(x);
+                for (int c = 0; c < COLUMNS; ++c)
+                    *reinterpret_cast<uint32_t*>(to + Image::offset_of(c, lane * 4)) =
+                        ptx::round_to_tf32(x[c]);
+            }
+        }
     }
 };
 
