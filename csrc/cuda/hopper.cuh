@@ -93,12 +93,6 @@ __device__ __forceinline__ void bulk_load(uint32_t to, const void* from, uint32_
         : "memory");
 #endif
 }
-// Copies `bytes`, a multiple of 16, from an aligned address as far as the L2 cache.
-__device__ __forceinline__ void prefetch_l2(uintptr_t from, uint32_t bytes) {
-#if PACKEDTRI_HOPPER
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#endif
-}
 // The same to every block of the cluster whose bit is set, and counting at the barrier there.
 __device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void* from, uint32_t bytes,
                                                     uint32_t barrier, uint16_t blocks) {

@@ -46,7 +46,7 @@ PackArgs<T> pack_args(const ImageRequest& request) {
             request.part_bytes};
 }
 
-// Makes units of a piece of SIDE x SIDE blocks: 32 rows, as wide as the piece. Few warps do this, one
+// Makes rows of SIDE blocks, which are units of pieces. Few warps do this, one
 // instruction after another, so the fewer a row takes, the more is made. Where all elements of a unit are
 // stored, the distances of its rows from aligned addresses are known in advance: those of any rows r that
 // follow a multiple of 16 are r (r + 1) / 2, modulo 8, because all rows start at sums of such numbers. So a
@@ -56,7 +56,7 @@ PackArgs<T> pack_args(const ImageRequest& request) {
 template <class T, int SIDE>
 class UnitPacker {
     static constexpr bool ROUNDED = std::is_same_v<T, Tf32>;
-    static constexpr int ROWS = PackOrder::UNIT_ROWS, WIDTH = SIDE * Image::SIDE;
+    static constexpr int ROWS = Image::SIDE, WIDTH = SIDE * Image::SIDE;
     static constexpr int CHUNK = 16 / sizeof(T);  // Elements.
     // Chunks of a row are those of LANES lanes, of which each may have several; rows that warps have together.
     static constexpr int LANES = WIDTH / CHUNK < 32 ? WIDTH / CHUNK : 32;
@@ -99,7 +99,7 @@ class UnitPacker {
         const int block_row = row0 / Image::SIDE, block_col = col0 / Image::SIDE + block;
         char* to = args.block(block_row, block_col) +
                    half_of(chunk * CHUNK) * args.part_bytes +
-                   (row0 % Image::SIDE + (second ? last : 0)) * Image::ROW_BYTES;
+                   (second ? last : 0) * Image::ROW_BYTES;
         const int place = chunk % 8 ^ (second ? 7 : 0);  // Before the swizzle of the row.
         const char* from = reinterpret_cast<const char*>(
             args.panel.data + args.panel.row_offset(row0) + col0 + chunk * CHUNK);
@@ -208,39 +208,43 @@ class UnitPacker {
     __device__ __forceinline__ static void pack_transposed(const PackArgs<T>& args, int row0,
                                                            int col0) {
         if constexpr (ROUNDED) {
-            static_assert(ROWS == HALF, "");
             constexpr int COLUMNS = 16;
-            const int lane = threadIdx.x % 32, i = row0 + lane;
-            const float* row = &args.panel.data->value + args.panel.row_offset(i) + col0;
+            const int lane = threadIdx.x % 32, block_row = row0 / Image::SIDE;
 #pragma unroll 1
-            for (int j = col0; j < col0 + WIDTH; j += COLUMNS, row += COLUMNS) {
-                const int block_row = row0 / Image::SIDE, block_col = j / Image::SIDE;
+            for (int x = 0; x < 2 * WIDTH / COLUMNS; ++x) {
+                const int half = x % 2, i = row0 + half * HALF + lane, j = col0 + x / 2 * COLUMNS;
+                const int block_col = j / Image::SIDE;
                 if (!FULL && !args.has_block(block_row, block_col)) return;
-                float x[COLUMNS];
+                const float* row = &args.panel.data->value + args.panel.row_offset(i) + j;
+                float column[COLUMNS];
 #pragma unroll
                 for (int c = 0; c < COLUMNS; ++c)
-                    x[c] = FULL || args.left(i, j + c) > 0 ? __ldg(row + c) : 0;
-                char* to = args.block(block_row, block_col) +
-                           half_of(row0) * args.part_bytes + j % Image::SIDE * Image::ROW_BYTES;
+                    column[c] = FULL || args.left(i, j + c) > 0 ? __ldg(row + c) : 0;
+                char* to = args.block(block_row, block_col) + half * args.part_bytes +
+                           j % Image::SIDE * Image::ROW_BYTES;
 #pragma unroll
                 for (int c = 0; c < COLUMNS; ++c)
                     *reinterpret_cast<uint32_t*>(to + Image::offset_of(c, lane * 4)) =
-                        ptx::round_to_tf32(x[c]);
+                        ptx::round_to_tf32(column[c]);
             }
         }
     }
 };
 
-// Has the L2 cache fetch what a unit will be made of, a row a lane.
+// Has the L2 cache fetch what a unit will be made of.
 template <class T, int SIDE>
 __device__ __forceinline__ void prefetch_unit(const PackArgs<T>& args, int row, int col, int part) {
-    constexpr int WIDTH = SIDE * Image::SIDE;
-    const int i = row * WIDTH + part * PackOrder::UNIT_ROWS + threadIdx.x % 32, j = col * WIDTH;
-    const int count = min(WIDTH, args.left(i, j));
-    if (count <= 0) return;
-    const auto begin = reinterpret_cast<uintptr_t>(args.panel.data + args.panel.row_offset(i) + j);
-    const uintptr_t from = (begin + 15) & ~uintptr_t{15}, end = begin + count * sizeof(T);
-    if (end >= from + 16) ptx::prefetch_l2(from, static_cast<uint32_t>(end - from) & ~15u);
+    constexpr int WIDTH = SIDE * Image::SIDE, LINE = 128 / sizeof(T);
+    const int j = col * WIDTH;
+#pragma unroll
+    for (int r = 0; r < Image::SIDE; r += 32) {
+        const int i = row * WIDTH + part * Image::SIDE + r + threadIdx.x % 32;
+        const int count = args.left(i, j);
+        const T* from = args.panel.data + args.panel.row_offset(i) + j;
+#pragma unroll
+        for (int x = 0; x < WIDTH; x += LINE)
+            if (x < count) ptx::prefetch_l2(from + x);
+    }
 }
 
 }  // namespace packedtri::cuda

@@ -101,6 +101,11 @@ __device__ __forceinline__ void load_if(uint32_t& to, const uint32_t* from, bool
                  : "l"(from), "r"(static_cast<uint32_t>(needed)));
 }
 
+// Has the L2 cache fetch the line of an address.
+__device__ __forceinline__ void prefetch_l2(const void* from) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
 // Stores an element of 2 bytes when `needed`, without a branch.
 template <class T>
 __device__ __forceinline__ void store_if(T* to, T x, bool needed) {
