@@ -44,13 +44,8 @@ struct Chunk {
 
 // The first `valid` of 8 elements, zeros behind them.
 __device__ __forceinline__ uint4 clipped(uint4 word, int valid) {
-    uint32_t w[4] = {word.x, word.y, word.z, word.w};
-#pragma unroll
-    for (int x = 0; x < 4; ++x) {
-        if (2 * x >= valid) w[x] = 0;
-        else if (2 * x + 1 >= valid) w[x] &= 0xffffu;
-    }
-    return make_uint4(w[0], w[1], w[2], w[3]);
+    const auto mask = [&](int x) { return ptx::low_bits(max(0, 16 * valid - 32 * x)); };
+    return make_uint4(word.x & mask(0), word.y & mask(1), word.z & mask(2), word.w & mask(3));
 }
 
 template <class T>

@@ -161,14 +161,14 @@ class EngineProducer {
         }
     };
 
-    static constexpr int PIECE = Shape::COLS;  // Its side in blocks, and its units.
+    static constexpr int PIECE = Shape::COLS;
     static_assert(PIECE == Shape::ROWS * Shape::CLUSTER, "pieces are as large as tiles");
 
     // Until the pieces of images are made that the step at k reads. To see that takes a microsecond, so those
     // of later steps are looked at too.
     __device__ void wait_for_images(const EngineProduct<T>& p, const Tile& tile,
                                     const EngineItem& item, int k) {
-        constexpr int AHEAD = 6;
+        constexpr int AHEAD = 6, UNITS = PackOrder::units_of_piece(PIECE);
         if (k == tile.k0) made_until_ = k;
         if (all_made_ || k < made_until_ || k >= tile.k1) return;
         const int first = k / PIECE, last = (tile.k1 - 1) / PIECE;
@@ -186,7 +186,7 @@ class EngineProducer {
             made = 0;
 #pragma unroll
             for (int x = 0; x < AHEAD; ++x)
-                made += made == x && of_a[x] >= PIECE && of_b[x] >= PIECE;
+                made += made == x && of_a[x] >= UNITS && of_b[x] >= UNITS;
             all_made_ = done >= static_cast<int>(gridDim.x) * Shape::PACKERS;
         } while (made == 0);
         ptx::acquire();
@@ -202,7 +202,7 @@ class EngineProducer {
         const int units = ptx::load_relaxed(
             wanted ? x.ready + PackOrder::index(x.layout.packed, cols, row, col)
                    : args_.packing.done);
-        return wanted ? units : PIECE;
+        return wanted ? units : PackOrder::units_of_piece(PIECE);
     }
 
     // Loads all steps of a tile, and returns what comes after it.

@@ -59,7 +59,7 @@ class OrderBuilder {
         phase.k_begin = static_cast<int16_t>(begin);
         phase.k_end = static_cast<int16_t>(end);
         order_.of[order_.phases++] = phase;
-        order_.units += (end - begin) * phase.lines * order_.side;
+        order_.units += (end - begin) * phase.lines * PackOrder::units_of_piece(order_.side);
         return true;
     }
 

@@ -3,7 +3,7 @@
 // every piece of every image is made exactly once.
 //
 // A piece is a square of image blocks with the side of a tile of the result; tiles wait for pieces. Warps
-// make units: the rows of blocks of a piece. Pieces come in phases: the rows or columns of pieces, here
+// make units, of which a piece has several. Pieces come in phases: the rows or columns of pieces, here
 // called lines, that a wave of tiles is the first to read.
 #pragma once
 
@@ -37,7 +37,11 @@ struct PackOrder {
         int16_t sources, lines;
         Lines of[MOST_IMAGES];  // So many sources.
     };
-    // Row `part` of the blocks of a piece. Travels as one word, which is not negative.
+    // Rows of a piece, half as many as a block has. Travels as one word, which is not negative.
+    static constexpr int UNIT_ROWS = Image::SIDE / 2;
+    PACKEDTRI_HD static constexpr int units_of_piece(int side) {
+        return side * Image::SIDE / UNIT_ROWS;
+    }
     struct Unit {
         int image, row, col, part;
         PACKEDTRI_HD constexpr int word() const { return image << 20 | row << 12 | col << 4 | part; }
@@ -46,7 +50,7 @@ struct PackOrder {
         }
     };
 
-    int side;  // Of a piece, in blocks: it has as many units.
+    int side;  // Of a piece, in blocks.
     int phases, units;
     Phase of[MOST_PHASES];
     uint8_t phase_of_row[MOST_IMAGES][MOST_LINES], phase_of_column[MOST_IMAGES][MOST_LINES];
@@ -67,7 +71,7 @@ struct PackOrder {
     PACKEDTRI_HD constexpr Unit at(int number, int& phase, bool& exists) const {
         while (phase + 1 < phases && number >= of[phase + 1].first) ++phase;
         const Phase& p = of[phase];
-        const int rest = number - p.first, piece = rest / side;
+        const int parts = units_of_piece(side), rest = number - p.first, piece = rest / parts;
         const int step = piece / p.lines;
         const int k = p.k_begin + step;
         int line = piece - step * p.lines, source = 0;
@@ -79,7 +83,7 @@ struct PackOrder {
         line += from.begin;
         const int row = from.by_columns ? k : line, col = from.by_columns ? line : k;
         exists = has(from, row, col, phase);
-        return {from.image, row, col, rest - piece * side};
+        return {from.image, row, col, rest - piece * parts};
     }
 
   private:

@@ -46,7 +46,7 @@ PackArgs<T> pack_args(const ImageRequest& request) {
             request.part_bytes};
 }
 
-// Makes rows of SIDE blocks, which are units of pieces. Few warps do this, one
+// Makes units of a piece of SIDE x SIDE blocks: 32 rows, as wide as the piece. Few warps do this, one
 // instruction after another, so the fewer a row takes, the more is made. Where all elements of a unit are
 // stored, the distances of its rows from aligned addresses are known in advance: those of any rows r that
 // follow a multiple of 16 are r (r + 1) / 2, modulo 8, because all rows start at sums of such numbers. So a
@@ -56,7 +56,7 @@ PackArgs<T> pack_args(const ImageRequest& request) {
 template <class T, int SIDE>
 class UnitPacker {
     static constexpr bool ROUNDED = std::is_same_v<T, Tf32>;
-    static constexpr int ROWS = Image::SIDE, WIDTH = SIDE * Image::SIDE;
+    static constexpr int ROWS = PackOrder::UNIT_ROWS, WIDTH = SIDE * Image::SIDE;
     static constexpr int CHUNK = 16 / sizeof(T);  // Elements.
     // Chunks of a row are those of LANES lanes, of which each may have several; rows that warps have together.
     static constexpr int LANES = WIDTH / CHUNK < 32 ? WIDTH / CHUNK : 32;
@@ -99,24 +99,32 @@ class UnitPacker {
         const int block_row = row0 / Image::SIDE, block_col = col0 / Image::SIDE + block;
         char* to = args.block(block_row, block_col) +
                    half_of(chunk * CHUNK) * args.part_bytes +
-                   (second ? last : 0) * Image::ROW_BYTES;
+                   (row0 % Image::SIDE + (second ? last : 0)) * Image::ROW_BYTES;
         const int place = chunk % 8 ^ (second ? 7 : 0);  // Before the swizzle of the row.
         const char* from = reinterpret_cast<const char*>(
             args.panel.data + args.panel.row_offset(row0) + col0 + chunk * CHUNK);
+        int exists = 0;  // A bit a block.
+#pragma unroll
+        for (int e = 0; e < EACH; ++e)
+            exists |= args.has_block(block_row, block_col + e * (LANES * CHUNK / Image::SIDE)) << e;
 #pragma unroll 1
         for (int i = row0; i < row0 + ROWS; i += TURN) {
             // But for the part that is known, rows are equally far apart.
             const int pitch = i * static_cast<int>(sizeof(T));
             const int step = second ? -pitch - TURN * static_cast<int>(sizeof(T)) : pitch;
+            // From where this lane's elements begin in the first row to the diagonal; rows that there are.
+            [[maybe_unused]] const int diagonal = i + args.panel.reach - col0 - chunk * CHUNK,
+                                       rows = args.panel.rows - i;
             const char* at =
                 from + (second ? last * pitch + distance(last) * static_cast<int>(sizeof(T)) : 0);
 #pragma unroll
             for (int first = 0; first < TURN / TOGETHER; first += BATCH) {
                 uint4 low[BATCH][EACH], high[BATCH][EACH];
-                // How many elements are left in the row, from where this lane's begin.
-                const auto left = [&](int r, int e) {
-                    return args.left(second ? i + last - r : i + r,
-                                     col0 + (chunk + e * LANES) * CHUNK);
+                // How many elements are stored from where this lane's begin in row r, or a row and more before:
+                // less than one.
+                const auto stored = [&](int r, int e) {
+                    const int row = second ? last - r : r;
+                    return (row < rows ? row + diagonal : -WIDTH) - e * LANES * CHUNK;
                 };
 #pragma unroll
                 for (int b = 0; b < BATCH; ++b) {
@@ -130,7 +138,7 @@ class UnitPacker {
                             if (shift > 0) high[b][e] = __ldg(words + e * LANES + 1);
                         } else {
                             low[b][e] = high[b][e] = {};
-                            const int count = left(r, e);
+                            const int count = stored(r, e);
                             ptx::load_if(low[b][e], words + e * LANES, count > 0);
                             if (shift > 0)
                                 ptx::load_if(high[b][e], words + e * LANES + 1,
@@ -148,8 +156,8 @@ class UnitPacker {
                         constexpr int BLOCKS = LANES * CHUNK / Image::SIDE;
                         uint4 word = cut(low[b][e], high[b][e], distance(r) % CHUNK);
                         if (!FULL) {
-                            word = clipped(word, left(r, e) * (static_cast<int>(sizeof(T)) / 2));
-                            if (!args.has_block(block_row, block_col + e * BLOCKS)) continue;
+                            word = clipped(word, stored(r, e) * (static_cast<int>(sizeof(T)) / 2));
+                            if (!(exists >> e & 1)) continue;
                         }
                         *reinterpret_cast<uint4*>(row + e * BLOCKS * Image::BLOCK_BYTES) = word;
                     }
@@ -208,11 +216,12 @@ class UnitPacker {
     __device__ __forceinline__ static void pack_transposed(const PackArgs<T>& args, int row0,
                                                            int col0) {
         if constexpr (ROUNDED) {
+            static_assert(ROWS == HALF, "a lane has a row");
             constexpr int COLUMNS = 16;
-            const int lane = threadIdx.x % 32, block_row = row0 / Image::SIDE;
+            const int lane = threadIdx.x % 32, i = row0 + lane;
+            const int block_row = row0 / Image::SIDE, half = row0 / HALF % 2;
 #pragma unroll 1
-            for (int x = 0; x < 2 * WIDTH / COLUMNS; ++x) {
-                const int half = x % 2, i = row0 + half * HALF + lane, j = col0 + x / 2 * COLUMNS;
+            for (int j = col0; j < col0 + WIDTH; j += COLUMNS) {
                 const int block_col = j / Image::SIDE;
                 if (!FULL && !args.has_block(block_row, block_col)) return;
                 const float* row = &args.panel.data->value + args.panel.row_offset(i) + j;
@@ -236,15 +245,12 @@ template <class T, int SIDE>
 __device__ __forceinline__ void prefetch_unit(const PackArgs<T>& args, int row, int col, int part) {
     constexpr int WIDTH = SIDE * Image::SIDE, LINE = 128 / sizeof(T);
     const int j = col * WIDTH;
+    const int i = row * WIDTH + part * PackOrder::UNIT_ROWS + threadIdx.x % 32;
+    const int count = args.left(i, j);
+    const T* from = args.panel.data + args.panel.row_offset(i) + j;
 #pragma unroll
-    for (int r = 0; r < Image::SIDE; r += 32) {
-        const int i = row * WIDTH + part * Image::SIDE + r + threadIdx.x % 32;
-        const int count = args.left(i, j);
-        const T* from = args.panel.data + args.panel.row_offset(i) + j;
-#pragma unroll
-        for (int x = 0; x < WIDTH; x += LINE)
-            if (x < count) ptx::prefetch_l2(from + x);
-    }
+    for (int x = 0; x < WIDTH; x += LINE)
+        if (x < count) ptx::prefetch_l2(from + x);
 }
 
 }  // namespace packedtri::cuda

@@ -101,6 +101,13 @@ __device__ __forceinline__ void load_if(uint32_t& to, const uint32_t* from, bool
                  : "l"(from), "r"(static_cast<uint32_t>(needed)));
 }
 
+// A word whose lowest `count` bits are set: all, if there are more.
+__device__ __forceinline__ uint32_t low_bits(uint32_t count) {
+    uint32_t mask;
+    asm("bmsk.clamp.b32 %0, 0, %1;" : "=r"(mask) : "r"(count));
+    return mask;
+}
+
 // Has the L2 cache fetch the line of an address.
 __device__ __forceinline__ void prefetch_l2(const void* from) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));

@@ -69,7 +69,7 @@ void every_piece_once(const Case& c, int blocks, int side, int group, int wave) 
     for (int x = 0; x < s.count; ++x)
         for (int row = 0; row < tiles; ++row)
             for (int col = 0; col <= row; ++col)
-                for (int part = 0; part < side; ++part, ++expected)
+                for (int part = 0; part < PackOrder::units_of_piece(side); ++part, ++expected)
                     CHECK((seen[{x, row, col, part}]) == 1, "piece (%d, %d) of %d came %d times",
                           row, col, x, seen[{x, row, col, part}]);
     CHECK(seen.size() == expected, "%d instead of %d", (int)seen.size(), (int)expected);
@@ -95,25 +95,25 @@ void first_things_first() {
 
 // Two products that read one image by its rows and by its columns.
 void two_products() {
-    const int side = 4, tiles = 9;
+    const int side = 4, tiles = 9, parts = PackOrder::units_of_piece(side);
     const Image images[3] = {{36, 36, true}, {36, 36, true}, {36, 36, true}};
     const cuda::OrderedProduct products[2] = {
         {{tiles, tiles, 1, true, Schedule::Longest::HighColumns, true}, {0, false}, {1, false}},
         {{tiles, tiles, 1, true, Schedule::Longest::LowRows, true}, {2, true}, {0, true}}};
     PackOrder order;
     CHECK(cuda::set_pack_order(order, products, 2, images, 3, side, 66), "no order");
-    std::vector<int> seen(3 * tiles * tiles * side);
+    std::vector<int> seen(3 * tiles * tiles * parts);
     int phase = 0;
     for (int number = 0; number < order.units; ++number) {
         bool exists;
         const PackOrder::Unit u = PackOrder::Unit::of(order.at(number, phase, exists).word());
-        if (exists) ++seen[((u.image * tiles + u.row) * tiles + u.col) * side + u.part];
+        if (exists) ++seen[((u.image * tiles + u.row) * tiles + u.col) * parts + u.part];
     }
     for (int x = 0; x < 3; ++x)
         for (int row = 0; row < tiles; ++row)
             for (int col = 0; col < tiles; ++col)
-                for (int part = 0; part < side; ++part)
-                    CHECK((seen[((x * tiles + row) * tiles + col) * side + part] == (col <= row)),
+                for (int part = 0; part < parts; ++part)
+                    CHECK((seen[((x * tiles + row) * tiles + col) * parts + part] == (col <= row)),
                           "piece (%d, %d) of %d", row, col, x);
 }
 
