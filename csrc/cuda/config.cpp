@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "engine_layout.h"
+#include "pack_order.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -138,20 +139,20 @@ Config choose_engine(const Product& p, const Device& device, int together) {
 // Whether the engine can make an operand's image itself: of a triangle without gaps, where rows start at
 // known distances from aligned addresses (pack_rows.cuh).
 bool can_fuse(const Product& p, const Operand& x, const EngineSource& source) {
-    const int64_t unit = 16 / element_size(p.dtype);
-    return source.mapped ||
-           (is_triangular(x.kind) && x.stagger == Stagger::None &&
-            reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
-            (p.batch == 1 || x.batch_stride % unit == 0));
+    return source.mapped || (is_triangular(x.kind) && x.stagger == Stagger::None &&
+                             reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
+                             (p.batch == 1 || x.batch_stride % 8 == 0));
 }
-
-// Its warps have no time to split elements in parts.
 bool can_fuse(const Product& p, const Config& config) {
-    if (in_parts(p)) return false;
+    const int64_t most = PackOrder::MOST_LINES * engine_tile_side(config.tile);
+    if (element_size(p.dtype) != 2 || std::max({p.m, p.n, p.k}) > most) return false;
     const EngineLayout layout = engine_layout(p, config);
     return !(layout.a.mapped && layout.b.mapped) && can_fuse(p, p.a, layout.a) &&
            can_fuse(p, p.b, layout.b);
 }
+
+// A kernel of its own is quicker to make the first of an image; the engine makes the rest for nothing.
+bool fusing_pays(const Product& p) { return std::min({p.m, p.n, p.k}) >= 5000; }
 
 // Into how many parts the engine can cut a sum. Large tiles have clusters already. Of more than two parts some
 // rows are stored although others of their mark are not finite, which a sum into C does not bear.
@@ -276,11 +277,13 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     Config config = choose_direct(p, device);
     if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device, together);
-        const bool free = forced_method < 0, fused = forced_method == static_cast<int>(Method::Fused);
+        const bool free = forced_method < 0,
+                   fused = forced_method == static_cast<int>(Method::Fused);
         if (free ? engine_pays(p, engine, device, together)
                  : fused || forced_method == static_cast<int>(Method::Engine)) {
             config = engine;
-            if ((free || fused) && can_fuse(p, config)) config.method = Method::Fused;
+            if ((free ? fusing_pays(p) : fused) && can_fuse(p, config))
+                config.method = Method::Fused;
         }
     }
     // The engine has tiles of one size for parts of float32.

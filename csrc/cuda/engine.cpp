@@ -76,9 +76,7 @@ struct Images {
         free += static_cast<uintptr_t>(source.bytes);
         return count++;
     }
-    const char* at(int image) const {
-        return image == ImageUse::NONE ? nullptr : places[image].at;
-    }
+    const char* at(int image) const { return image == ImageUse::NONE ? nullptr : places[image].at; }
 
     // Whether matrix `batch` has not got an image in common with the one before.
     bool needed(int image, int64_t batch) const {
@@ -197,8 +195,7 @@ class Plans {
         for (int t = 0; t < count_; ++t)
             if (of_[t].config.method != Method::Fused) return false;
         for (int x = 0; x + 1 < unmade_.count; ++x)
-            unmade_.ready[x + 1] =
-                unmade_.ready[x] + piece_words(unmade_.images[x].layout, side_);
+            unmade_.ready[x + 1] = unmade_.ready[x] + piece_words(unmade_.images[x].layout, side_);
         // All matrices but the first have the same to make.
         if (batch <= 1) ordered_ = set_order(number);
         return ordered_;

@@ -51,22 +51,25 @@ struct AcrossByTile {
 };
 
 // Images that are made while the product is computed. The words are zero when the launch starts.
-template <class Element>
+template <class T>
 struct EnginePacking {
-    PackArgs<Element> of[MOST_IMAGES];
-    PackOrder order;  // Without units, there is nothing to make.
+    PackArgs<T> of[MOST_IMAGES];
+    PackOrder order;    // Without units, there is nothing to make.
     int *drawn, *done;  // How many units have been drawn; how many warps have found none left.
     int* ready[MOST_IMAGES];
 };
+// Those of float32 are made before.
+template <>
+struct EnginePacking<float> {};
 
 // A launch computes one product, or two side by side, whose tiles of one number come one after another.
-template <class T, class Element, int PRODUCTS>
+template <class T, int PRODUCTS>
 struct EngineArgs {
     EngineProduct<T> of[PRODUCTS];
     int shared, alone;  // So many tiles are shared, and had by blocks alone, of all products.
     int split;
     int* drawn;  // How many of the latter have been drawn: zero when the launch starts.
-    EnginePacking<Element> packing;
+    EnginePacking<T> packing;
 };
 
 // Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other
@@ -83,7 +86,8 @@ struct EngineShape {
     static_assert(HALVES == 1 || PARTS == 1, "an image is of a part or of a half");
     static constexpr int ROWS = 2, COLS = BN / SIDE;  // Of a block's tile, in image blocks.
     static constexpr int THREADS = 128 * (ROWS + 1), WARPS = 4 * ROWS;  // The latter multiply.
-    static constexpr int PACKERS = 3;  // Warps that make images.
+    static constexpr bool PACKS = sizeof(T) == 2;                       // Whether it makes images.
+    static constexpr int PACKERS = 3;                                   // Warps that do.
     // Arrivals that empty a stage: one of each warp that multiplies, here and in the other block.
     static constexpr int RELEASES = WARPS * CLUSTER;
     static constexpr int ACCS = BN / 2;

@@ -2,7 +2,8 @@
 
 namespace packedtri::cuda {
 
-void engine_f16(const EnginePlan* plans, int count, const EngineUnmade& unmade, cudaStream_t stream) {
+void engine_f16(const EnginePlan* plans, int count, const EngineUnmade& unmade,
+                cudaStream_t stream) {
     if (plans[0].config.tile == TileSize::Large)
         launch_engine<EngineShape<__half, __half, 1, 256, 4, 2>>(plans, count, unmade, stream);
     else launch_engine<EngineShape<__half, __half, 1, 128, 6, 1>>(plans, count, unmade, stream);

@@ -9,9 +9,7 @@ namespace packedtri::cuda {
 
 template <class Shape, int PRODUCTS, class Across>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    engine_kernel(const __grid_constant__
-                      EngineArgs<typename Shape::T, typename Shape::Element, PRODUCTS>
-                          args) {
+    engine_kernel(const __grid_constant__ EngineArgs<typename Shape::T, PRODUCTS> args) {
 #if PACKEDTRI_HOPPER
     extern __shared__ __align__(1024) char memory[];
     const EngineShared<Shape> shared{memory};
@@ -40,14 +38,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (Shape::CLUSTER > 1 || split > 1) ptx::cluster_sync();
     else __syncthreads();
 
-    // The registers of 384 threads are 168 each; who only copies needs few.
+    // The registers of 384 threads are 168 each; who copies and packs needs fewer.
     if (group == 0) {
         ptx::keep_registers<88>();
         if (threadIdx.x == 0) {
             EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
-        } else if constexpr (Shape::PARTS == 1) {
-            if (threadIdx.x >= 32)
-                EnginePacker<typename Shape::Element, Shape::COLS>(args.packing).run();
+        } else if constexpr (Shape::PACKS) {
+            if (threadIdx.x >= 32) EnginePacker<typename Shape::T, Shape::COLS>(args.packing).run();
         }
     } else {
         ptx::take_registers<208>();

@@ -35,7 +35,7 @@ EngineProduct<T> engine_product(const EnginePlan& plan) {
 template <class Shape, int PRODUCTS>
 auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
     using T = typename Shape::T;
-    EngineArgs<T, typename Shape::Element, PRODUCTS> args{};
+    EngineArgs<T, PRODUCTS> args{};
     args.split = plans[0].config.split;
     args.drawn = plans[0].drawn;
     for (int t = 0; t < PRODUCTS; ++t) {
@@ -44,12 +44,12 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
         args.shared = std::max(args.shared, PRODUCTS * work.shared_tiles);
         args.alone = std::max(args.alone, PRODUCTS * static_cast<int>(work.size()));
     }
-    if constexpr (Shape::PARTS == 1) {
+    if constexpr (Shape::PACKS) {
         args.packing.order = unmade.order;
         args.packing.drawn = unmade.drawn;
         args.packing.done = unmade.done;
         for (int x = 0; x < unmade.count; ++x) {
-            args.packing.of[x] = pack_args<typename Shape::Element>(unmade.images[x]);
+            args.packing.of[x] = pack_args<T>(unmade.images[x]);
             args.packing.ready[x] = unmade.ready[x];
         }
     }

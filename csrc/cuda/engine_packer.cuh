@@ -7,14 +7,13 @@ namespace packedtri::cuda {
 
 // One warp's part. It never waits for another, so that pieces are made however few blocks of the launch
 // run at once.
-template <class Element, int SIDE>
+template <class T, int SIDE>
 class EnginePacker {
   public:
-    __device__ explicit EnginePacker(const EnginePacking<Element>& packing) : packing_(packing) {}
+    __device__ explicit EnginePacker(const EnginePacking<T>& packing) : packing_(packing) {}
 
     __device__ void run() const {
-        const PackOrder& order = packing_.order;
-        if (order.units == 0) return;
+        if (packing_.order.units == 0) return;
         ptx::wait_for_dependency();
         // While a unit is made, the next one is on its way to the cache, and the number behind it to be drawn.
         int phase = 0;
@@ -44,12 +43,12 @@ class EnginePacker {
     }
 
     __device__ void prefetch(const PackOrder::Unit& unit) const {
-        prefetch_unit<Element, SIDE>(packing_.of[unit.image], unit.row, unit.col, unit.part);
+        prefetch_unit<T, SIDE>(packing_.of[unit.image], unit.row, unit.col, unit.part);
     }
 
     __device__ void make(const PackOrder::Unit& unit) const {
-        const PackArgs<Element>& image = packing_.of[unit.image];
-        UnitPacker<Element, SIDE>::run(image, unit.row, unit.col, unit.part);
+        const PackArgs<T>& image = packing_.of[unit.image];
+        UnitPacker<T, SIDE>::run(image, unit.row, unit.col, unit.part);
         const int cols = packing_.order.cols[unit.image];
         int* ready = packing_.ready[unit.image] +
                      PackOrder::index(image.image.packed, cols, unit.row, unit.col);
@@ -58,7 +57,7 @@ class EnginePacker {
         if (is_first()) ptx::release_add(ready, 1);
     }
 
-    const EnginePacking<Element>& packing_;
+    const EnginePacking<T>& packing_;
 };
 
 }  // namespace packedtri::cuda

@@ -8,12 +8,14 @@ namespace packedtri::cuda {
 template <class Shape, int PRODUCTS>
 class EngineProducer {
     using T = typename Shape::T;
-    using Args = EngineArgs<T, typename Shape::Element, PRODUCTS>;
+    using Args = EngineArgs<T, PRODUCTS>;
     using Tile = typename Shape::Tile;
 
   public:
     __device__ EngineProducer(const Args& args, const EngineShared<Shape>& shared, int rank)
-        : args_(args), shared_(shared), rank_(rank), all_made_(args.packing.order.units == 0) {}
+        : args_(args), shared_(shared), rank_(rank) {
+        if constexpr (Shape::PACKS) all_made_ = args.packing.order.units == 0;
+    }
 
     __device__ void run() {
         int64_t word = rank_ == 0 ? first() : 0;
@@ -197,11 +199,11 @@ class EngineProducer {
     __device__ int units_made(const EngineOperand& x, int line, int k) const {
         const int row = x.across ? k : line, col = x.across ? line : k;
         const int cols = static_cast<int>(ceil_div(x.layout.cols, PIECE));
-        const bool wanted = x.ready && col < cols && row * PIECE < x.layout.rows &&
-                            !(x.layout.packed && col > row);
-        const int units = ptx::load_relaxed(
-            wanted ? x.ready + PackOrder::index(x.layout.packed, cols, row, col)
-                   : args_.packing.done);
+        const bool wanted =
+            x.ready && col < cols && row * PIECE < x.layout.rows && !(x.layout.packed && col > row);
+        const int units =
+            ptx::load_relaxed(wanted ? x.ready + PackOrder::index(x.layout.packed, cols, row, col)
+                                     : args_.packing.done);
         return wanted ? units : PackOrder::units_of_piece(PIECE);
     }
 
@@ -220,7 +222,7 @@ class EngineProducer {
         int64_t next = EngineItem::NONE;
         wait_for_stages();
         for (int k = tile.k0, end = tile.end(); k < end; ++k) {
-            wait_for_images(p, tile, EngineItem::of(word), k);
+            if constexpr (Shape::PACKS) wait_for_images(p, tile, EngineItem::of(word), k);
             const bool all = k >= whole.begin && k < whole.end;
             const bool first = all || (rows > 0 && tile.needs_row(0, k)),
                        second = all || (rows > 1 && tile.needs_row(1, k));
@@ -296,9 +298,9 @@ class EngineProducer {
     StageCounter<Shape::STAGES> at_;
     StageCounter<1> meetings_;
     bool started_ = false, parts_meet_ = false;
-    bool all_made_;            // All images.
-    int made_until_ = 0;       // What this tile reads of them, up to this step.
-    int shared_tile_ = 0;  // The next of those that this block shares.
+    bool all_made_ = false;  // All images.
+    int made_until_ = 0;     // What this tile reads of them, up to this step.
+    int shared_tile_ = 0;    // The next of those that this block shares.
 };
 
 }  // namespace packedtri::cuda

@@ -192,9 +192,7 @@ __device__ __forceinline__ int load_relaxed(const int* word) {
     return x;
 }
 // What was written before the words that relaxed loads have seen can be read from now on.
-__device__ __forceinline__ void acquire() {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-}
+__device__ __forceinline__ void acquire() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // ------------------------------------------------------------------------------------ registers
 

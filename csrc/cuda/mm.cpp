@@ -91,7 +91,10 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
 
 void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t stream) {
     const bool alike = p.dtype == q.dtype && p.tf32 == q.tf32 && p.batch == q.batch;
-    const auto first = paired_task(p, scratch), second = paired_task(q, scratch);
+    auto first = paired_task(p, scratch), second = paired_task(q, scratch);
+    // All images of a launch are made by it, or none.
+    if (first && second && first->config.method != second->config.method)
+        first->config.method = second->config.method = Method::Engine;
     if (alike && first && second && first->config == second->config) {
         const EngineTask tasks[] = {*first, *second};
         const int64_t bytes = engine_scratch(tasks, 2);

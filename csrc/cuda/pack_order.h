@@ -44,7 +44,9 @@ struct PackOrder {
     }
     struct Unit {
         int image, row, col, part;
-        PACKEDTRI_HD constexpr int word() const { return image << 20 | row << 12 | col << 4 | part; }
+        PACKEDTRI_HD constexpr int word() const {
+            return image << 20 | row << 12 | col << 4 | part;
+        }
         PACKEDTRI_HD static constexpr Unit of(int word) {
             return {word >> 20, word >> 12 & 0xff, word >> 4 & 0xff, word & 0xf};
         }
@@ -56,7 +58,6 @@ struct PackOrder {
     uint8_t phase_of_row[MOST_IMAGES][MOST_LINES], phase_of_column[MOST_IMAGES][MOST_LINES];
     int16_t rows[MOST_IMAGES], cols[MOST_IMAGES];  // In pieces.
     bool packed[MOST_IMAGES];
-
 
     // Where the word for a piece stands among those of its image, and how many there are.
     PACKEDTRI_HD static constexpr int index(bool packed, int cols, int row, int col) {

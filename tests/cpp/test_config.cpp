@@ -17,7 +17,8 @@ Product lower_product(DType dtype, int64_t n, int64_t batch = 1) {
     p.dtype = dtype;
     p.m = p.n = p.k = n;
     p.batch = batch;
-    static const char a = 0, b = 0;
+    alignas(16) static const char a = 0;
+    alignas(16) static const char b = 0;
     p.a = {&a, Kind::Lower, n, n, 0, 0, row_start(n)};
     p.b = {&b, Kind::Lower, n, n, 0, 0, row_start(n)};
     return p;  // L L, packed.
@@ -179,6 +180,32 @@ void tf32_is_a_choice() {
     CHECK(cuda::choose(p, ampere).method == Method::Direct, "ampere");
 }
 
+// Images are made beside large products of 16-bit triangles without gaps, whose rows start where they
+// are expected to.
+void large_products_make_their_images() {
+    const auto method = [](const Product& p) { return cuda::choose(p, hopper).method; };
+    Product p = lower_product(DType::bf16, 8192);
+    CHECK(method(p) == Method::Fused, "bfloat16");
+    CHECK(cuda::explain(p, hopper).find("made on the way") != std::string::npos, "explained");
+    CHECK(method(lower_product(DType::bf16, 4096)) == Method::Engine, "too small");
+    CHECK(method(lower_product(DType::f32, 8192)) == Method::Engine, "float32");
+    CHECK(method(lower_product(DType::bf16, 8192, 3)) == Method::Fused, "a batch");
+    CHECK(method(lower_product(DType::bf16, 8193, 3)) == Method::Engine, "a batch at odd places");
+    alignas(16) static const char memory[16] = {};
+    p.a.data = memory + 2;
+    CHECK(method(p) == Method::Engine, "an odd place");
+    p.a.data = memory;
+    p.a.kind = Kind::Symmetric;
+    p.c.kind = Kind::Dense;
+    CHECK(method(p) != Method::Fused, "mirrored");
+    cuda::force(1, -1, -1, -1, -1);
+    CHECK(method(lower_product(DType::bf16, 8192)) == Method::Engine, "forced");
+    cuda::force(4, -1, -1, -1, -1);
+    CHECK(method(lower_product(DType::bf16, 100)) == Method::Fused, "forced");
+    CHECK(method(lower_product(DType::f32, 100)) == Method::Engine, "as far as it can be");
+    cuda::force(-1, -1, -1, -1, -1);
+}
+
 // How the engine reads operands: TF32 along the sum alone, so that blocks of some are transposed.
 void tf32_images() {
     const int64_t n = 1000, blocks = row_start(16);
@@ -262,6 +289,7 @@ int main() {
     the_engine_shares_what_it_can();
     tf32_is_a_choice();
     tf32_images();
+    large_products_make_their_images();
 
     // Many small products are each had by one block; a few are better spread over the device.
     const auto side = [](DType dtype, int64_t n, int64_t batch, const cuda::Device& device) {

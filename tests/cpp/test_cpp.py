@@ -29,8 +29,15 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["test_index", "test_krange", "test_schedule", "test_config", "test_engine_work", "test_image",
-     "test_pack_order"],
+    [
+        "test_index",
+        "test_krange",
+        "test_schedule",
+        "test_config",
+        "test_engine_work",
+        "test_image",
+        "test_pack_order",
+    ],
 )
 def test_unit(name: str, tmp_path: Path) -> None:
     # Overflow in an index formula is undefined behaviour, which this makes an error.

@@ -12,6 +12,7 @@ from cases import (
     DIRECT,
     ENGINE,
     FEW_PAIRS,
+    FUSED,
     HOPPER,
     IMAGED,
     PAIRS,
@@ -22,6 +23,7 @@ from cases import (
     Operand,
     assert_close_or_equal,
     assert_exact,
+    assert_same,
     draw_operand,
     each,
     hopper,
@@ -148,6 +150,42 @@ def test_engine_forced(
     check_forced(ENGINE, tile, split, dtype, rng, force)
 
 
+# Operands of which one, both, or the only one are triangles; and the kind of the result.
+TRIANGLES = (
+    *((a, b, c) for a, b, c in each((LOWER, UPPER), (LOWER, UPPER), (LOWER, DENSE))),
+    (LOWER, DENSE, DENSE),
+    (DENSE, UPPER, DENSE),
+)
+
+
+@hopper
+@pytest.mark.sanitizer
+@pytest.mark.parametrize(("tile", "split"), [(0, 1), (0, 4), (1, 1)])
+@pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)
+def test_fused(
+    tile: int, split: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    """Images that are made beside the product, against those that a kernel makes before it."""
+    failures = Failures()
+    sizes = (130, 550) if SMALL else (1, 63, 130, 257, 511, 550, 768, 1031, 2311)
+    shapes = ((), 1), ((), 3), ((3,), 1)
+    for n, (a_kind, b_kind, c_kind), (batch, group) in each(
+        sizes, TRIANGLES[:4] if SMALL else TRIANGLES, shapes[1:2] if SMALL else shapes
+    ):
+        a = draw_operand(a_kind, n, dtype, rng, batch=batch).stored
+        b = draw_operand(b_kind, n, dtype, rng).stored
+        if a_kind == b_kind and n == 550 and not batch:
+            b = a
+        results = []
+        for method in (ENGINE, FUSED):
+            force(method, tile, split, 1, group)
+            results.append(mm(a, b, n, a_kind, b_kind, c_kind))
+        with failures.case(f"{n=}, kinds {a_kind}, {b_kind}, {c_kind}, {batch}, {group=}"):
+            assert results[0].isfinite().all()
+            assert_same(results[1], results[0])
+    failures.report()
+
+
 @hopper
 @pytest.mark.skipif(SMALL, reason="large sizes")
 @pytest.mark.parametrize("n", [1000, 2311])
@@ -183,7 +221,7 @@ BAD = ((0, 0), (70, 69), (131, 131), (150, 149), (200, 3), (299, 130))
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1e-36, 3.4e38])
 @pytest.mark.parametrize("dtype", IMAGED, ids=str)
 @pytest.mark.parametrize("tile", [0, 1])
-@pytest.mark.parametrize("method", [DIRECT, ENGINE, HOPPER])
+@pytest.mark.parametrize("method", [DIRECT, ENGINE, HOPPER, FUSED])
 def test_nonfinite(
     method: int,
     tile: int,
@@ -195,7 +233,7 @@ def test_nonfinite(
 ) -> None:
     """Elements that images cannot hold, or that would meet padded zeros, against sums over stored
     elements."""
-    if dtype == torch.float32 and (method, tile) in ((ENGINE, 1), (HOPPER, 0), (HOPPER, 1)):
+    if dtype == torch.float32 and (method in (HOPPER, FUSED) or (method, tile) == (ENGINE, 1)):
         pytest.skip("float32 has no such kernel")
     n = 300
     places = [numel(i) + j for i, j in BAD]
@@ -225,14 +263,15 @@ def test_nonfinite(
 
 @hopper
 @pytest.mark.skipif(SMALL, reason="many runs")
+@pytest.mark.parametrize("method", [ENGINE, FUSED])
 @pytest.mark.parametrize(("tile", "split"), [(0, 2), (0, 8), (1, 1)])
 def test_engine_repeats(
-    tile: int, split: int, device: str, rng: torch.Generator, force: Force
+    method: int, tile: int, split: int, device: str, rng: torch.Generator, force: Force
 ) -> None:
     """Thousands of runs, with sums in parts, several to a cluster, agree in every bit."""
     n = 1500
     a, b = (random((numel(n),), torch.bfloat16, device, rng) for _ in range(2))
-    force(ENGINE, tile, split, 1, 1)
+    force(method, tile, split, 1, 1)
     first = ops.mm(a, b, n, LOWER, LOWER, LOWER)
     different = torch.zeros((), dtype=torch.int64, device=device)
     for _ in range(5000):

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from cases import SMALL, draw_operand, each, hopper, mm
+from cases import FUSED, SMALL, Force, draw_operand, each, hopper, mm
 from torch import Tensor
 
 from packedtri import _library
@@ -121,6 +121,19 @@ def test_squares_at_once(
 ) -> None:
     assert_shares_sums(element, tf32)
     assert_independent([draw_square(element, tf32, rng) for _ in range(4)], turns=300)
+
+
+@hopper
+@pytest.mark.parametrize("n", [1500, 5100])
+def test_fused_at_once(n: int, device: str, rng: torch.Generator, force: Force) -> None:
+    """Launches that make images while they multiply share the device: some blocks of each run
+    only when others have ended."""
+    force(FUSED, -1, -1, -1, -1)
+    calls: list[Call] = []
+    for _ in range(3):
+        a, b = (random((numel(n),), torch.bfloat16, rng.device, rng) for _ in range(2))
+        calls.append(partial(mm, a, b, n, LOWER, LOWER, LOWER))
+    assert_independent(calls, turns=300)
 
 
 def test_vectors_at_once(device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
