@@ -250,7 +250,7 @@ Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int
 
 Product product_like(int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind,
                      int c_kind, bool tf32) {
-    // Aligned; where the matrices are decides nothing else.
+    // Aligned, and one after another in a batch; where the matrices are decides nothing else.
     alignas(16) static const char a[16] = {}, b[16] = {};
     Product p{};
     p.dtype = static_cast<DType>(dtype);
@@ -264,6 +264,7 @@ Product product_like(int dtype, int64_t n, int64_t m, int64_t batch, int a_kind,
     p.k = packed_a || packed_b ? n : m;
     p.a = {a, p.a.kind, p.m, p.k, p.k, 1, p.m * p.k};
     p.b = {b, p.b.kind, p.k, p.n, p.n, 1, p.k * p.n};
+    for (Operand* x : {&p.a, &p.b}) x->batch_stride = stored_elements(*x);
     p.a.hermitian = is_hermitian(a_kind, p.dtype);
     p.b.hermitian = is_hermitian(b_kind, p.dtype);
     p.c.row_stride = p.n;

@@ -43,7 +43,14 @@ PACKEDTRI_HD constexpr int64_t row_of(int64_t t) {
     }
 #endif
     int64_t i = 0;
-    for (int bit = 30; bit >= 0; --bit) {
+#if defined(__CUDA_ARCH__)
+    int bit = 30;
+#else
+    // The host has small t where it waits: from their own highest bit on.
+    int bit = 0;
+    while (bit < 30 && row_start(int64_t{2} << bit) <= t) ++bit;
+#endif
+    for (; bit >= 0; --bit) {
         const int64_t larger = i + (int64_t{1} << bit);
         if (row_start(larger) <= t) i = larger;
     }

@@ -277,14 +277,9 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     Config config = choose_direct(p, device);
     if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device, together);
-        const bool free = forced_method < 0,
-                   fused = forced_method == static_cast<int>(Method::Fused);
-        if (free ? engine_pays(p, engine, device, together)
-                 : fused || forced_method == static_cast<int>(Method::Engine)) {
-            config = engine;
-            if ((free ? fusing_pays(p) : fused) && can_fuse(p, config))
-                config.method = Method::Fused;
-        }
+        const bool forced = forced_method == static_cast<int>(Method::Engine) ||
+                            forced_method == static_cast<int>(Method::Fused);
+        if (forced_method < 0 ? engine_pays(p, engine, device, together) : forced) config = engine;
     }
     // The engine has tiles of one size for parts of float32.
     if (const int tile = forced_tile; tile >= 0 && by_images(config) && !in_parts(p))
@@ -293,6 +288,9 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (const int above = forced_above; above >= 1) config.split_above = above;
     if (const int group = forced_group; group >= 1) config.group = group;
     if (by_images(config)) config.split = engine_split(p, config);
+    const bool fuses =
+        forced_method < 0 ? fusing_pays(p) : forced_method == static_cast<int>(Method::Fused);
+    if (by_images(config) && fuses && can_fuse(p, config)) config.method = Method::Fused;
     return config;
 }
 
@@ -428,7 +426,7 @@ std::string explain(const Product& p, const Device& device) {
     const std::string side =
         std::to_string(engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile));
     std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + side + " x " + side;
-    if (c.method == Method::Fused) text += ", made on the way";
+    if (c.method == Method::Fused) text += ", images made on the way";
     if (c.method == Method::Hopper)
         text +=
             p.dtype == DType::f64 ? ", loaded by the copy engine" : ", multiplied by warpgroups";

@@ -19,7 +19,7 @@ struct EngineLayout {
     bool shared_image;  // Both operands read that of a.
     EngineWork work;
     int64_t marks;          // Words: see EngineConsumer::finite.
-    int64_t control_bytes;  // Of all words that must be zero.
+    int64_t control_bytes;  // Of all words that must be zero, but those for unmade images.
 
     int64_t scratch_bytes() const { return control_bytes + a.bytes + (shared_image ? 0 : b.bytes); }
 };

@@ -42,7 +42,7 @@ class OrderBuilder {
                 if (order_.phases == PackOrder::MOST_PHASES || phase.sources == MOST_IMAGES)
                     return false;
                 uint8_t* const of = phase_of(x, by_columns);
-                // Lines between those that are new may have been read before, at the ends of a gap only.
+                // Lines between the new ones must be new too; else there is no order.
                 for (int line = need.begin; line < need.end; ++line)
                     if (of[line] != PackOrder::UNUSED) return false;
                 std::fill(of + need.begin, of + need.end, static_cast<uint8_t>(order_.phases));

@@ -23,6 +23,7 @@ struct ImageUse {
 };
 
 struct PackOrder {
+    // What launches of large tiles may need, within the 4 KB of a kernel's arguments.
     static constexpr int MOST_PHASES = 32, MOST_LINES = 128;
     static constexpr int UNUSED = 255;  // Instead of a phase.
 
@@ -59,12 +60,9 @@ struct PackOrder {
     int16_t rows[MOST_IMAGES], cols[MOST_IMAGES];  // In pieces.
     bool packed[MOST_IMAGES];
 
-    // Where the word for a piece stands among those of its image, and how many there are.
+    // Where the word for a piece stands among those of its image.
     PACKEDTRI_HD static constexpr int index(bool packed, int cols, int row, int col) {
         return packed ? row_start<int>(row) + col : row * cols + col;
-    }
-    PACKEDTRI_HD constexpr int pieces(int image) const {
-        return packed[image] ? row_start<int>(rows[image]) : rows[image] * cols[image];
     }
 
     // Unit `number`, counted through all phases, and whether there is one. `phase` is where the caller's last one
