@@ -12,6 +12,8 @@ namespace {
 std::atomic<int> forced_method{-1}, forced_tile{-1}, forced_split{-1}, forced_above{-1},
     forced_group{-1};
 
+bool is_forced(Method method) { return forced_method == static_cast<int>(method); }
+
 // Whether each matrix of a batch lies in memory without gaps.
 bool in_one_piece(const Operand& x) {
     if (x.kind != Kind::Dense) return true;
@@ -197,8 +199,7 @@ int64_t most_thin(const Product& p) {
 bool goes_thin(const Product& p) {
     if (!thin_can(p)) return false;
     const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
-    return forced_method < 0 ? vectors <= most_thin(p)
-                             : forced_method == static_cast<int>(Method::Thin);
+    return forced_method < 0 ? vectors <= most_thin(p) : is_forced(Method::Thin);
 }
 
 Config choose_direct(const Product& p, const Device& device) {
@@ -220,8 +221,7 @@ Config choose_direct(const Product& p, const Device& device) {
     if (hopper_can(p, config.tile, device)) {
         // Of 16-bit elements its kernel starts and ends sooner, but does not multiply faster.
         const bool pays = !small_elements || w.per_slot < 4.5;
-        if (forced_method < 0 ? pays : forced_method == static_cast<int>(Method::Hopper))
-            config.method = Method::Hopper;
+        if (forced_method < 0 ? pays : is_forced(Method::Hopper)) config.method = Method::Hopper;
     }
     if (device.clusters && p.k >= 64) {
         const bool f32 = p.dtype == DType::f32;
@@ -277,9 +277,9 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     Config config = choose_direct(p, device);
     if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device, together);
-        const bool forced = forced_method == static_cast<int>(Method::Engine) ||
-                            forced_method == static_cast<int>(Method::Fused);
-        if (forced_method < 0 ? engine_pays(p, engine, device, together) : forced) config = engine;
+        if (forced_method < 0 ? engine_pays(p, engine, device, together)
+                              : is_forced(Method::Engine) || is_forced(Method::Fused))
+            config = engine;
     }
     // The engine has tiles of one size for parts of float32.
     if (const int tile = forced_tile; tile >= 0 && by_images(config) && !in_parts(p))
@@ -288,8 +288,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (const int above = forced_above; above >= 1) config.split_above = above;
     if (const int group = forced_group; group >= 1) config.group = group;
     if (by_images(config)) config.split = engine_split(p, config);
-    const bool fuses =
-        forced_method < 0 ? fusing_pays(p) : forced_method == static_cast<int>(Method::Fused);
+    const bool fuses = forced_method < 0 ? fusing_pays(p) : is_forced(Method::Fused);
     if (by_images(config) && fuses && can_fuse(p, config)) config.method = Method::Fused;
     return config;
 }

@@ -92,8 +92,9 @@ struct Images {
 
 // How many words count what is made of an image, cut in pieces of `side` blocks.
 int64_t piece_words(const Image& image, int side) {
-    const int64_t rows = ceil_div(image.rows, side), cols = ceil_div(image.cols, side);
-    return image.packed ? row_start(rows) : rows * cols;
+    const auto rows = static_cast<int>(ceil_div(image.rows, side)),
+               cols = static_cast<int>(ceil_div(image.cols, side));
+    return PackOrder::index(image.packed, cols, rows, 0);  // That of the row behind the last.
 }
 
 // Plans products whose scratch memory begins at `scratch`: the words that must be zero, then the images.
@@ -167,19 +168,19 @@ class Plans {
     void make_images(int64_t batch, cudaStream_t stream) {
         const Product& p = of_[0].product;
         int number[MOST_IMAGES];  // Of an image among those that are needed.
-        EngineUnmade& unmade = unmade_;
-        unmade.count = 0;
+        unmade_.count = 0;
         for (int x = 0; x < images_.count; ++x) {
             number[x] = ImageUse::NONE;
             if (!images_.needed(x, batch)) continue;
-            number[x] = unmade.count;
-            unmade.images[unmade.count++] = images_.request(x, batch, p.dtype);
+            number[x] = unmade_.count;
+            unmade_.images[unmade_.count++] = images_.request(x, batch, p.dtype);
         }
-        if (unmade.count > 0 && !leave_to_launch(number, batch)) {
-            pack_images(p.dtype, p.tf32, unmade.images, unmade.count, of_[0].drawn, words_, stream);
-            unmade.count = 0;
+        if (unmade_.count > 0 && !leave_to_launch(number, batch)) {
+            pack_images(p.dtype, p.tf32, unmade_.images, unmade_.count, of_[0].drawn, words_,
+                        stream);
+            unmade_.count = 0;
         } else clear_words(of_[0].drawn, words_, stream);
-        if (unmade.count == 0) unmade.order.units = 0;
+        if (unmade_.count == 0) unmade_.order.units = 0;
         for (int t = 0; t < count_; ++t) {
             of_[t].a_ready = ready(uses_[t][0], number);
             of_[t].b_ready = ready(uses_[t][1], number);
