@@ -146,7 +146,7 @@ bool can_fuse(const Product& p, const Operand& x, const EngineSource& source) {
                              (p.batch == 1 || x.batch_stride % 8 == 0));
 }
 bool can_fuse(const Product& p, const Config& config) {
-    const int64_t most = PackOrder::MOST_LINES * engine_tile_side(config.tile);
+    constexpr int64_t most = PackOrder::MOST_LINES * PackOrder::SIDE * Image::SIDE;
     if (element_size(p.dtype) != 2 || std::max({p.m, p.n, p.k}) > most) return false;
     const EngineLayout layout = engine_layout(p, config);
     return !(layout.a.mapped && layout.b.mapped) && can_fuse(p, p.a, layout.a) &&
@@ -289,7 +289,11 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (const int group = forced_group; group >= 1) config.group = group;
     if (by_images(config)) config.split = engine_split(p, config);
     const bool fuses = forced_method < 0 ? fusing_pays(p) : is_forced(Method::Fused);
-    if (by_images(config) && fuses && can_fuse(p, config)) config.method = Method::Fused;
+    if (by_images(config) && fuses && can_fuse(p, config)) {
+        config.method = Method::Fused;
+        config.tile = TileSize::Large;  // Pieces of images are as large.
+        config.split = 1;
+    }
     return config;
 }
 

@@ -86,22 +86,17 @@ struct Images {
         const auto& [x, source, at] = places[image];
         Operand one = x;
         one.data = matrix(x.data, batch, x.batch_stride, dtype);
-        return {one, source.across, source.image, at, source.part_bytes};
+        return {one, source.across, source.blocks, at, source.part_bytes};
     }
 };
 
-// How many words count what is made of an image, cut in pieces of `side` blocks.
-int64_t piece_words(const Image& image, int side) {
-    const auto rows = static_cast<int>(ceil_div(image.rows, side)),
-               cols = static_cast<int>(ceil_div(image.cols, side));
-    return PackOrder::index(image.packed, cols, rows, 0);  // That of the row behind the last.
-}
+// How many words count what is made of the pieces of an image.
+int64_t piece_words(const Grid& blocks) { return PackOrder::pieces_of(blocks).count(); }
 
 // Plans products whose scratch memory begins at `scratch`: the words that must be zero, then the images.
 class Plans {
   public:
-    Plans(const EngineTask* tasks, int count, uintptr_t scratch)
-        : count_(count), side_(engine_tile_side(tasks[0].config.tile) / Image::SIDE) {
+    Plans(const EngineTask* tasks, int count, uintptr_t scratch) : count_(count) {
         images_.free = scratch;
         for (int t = 0; t < count; ++t) {
             EnginePlan& plan = of_[t];
@@ -113,9 +108,9 @@ class Plans {
             plan.marks = reinterpret_cast<int*>(images_.free + 2 * sizeof(int));
             images_.free += static_cast<uintptr_t>(plan.layout.control_bytes);
         }
-        unmade_.drawn = reinterpret_cast<int*>(images_.free);
-        unmade_.done = reinterpret_cast<int*>(images_.free + sizeof(int));
-        unmade_.ready[0] = reinterpret_cast<int*>(images_.free + 2 * sizeof(int));
+        unmade_.work.drawn = reinterpret_cast<int*>(images_.free);
+        unmade_.work.done = reinterpret_cast<int*>(images_.free + sizeof(int));
+        unmade_.work.ready[0] = reinterpret_cast<int*>(images_.free + 2 * sizeof(int));
         for (int t = 0; t < count; ++t)
             images_.free += static_cast<uintptr_t>(unmade_bytes(of_[t]));
         words_ = static_cast<int>((images_.free - scratch) / sizeof(int));
@@ -158,9 +153,8 @@ class Plans {
         if (plan.config.method != Method::Fused) return 0;
         int64_t words = 2;
         for (const EngineSource* source : {&plan.layout.a, &plan.layout.b})
-            if (!source->mapped) words += piece_words(source->image, side_);
-        constexpr int64_t ALIGNMENT = 1024;
-        return ceil_div(words * 4, ALIGNMENT) * ALIGNMENT;
+            if (!source->mapped) words += piece_words(source->blocks);
+        return scratch_piece(words * 4);
     }
 
     // Makes the images that this matrix does not have in common with the one before, or leaves that to the
@@ -180,7 +174,6 @@ class Plans {
                         stream);
             unmade_.count = 0;
         } else clear_words(of_[0].drawn, words_, stream);
-        if (unmade_.count == 0) unmade_.order.units = 0;
         for (int t = 0; t < count_; ++t) {
             of_[t].a_ready = ready(uses_[t][0], number);
             of_[t].b_ready = ready(uses_[t][1], number);
@@ -189,14 +182,16 @@ class Plans {
 
     const int* ready(const ImageUse& use, const int* number) const {
         if (unmade_.count == 0 || use.image == ImageUse::NONE) return nullptr;
-        return number[use.image] == ImageUse::NONE ? nullptr : unmade_.ready[number[use.image]];
+        return number[use.image] == ImageUse::NONE ? nullptr
+                                                   : unmade_.work.ready[number[use.image]];
     }
 
     bool leave_to_launch(const int* number, int64_t batch) {
         for (int t = 0; t < count_; ++t)
             if (of_[t].config.method != Method::Fused) return false;
         for (int x = 0; x + 1 < unmade_.count; ++x)
-            unmade_.ready[x + 1] = unmade_.ready[x] + piece_words(unmade_.images[x].layout, side_);
+            unmade_.work.ready[x + 1] =
+                unmade_.work.ready[x] + piece_words(unmade_.images[x].blocks);
         // All matrices but the first have the same to make.
         if (batch <= 1) ordered_ = set_order(number);
         return ordered_;
@@ -211,16 +206,16 @@ class Plans {
             };
             products[t] = {of_[t].layout.work.schedule, needed(uses_[t][0]), needed(uses_[t][1])};
         }
-        Image images[MOST_IMAGES];
-        for (int x = 0; x < unmade_.count; ++x) images[x] = unmade_.images[x].layout;
-        const int blocks = of_[0].config.tile == TileSize::Large ? 2 : 1;  // For a tile.
-        return set_pack_order(unmade_.order, products, count_, images, unmade_.count, side_,
-                              current_device().multiprocessors / blocks);
+        Grid images[MOST_IMAGES];
+        for (int x = 0; x < unmade_.count; ++x) images[x] = unmade_.images[x].blocks;
+        // Two blocks have a tile.
+        return set_pack_order(unmade_.work.order, products, count_, images, unmade_.count,
+                              current_device().multiprocessors / 2);
     }
 
     EnginePlan of_[MOST_ENGINE_TASKS]{};
     ImageUse uses_[MOST_ENGINE_TASKS][2];  // Of A and of B.
-    int count_, side_;                     // Of products; of a tile, in blocks.
+    int count_;
     int words_;
     bool ordered_ = false;
     Images images_;

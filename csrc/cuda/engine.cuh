@@ -14,7 +14,7 @@ namespace packedtri::cuda {
 struct EngineOperand {
     const char* image;   // Its first part; null where the matrix is mapped.
     int64_t part_bytes;  // To the next part.
-    Image layout;
+    Grid blocks;         // Of the image.
     Kind kind;
     bool across;  // Its rows of memory run across the sum.
     // Where the image is made while the product is computed: how many units each piece has, as they come.
@@ -50,33 +50,31 @@ struct AcrossByTile {
     static constexpr bool KNOWN = false;
 };
 
-// Images that are made while the product is computed. The words are zero when the launch starts.
+// Images that are made while the product is computed.
+template <class T, bool PACKS>
+struct EnginePacking {};
 template <class T>
-struct EnginePacking {
+struct EnginePacking<T, true> {
     PackArgs<T> of[MOST_IMAGES];
-    PackOrder order;    // Without units, there is nothing to make.
-    int *drawn, *done;  // How many units have been drawn; how many warps have found none left.
-    int* ready[MOST_IMAGES];
+    PackWork work;
 };
-// Those of float32 are made before.
-template <>
-struct EnginePacking<float> {};
 
 // A launch computes one product, or two side by side, whose tiles of one number come one after another.
-template <class T, int PRODUCTS>
+template <class T, int PRODUCTS, bool PACKS>
 struct EngineArgs {
     EngineProduct<T> of[PRODUCTS];
     int shared, alone;  // So many tiles are shared, and had by blocks alone, of all products.
     int split;
     int* drawn;  // How many of the latter have been drawn: zero when the launch starts.
-    EnginePacking<T> packing;
+    EnginePacking<T, PACKS> packing;
 };
 
 // Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other
 // and loads the columns of B for both. The tensor cores multiply Elements, PARTS of which stand for
 // a T. A stage holds image blocks of 64 rows of 128 bytes: all 64 steps of k of a block of 2-byte
 // Elements, with their parts, or one half of those of 4-byte Elements.
-template <class T_, class Element_, int PARTS_, int BN_, int STAGES_, int CLUSTER_>
+template <class T_, class Element_, int PARTS_, int BN_, int STAGES_, int CLUSTER_,
+          bool PACKS_ = false>
 struct EngineShape {
     using T = T_;
     using Element = Element_;
@@ -86,8 +84,11 @@ struct EngineShape {
     static_assert(HALVES == 1 || PARTS == 1, "an image is of a part or of a half");
     static constexpr int ROWS = 2, COLS = BN / SIDE;  // Of a block's tile, in image blocks.
     static constexpr int THREADS = 128 * (ROWS + 1), WARPS = 4 * ROWS;  // The latter multiply.
-    static constexpr bool PACKS = sizeof(T) == 2;                       // Whether it makes images.
+    static constexpr bool PACKS = PACKS_;                               // Whether it makes images.
     static constexpr int PACKERS = 3;                                   // Warps that do.
+    // Per thread, of the 168 that each of 384 has at first: who copies and packs needs fewer.
+    static constexpr int PRODUCER_REGISTERS = PACKS ? 88 : 72,
+                         CONSUMER_REGISTERS = PACKS ? 208 : 216;
     // Arrivals that empty a stage: one of each warp that multiplies, here and in the other block.
     static constexpr int RELEASES = WARPS * CLUSTER;
     static constexpr int ACCS = BN / 2;

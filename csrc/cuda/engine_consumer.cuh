@@ -8,7 +8,7 @@ namespace packedtri::cuda {
 template <class Shape, int PRODUCTS, class Across>
 class EngineConsumer {
     using T = typename Shape::T;
-    using Args = EngineArgs<T, PRODUCTS>;
+    using Args = EngineArgs<T, PRODUCTS, Shape::PACKS>;
     using Result = EngineResult<T>;
     using Tile = typename Shape::Tile;
     static constexpr int SIDE = Shape::SIDE;

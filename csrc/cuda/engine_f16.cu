@@ -1,12 +1,10 @@
-#include "engine_launch.cuh"
+#include "engine_16bit.cuh"
 
 namespace packedtri::cuda {
 
 void engine_f16(const EnginePlan* plans, int count, const EngineUnmade& unmade,
                 cudaStream_t stream) {
-    if (plans[0].config.tile == TileSize::Large)
-        launch_engine<EngineShape<__half, __half, 1, 256, 4, 2>>(plans, count, unmade, stream);
-    else launch_engine<EngineShape<__half, __half, 1, 128, 6, 1>>(plans, count, unmade, stream);
+    launch_engine_16bit<__half>(plans, count, unmade, stream);
 }
 
 }  // namespace packedtri::cuda

@@ -8,8 +8,8 @@
 namespace packedtri::cuda {
 
 template <class Shape, int PRODUCTS, class Across>
-__global__ void __launch_bounds__(Shape::THREADS, 1)
-    engine_kernel(const __grid_constant__ EngineArgs<typename Shape::T, PRODUCTS> args) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) engine_kernel(
+    const __grid_constant__ EngineArgs<typename Shape::T, PRODUCTS, Shape::PACKS> args) {
 #if PACKEDTRI_HOPPER
     extern __shared__ __align__(1024) char memory[];
     const EngineShared<Shape> shared{memory};
@@ -38,16 +38,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (Shape::CLUSTER > 1 || split > 1) ptx::cluster_sync();
     else __syncthreads();
 
-    // The registers of 384 threads are 168 each; who copies and packs needs fewer.
     if (group == 0) {
-        ptx::keep_registers<88>();
+        ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
         if (threadIdx.x == 0) {
             EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
         } else if constexpr (Shape::PACKS) {
-            if (threadIdx.x >= 32) EnginePacker<typename Shape::T, Shape::COLS>(args.packing).run();
+            if (threadIdx.x >= 32) EnginePacker<typename Shape::T>(args.packing).run();
         }
     } else {
-        ptx::take_registers<208>();
+        ptx::take_registers<Shape::CONSUMER_REGISTERS>();
         EngineConsumer<Shape, PRODUCTS, Across>(args, shared, rank, group - 1).run();
     }
     // A block's barriers must outlive its peer's arrivals. Blocks that share sums wait for what they get.

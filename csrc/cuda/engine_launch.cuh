@@ -11,7 +11,7 @@ namespace packedtri::cuda {
 
 inline EngineOperand engine_operand(const EngineSource& s, const char* image, const int* ready,
                                     Kind kind) {
-    return {s.mapped ? nullptr : image, s.part_bytes, s.image, kind, s.across, ready};
+    return {s.mapped ? nullptr : image, s.part_bytes, s.blocks, kind, s.across, ready};
 }
 
 template <class T>
@@ -35,7 +35,7 @@ EngineProduct<T> engine_product(const EnginePlan& plan) {
 template <class Shape, int PRODUCTS>
 auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
     using T = typename Shape::T;
-    EngineArgs<T, PRODUCTS> args{};
+    EngineArgs<T, PRODUCTS, Shape::PACKS> args{};
     args.split = plans[0].config.split;
     args.drawn = plans[0].drawn;
     for (int t = 0; t < PRODUCTS; ++t) {
@@ -45,13 +45,8 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
         args.alone = std::max(args.alone, PRODUCTS * static_cast<int>(work.size()));
     }
     if constexpr (Shape::PACKS) {
-        args.packing.order = unmade.order;
-        args.packing.drawn = unmade.drawn;
-        args.packing.done = unmade.done;
-        for (int x = 0; x < unmade.count; ++x) {
-            args.packing.of[x] = pack_args<T>(unmade.images[x]);
-            args.packing.ready[x] = unmade.ready[x];
-        }
+        args.packing.work = unmade.work;
+        for (int x = 0; x < unmade.count; ++x) args.packing.of[x] = pack_args<T>(unmade.images[x]);
     }
     return args;
 }

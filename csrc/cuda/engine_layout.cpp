@@ -5,9 +5,6 @@
 namespace packedtri::cuda {
 namespace {
 
-// Of the pieces of scratch memory.
-constexpr int64_t ALIGNMENT = 1024;
-
 // A map needs a matrix whose rows start at multiples of 16 bytes, at equal distances. It does not
 // split elements and does not transpose.
 bool mappable(const Product& p, const Operand& x, bool across) {
@@ -22,9 +19,9 @@ bool mappable(const Product& p, const Operand& x, bool across) {
 // How many images an operand takes.
 int images(const Product& p) { return p.dtype != DType::f32 ? 1 : p.tf32 ? 2 : 3; }
 
-// The image of the rows of memory. A triangle has no blocks past its diagonal; of a symmetric matrix
-// both halves are made.
-Image image_of(const Operand& x) {
+// The blocks of the image of the rows of memory. A triangle has none past its diagonal; of a symmetric
+// matrix both halves are made.
+Grid blocks_of(const Operand& x) {
     const bool by_rows = runs_along_rows(x);
     const auto blocks = [](int64_t size) { return static_cast<int>(ceil_div(size, Image::SIDE)); };
     return {blocks(by_rows ? x.rows : x.cols), blocks(by_rows ? x.cols : x.rows),
@@ -36,8 +33,8 @@ EngineSource source(const Product& p, const Operand& x, bool is_a) {
     // A symmetric matrix is its own transpose: its image need not be another for either operand.
     s.across = runs_along_rows(x) != is_a && !(p.tf32 && x.kind == Kind::Symmetric);
     s.mapped = mappable(p, x, s.across);
-    s.image = image_of(x);
-    s.part_bytes = s.image.blocks() * Image::BLOCK_BYTES;
+    s.blocks = blocks_of(x);
+    s.part_bytes = s.blocks.count() * Image::BLOCK_BYTES;
     s.bytes = s.mapped ? 0 : s.part_bytes * images(p);
     return s;
 }
@@ -76,7 +73,7 @@ EngineLayout engine_layout(const Product& p, const Config& config) {
             : 0;
     layout.work = {schedule, config.split, static_cast<int>(std::min(shared, schedule.size()))};
     layout.marks = 2 * ceil_div(p.m, 2 * Image::SIDE) * ceil_div(p.n, MARKED_COLUMNS);
-    layout.control_bytes = ceil_div((2 + layout.marks) * 4, ALIGNMENT) * ALIGNMENT;
+    layout.control_bytes = scratch_piece((2 + layout.marks) * 4);
     return layout;
 }
 

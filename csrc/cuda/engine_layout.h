@@ -8,9 +8,9 @@ namespace packedtri::cuda {
 
 // One operand.
 struct EngineSource {
-    bool mapped;  // Read where it is; else through an image.
-    bool across;  // Its rows of memory run across the sum.
-    Image image;
+    bool mapped;                // Read where it is; else through an image.
+    bool across;                // Its rows of memory run across the sum.
+    Grid blocks;                // Of its image.
     int64_t part_bytes, bytes;  // Of one part of the image, and of all.
 };
 
@@ -23,6 +23,9 @@ struct EngineLayout {
 
     int64_t scratch_bytes() const { return control_bytes + a.bytes + (shared_image ? 0 : b.bytes); }
 };
+
+// Pieces of scratch memory begin at multiples of 1024 bytes, as the swizzle of images wants it.
+inline int64_t scratch_piece(int64_t bytes) { return ceil_div(bytes, 1024) * 1024; }
 
 EngineLayout engine_layout(const Product& p, const Config& config);
 

@@ -7,13 +7,13 @@ namespace packedtri::cuda {
 
 // One warp's part. It never waits for another, so that pieces are made however few blocks of the launch
 // run at once.
-template <class T, int SIDE>
+template <class T>
 class EnginePacker {
   public:
-    __device__ explicit EnginePacker(const EnginePacking<T>& packing) : packing_(packing) {}
+    __device__ explicit EnginePacker(const EnginePacking<T, true>& packing)
+        : images_(packing.of), work_(packing.work) {}
 
     __device__ void run() const {
-        if (packing_.order.units == 0) return;
         ptx::wait_for_dependency();
         // While a unit is made, the next one is on its way to the cache, and the number behind it to be drawn.
         int phase = 0;
@@ -25,39 +25,38 @@ class EnginePacker {
             unit = following;
             next = broadcast(drawn);
         }
-        if (is_first()) ptx::release_add(packing_.done, 1);
+        if (is_first()) ptx::release_increment(work_.done);
     }
 
   private:
     __device__ static bool is_first() { return threadIdx.x % 32 == 0; }
-    __device__ int draw() const { return is_first() ? atomicAdd(packing_.drawn, 1) : 0; }
+    __device__ int draw() const { return is_first() ? atomicAdd(work_.drawn, 1) : 0; }
     __device__ static int broadcast(int x) { return __shfl_sync(~0u, x, 0); }
 
     // The unit of a number as a word; otherwise, whether it is behind the last.
     static constexpr int GAP = -1, END = -2;
     __device__ int find(int number, int& phase) const {
-        if (number >= packing_.order.units) return END;
+        if (number >= work_.order.units) return END;
         bool exists;
-        const PackOrder::Unit unit = packing_.order.at(number, phase, exists);
+        const PackOrder::Unit unit = work_.order.at(number, phase, exists);
         return exists ? unit.word() : GAP;
     }
 
     __device__ void prefetch(const PackOrder::Unit& unit) const {
-        prefetch_unit<T, SIDE>(packing_.of[unit.image], unit.row, unit.col, unit.part);
+        prefetch_unit(images_[unit.image], unit.row, unit.col, unit.part);
     }
 
     __device__ void make(const PackOrder::Unit& unit) const {
-        const PackArgs<T>& image = packing_.of[unit.image];
-        UnitPacker<T, SIDE>::run(image, unit.row, unit.col, unit.part);
-        const int cols = packing_.order.cols[unit.image];
-        int* ready = packing_.ready[unit.image] +
-                     PackOrder::index(image.image.packed, cols, unit.row, unit.col);
+        UnitPacker<T>::run(images_[unit.image], unit.row, unit.col, unit.part);
+        int* ready = work_.ready[unit.image] +
+                     work_.order.pieces[unit.image].template index<int>(unit.row, unit.col);
         ptx::bulk_fence_global();
         __syncwarp();
-        if (is_first()) ptx::release_add(ready, 1);
+        if (is_first()) ptx::release_increment(ready);
     }
 
-    const EnginePacking<T>& packing_;
+    const PackArgs<T>* images_;
+    const PackWork& work_;
 };
 
 }  // namespace packedtri::cuda

@@ -23,9 +23,7 @@ struct EnginePlan {
 struct EngineUnmade {
     ImageRequest images[MOST_IMAGES];
     int count;
-    PackOrder order;
-    int *drawn, *done;
-    int* ready[MOST_IMAGES];
+    PackWork work;
 };
 
 // Up to two products in one launch, whose configurations are the same. One function an element type;

@@ -8,14 +8,12 @@ namespace packedtri::cuda {
 template <class Shape, int PRODUCTS>
 class EngineProducer {
     using T = typename Shape::T;
-    using Args = EngineArgs<T, PRODUCTS>;
+    using Args = EngineArgs<T, PRODUCTS, Shape::PACKS>;
     using Tile = typename Shape::Tile;
 
   public:
     __device__ EngineProducer(const Args& args, const EngineShared<Shape>& shared, int rank)
-        : args_(args), shared_(shared), rank_(rank) {
-        if constexpr (Shape::PACKS) all_made_ = args.packing.order.units == 0;
-    }
+        : args_(args), shared_(shared), rank_(rank) {}
 
     __device__ void run() {
         int64_t word = rank_ == 0 ? first() : 0;
@@ -138,12 +136,12 @@ class EngineProducer {
               second(other - line), line(line), across(x.across) {
             if (!at) return;
             const auto index = [&](int line) {
-                return across ? x.layout.index(k, line) : x.layout.index(line, k);
+                return across ? x.blocks.index(k, line) : x.blocks.index(line, k);
             };
             at += index(line) * Image::BLOCK_BYTES;
             second = static_cast<int>(index(other) - index(line));
-            step = !across ? 1 : x.layout.packed ? k + 1 : x.layout.cols;
-            bend = across && x.layout.packed ? 1 : 0;
+            step = !across ? 1 : x.blocks.packed ? k + 1 : x.blocks.cols;
+            bend = across && x.blocks.packed ? 1 : 0;
         }
         __device__ void advance() {
             at += int64_t{step} * Image::BLOCK_BYTES;
@@ -163,14 +161,13 @@ class EngineProducer {
         }
     };
 
-    static constexpr int PIECE = Shape::COLS;
-    static_assert(PIECE == Shape::ROWS * Shape::CLUSTER, "pieces are as large as tiles");
-
     // Until the pieces of images are made that the step at k reads. To see that takes a microsecond, so those
     // of later steps are looked at too.
     __device__ void wait_for_images(const EngineProduct<T>& p, const Tile& tile,
                                     const EngineItem& item, int k) {
-        constexpr int AHEAD = 6, UNITS = PackOrder::units_of_piece(PIECE);
+        constexpr int AHEAD = 6, PIECE = PackOrder::SIDE, UNITS = PackOrder::UNITS;
+        static_assert(PIECE == Shape::COLS && PIECE == Shape::ROWS * Shape::CLUSTER,
+                      "pieces are as large as tiles");
         if (k == tile.k0) made_until_ = k;
         if (all_made_ || k < made_until_ || k >= tile.k1) return;
         const int first = k / PIECE, last = (tile.k1 - 1) / PIECE;
@@ -184,7 +181,7 @@ class EngineProducer {
                 of_a[x] = units_made(p.a, item.i, k_piece);
                 of_b[x] = units_made(p.b, item.j, k_piece);
             }
-            const int done = ptx::load_relaxed(args_.packing.done);
+            const int done = ptx::load_relaxed(args_.packing.work.done);
             made = 0;
 #pragma unroll
             for (int x = 0; x < AHEAD; ++x)
@@ -198,13 +195,11 @@ class EngineProducer {
     // Of the piece that an operand has in a line of tiles; all, where it has none or none that is being made.
     __device__ int units_made(const EngineOperand& x, int line, int k) const {
         const int row = x.across ? k : line, col = x.across ? line : k;
-        const int cols = static_cast<int>(ceil_div(x.layout.cols, PIECE));
-        const bool wanted =
-            x.ready && col < cols && row * PIECE < x.layout.rows && !(x.layout.packed && col > row);
-        const int units =
-            ptx::load_relaxed(wanted ? x.ready + PackOrder::index(x.layout.packed, cols, row, col)
-                                     : args_.packing.done);
-        return wanted ? units : PackOrder::units_of_piece(PIECE);
+        const Grid pieces = PackOrder::pieces_of(x.blocks);
+        const bool wanted = x.ready && pieces.has(row, col);
+        const int units = ptx::load_relaxed(wanted ? x.ready + pieces.template index<int>(row, col)
+                                                   : args_.packing.work.done);
+        return wanted ? units : PackOrder::UNITS;
     }
 
     // Loads all steps of a tile, and returns what comes after it.

@@ -182,9 +182,9 @@ __device__ __forceinline__ void wait_for_dependency() {
 
 // ------------------------------------------------------------------- words that blocks wait for
 
-// Adds to a word after all that this thread, and those it has met, have written.
-__device__ __forceinline__ void release_add(int* word, int x) {
-    asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(word), "r"(x) : "memory");
+// Adds 1 to a word after all that this thread, and those it has met, have written.
+__device__ __forceinline__ void release_increment(int* word) {
+    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(word) : "memory");
 }
 __device__ __forceinline__ int load_relaxed(const int* word) {
     int x;

@@ -10,13 +10,13 @@ namespace {
 
 constexpr int SIDE = Image::SIDE;
 
-__device__ __forceinline__ void block_at(const Image& image, int64_t index, int& row, int& col) {
-    if (image.packed) {
+__device__ __forceinline__ void block_at(const Grid& blocks, int64_t index, int& row, int& col) {
+    if (blocks.packed) {
         row = static_cast<int>(row_of(index));
         col = static_cast<int>(index - row_start(row));
     } else {
-        row = static_cast<int>(index / image.cols);
-        col = static_cast<int>(index % image.cols);
+        row = static_cast<int>(index / blocks.cols);
+        col = static_cast<int>(index % blocks.cols);
     }
 }
 
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackA
     const PackArgs<T>& args = all.of[which];
     const int64_t index = blockIdx.x - (which > 0 ? all.end[which - 1] : 0);
     int row, col;
-    block_at(args.image, index, row, col);
+    block_at(args.blocks, index, row, col);
     char* to = args.to + index * Image::BLOCK_BYTES;
     if (args.mirrored) pack_mirrored(args, row, col, to);
     else pack_block(args, row, col, to);
@@ -200,7 +200,7 @@ void launch_pack(const ImageRequest* requests, int count, int* control, int word
     int64_t blocks = 0;
     for (int r = 0; r < count; ++r) {
         all.of[r] = pack_args<T>(requests[r]);
-        all.end[r] = blocks += requests[r].layout.blocks();
+        all.end[r] = blocks += requests[r].blocks.count();
     }
     all.control = control;
     all.control_words = words;

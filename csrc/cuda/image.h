@@ -17,20 +17,27 @@
 
 namespace packedtri::cuda {
 
+// The squares that a matrix is cut into, which come one row of them after another: blocks of an image, for
+// one.
+struct Grid {
+    int rows, cols;
+    bool packed;  // Nothing is above the diagonal.
+
+    PACKEDTRI_HD constexpr bool has(int row, int col) const {
+        return row < rows && col < cols && !(packed && col > row);
+    }
+    PACKEDTRI_HD constexpr int64_t count() const { return index(rows, 0); }
+    // `Index` is what it is computed in.
+    template <class Index = int64_t>
+    PACKEDTRI_HD constexpr Index index(int row, int col) const {
+        return (packed ? row_start<Index>(row) : Index{row} * cols) + col;
+    }
+};
+
 struct Image {
     static constexpr int SIDE = 64;
     static constexpr int ROW_BYTES = 128;
     static constexpr int BLOCK_BYTES = SIDE * ROW_BYTES;
-
-    int rows, cols;  // In blocks.
-    bool packed;     // Only the blocks on and below the diagonal exist.
-
-    PACKEDTRI_HD constexpr int64_t blocks() const {
-        return packed ? row_start(rows) : int64_t{rows} * cols;
-    }
-    PACKEDTRI_HD constexpr int64_t index(int row, int col) const {
-        return packed ? offset(row, col) : int64_t{row} * cols + col;
-    }
 
     // Where byte `byte` of row `row` lies in its block.
     PACKEDTRI_HD static constexpr int offset_of(int row, int byte) {

@@ -14,7 +14,7 @@ namespace packedtri::cuda {
 struct ImageRequest {
     Operand operand;
     bool across;  // Its rows of memory run across the sum.
-    Image layout;
+    Grid blocks;
     char* to;
     int64_t part_bytes;
 };

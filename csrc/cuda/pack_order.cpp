@@ -7,13 +7,9 @@ namespace {
 
 class OrderBuilder {
   public:
-    OrderBuilder(PackOrder& order, const Image* images, int count, int side) : order_(order) {
-        order.side = side;
+    OrderBuilder(PackOrder& order, const Grid* images, int count) : order_(order) {
         for (int x = 0; x < MOST_IMAGES; ++x) {
-            const bool exists = x < count;
-            order.rows[x] = static_cast<int16_t>(exists ? ceil_div(images[x].rows, side) : 0);
-            order.cols[x] = static_cast<int16_t>(exists ? ceil_div(images[x].cols, side) : 0);
-            order.packed[x] = exists && images[x].packed;
+            if (x < count) order.pieces[x] = PackOrder::pieces_of(images[x]);
             std::fill_n(order.phase_of_row[x], PackOrder::MOST_LINES, PackOrder::UNUSED);
             std::fill_n(order.phase_of_column[x], PackOrder::MOST_LINES, PackOrder::UNUSED);
         }
@@ -59,7 +55,7 @@ class OrderBuilder {
         phase.k_begin = static_cast<int16_t>(begin);
         phase.k_end = static_cast<int16_t>(end);
         order_.of[order_.phases++] = phase;
-        order_.units += (end - begin) * phase.lines * PackOrder::units_of_piece(order_.side);
+        order_.units += (end - begin) * phase.lines * PackOrder::UNITS;
         return true;
     }
 
@@ -74,9 +70,9 @@ class OrderBuilder {
 
     // From where to where the lines have pieces.
     std::pair<int, int> sums(int image, bool by_columns, const Need& need) const {
-        const int rows = order_.rows[image], cols = order_.cols[image];
-        if (by_columns) return {order_.packed[image] ? need.begin : 0, rows};
-        return {0, order_.packed[image] ? std::min(need.end, cols) : cols};
+        const auto [rows, cols, packed] = order_.pieces[image];
+        if (by_columns) return {packed ? need.begin : 0, rows};
+        return {0, packed ? std::min(need.end, cols) : cols};
     }
 
     PackOrder& order_;
@@ -85,12 +81,13 @@ class OrderBuilder {
 
 }  // namespace
 
-bool set_pack_order(PackOrder& order, const OrderedProduct* products, int count,
-                    const Image* images, int image_count, int side, int wave) {
+bool set_pack_order(PackOrder& order, const OrderedProduct* products, int count, const Grid* images,
+                    int image_count, int wave) {
     order = {};
     for (int x = 0; x < image_count; ++x)
-        if (std::max(images[x].rows, images[x].cols) > PackOrder::MOST_LINES * side) return false;
-    OrderBuilder builder(order, images, image_count, side);
+        if (std::max(images[x].rows, images[x].cols) > PackOrder::MOST_LINES * PackOrder::SIDE)
+            return false;
+    OrderBuilder builder(order, images, image_count);
     // Tiles come in groups, which read the same lines.
     const int group = products[0].schedule.group, per_group = group * group;
     int64_t most = 0;

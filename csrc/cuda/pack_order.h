@@ -2,8 +2,8 @@
 // need comes first, along their sums. A pure function, free of CUDA, so that a host test can check that
 // every piece of every image is made exactly once.
 //
-// A piece is a square of image blocks with the side of a tile of the result; tiles wait for pieces. Warps
-// make units, of which a piece has several. Pieces come in phases: the rows or columns of pieces, here
+// A piece is a square of image blocks with the side of a large tile of the result; tiles wait for pieces.
+// Warps make units, of which a piece has several. Pieces come in phases: the rows or columns of pieces, here
 // called lines, that a wave of tiles is the first to read.
 #pragma once
 
@@ -23,7 +23,8 @@ struct ImageUse {
 };
 
 struct PackOrder {
-    // What launches of large tiles may need, within the 4 KB of a kernel's arguments.
+    static constexpr int SIDE = 4;  // Of a piece, in blocks.
+    // What launches may need, within the 4 KB of a kernel's arguments.
     static constexpr int MOST_PHASES = 32, MOST_LINES = 128;
     static constexpr int UNUSED = 255;  // Instead of a phase.
 
@@ -40,9 +41,7 @@ struct PackOrder {
     };
     // Rows of a piece, half as many as a block has. Travels as one word, which is not negative.
     static constexpr int UNIT_ROWS = Image::SIDE / 2;
-    PACKEDTRI_HD static constexpr int units_of_piece(int side) {
-        return side * Image::SIDE / UNIT_ROWS;
-    }
+    static constexpr int UNITS = SIDE * Image::SIDE / UNIT_ROWS;  // Of a piece.
     struct Unit {
         int image, row, col, part;
         PACKEDTRI_HD constexpr int word() const {
@@ -53,16 +52,13 @@ struct PackOrder {
         }
     };
 
-    int side;  // Of a piece, in blocks.
     int phases, units;
     Phase of[MOST_PHASES];
     uint8_t phase_of_row[MOST_IMAGES][MOST_LINES], phase_of_column[MOST_IMAGES][MOST_LINES];
-    int16_t rows[MOST_IMAGES], cols[MOST_IMAGES];  // In pieces.
-    bool packed[MOST_IMAGES];
+    Grid pieces[MOST_IMAGES];
 
-    // Where the word for a piece stands among those of its image.
-    PACKEDTRI_HD static constexpr int index(bool packed, int cols, int row, int col) {
-        return packed ? row_start<int>(row) + col : row * cols + col;
+    PACKEDTRI_HD static constexpr Grid pieces_of(const Grid& blocks) {
+        return {(blocks.rows + SIDE - 1) / SIDE, (blocks.cols + SIDE - 1) / SIDE, blocks.packed};
     }
 
     // Unit `number`, counted through all phases, and whether there is one. `phase` is where the caller's last one
@@ -70,7 +66,7 @@ struct PackOrder {
     PACKEDTRI_HD constexpr Unit at(int number, int& phase, bool& exists) const {
         while (phase + 1 < phases && number >= of[phase + 1].first) ++phase;
         const Phase& p = of[phase];
-        const int parts = units_of_piece(side), rest = number - p.first, piece = rest / parts;
+        const int rest = number - p.first, piece = rest / UNITS;
         const int step = piece / p.lines;
         const int k = p.k_begin + step;
         int line = piece - step * p.lines, source = 0;
@@ -82,14 +78,14 @@ struct PackOrder {
         line += from.begin;
         const int row = from.by_columns ? k : line, col = from.by_columns ? line : k;
         exists = has(from, row, col, phase);
-        return {from.image, row, col, rest - piece * parts};
+        return {from.image, row, col, rest - piece * UNITS};
     }
 
   private:
-    // Whether there is such a piece, and no earlier phase makes it, nor another line of this one.
+    // Whether the piece exists, and no earlier phase makes it, nor another line of this one.
     PACKEDTRI_HD constexpr bool has(const Lines& from, int row, int col, int phase) const {
         const int x = from.image;
-        if (row >= rows[x] || col >= cols[x] || (packed[x] && col > row)) return false;
+        if (!pieces[x].has(row, col)) return false;
         const int other = from.by_columns ? phase_of_row[x][row] : phase_of_column[x][col];
         return other > phase || (other == phase && !from.by_columns);
     }
@@ -101,9 +97,16 @@ struct OrderedProduct {
     ImageUse a, b;
 };
 
-// Sets the order for pieces of `side` blocks, where `wave` tiles run at once. False if it has no room for so
-// many lines or phases.
-bool set_pack_order(PackOrder& order, const OrderedProduct* products, int count,
-                    const Image* images, int image_count, int side, int wave);
+// Sets the order for images of so many blocks, where `wave` tiles run at once. False if it has no room for
+// so many lines or phases.
+bool set_pack_order(PackOrder& order, const OrderedProduct* products, int count, const Grid* images,
+                    int image_count, int wave);
+
+// What the warps of a launch share that makes images. The words are zero when it starts.
+struct PackWork {
+    PackOrder order;
+    int *drawn, *done;  // How many units have been drawn; how many warps have found none left.
+    int* ready[MOST_IMAGES];  // How many units each piece has got, as pieces come in their grid.
+};
 
 }  // namespace packedtri::cuda

@@ -16,15 +16,12 @@ struct PackArgs {
     Panel<T> panel;
     bool mirrored;    // Of a triangle that stands for a symmetric matrix.
     bool transposed;  // Each block in its place.
-    Image image;
+    Grid blocks;
     char* to;
     int64_t part_bytes;
 
-    __device__ bool has_block(int row, int col) const {
-        return row < image.rows && col < image.cols && !(image.packed && col > row);
-    }
     __device__ char* block(int row, int col) const {
-        return to + image.index(row, col) * Image::BLOCK_BYTES;
+        return to + blocks.index(row, col) * Image::BLOCK_BYTES;
     }
     // How many elements row `i` has from `j` on; a negative number where it ends before.
     __device__ int left(int i, int j) const {
@@ -37,27 +34,25 @@ PackArgs<T> pack_args(const ImageRequest& request) {
     return {orient<T>(request.operand, true).panel,
             request.operand.kind == Kind::Symmetric,
             request.across,
-            request.layout,
+            request.blocks,
             request.to,
             request.part_bytes};
 }
 
-// Makes units of a piece of SIDE x SIDE blocks: 32 rows, as wide as the piece. Few warps do this, one
+// Makes units of a piece: 32 rows, as wide as the piece, a chunk of each row a lane. Few warps do this, one
 // instruction after another, so the fewer a row takes, the more is made. The distances of rows from aligned
 // addresses are known in advance: those of rows i + r, where i is a multiple of 16, are r (r + 1) / 2, modulo
 // 8, because row i + r starts (i + r)(i + r + 1) / 2 elements behind the first. So a lane loads the two words
 // that hold its 8 elements of the image, and cuts them out by constants.
 //
 // For that the triangle must start at a multiple of 16 bytes, and have no gaps (can_fuse in config.cpp).
-template <class T, int SIDE>
+template <class T>
 class UnitPacker {
     static_assert(sizeof(T) == 2, "words of 8 elements");
-    static constexpr int ROWS = PackOrder::UNIT_ROWS, WIDTH = SIDE * Image::SIDE, CHUNK = 8,
-                         BYTES = 2;
-    static constexpr int LANES = WIDTH / CHUNK,
-                         TOGETHER = 32 / LANES;  // For a row, and rows of a warp.
+    static constexpr int ROWS = PackOrder::UNIT_ROWS, WIDTH = PackOrder::SIDE * Image::SIDE,
+                         CHUNK = 8, BYTES = 2;
     static constexpr int TURN = 16, BATCH = 8;  // Rows after which distances repeat, and at a time.
-    static_assert(TOGETHER >= 1 && TOGETHER <= 2 && ROWS % TURN == 0, "");
+    static_assert(WIDTH / CHUNK == 32 && ROWS % TURN == 0, "");
 
   public:
     // Part `part` of the piece at (row, col).
@@ -79,29 +74,24 @@ class UnitPacker {
     // FULL: whether every place of the unit has a stored element.
     template <bool FULL>
     __device__ __forceinline__ static void pack_rows(const PackArgs<T>& args, int row0, int col0) {
-        const int lane = threadIdx.x % 32, chunk = lane % LANES, last = TURN - 1;
-        // The second of two rows together is as far from the end of a turn as the first from its beginning:
-        // then their distances are the same.
-        const bool second = lane >= LANES;
+        const int chunk = threadIdx.x % 32;
         const int block_row = row0 / Image::SIDE, block_col = col0 / Image::SIDE + chunk / 8;
-        const bool exists = FULL || args.has_block(block_row, block_col);
-        char* to = args.block(block_row, block_col) +
-                   (row0 % Image::SIDE + (second ? last : 0)) * Image::ROW_BYTES;
-        const int place = chunk % 8 ^ (second ? 7 : 0);  // Before the swizzle of the row.
+        const bool exists = FULL || args.blocks.has(block_row, block_col);
+        char* to = args.block(block_row, block_col) + row0 % Image::SIDE * Image::ROW_BYTES;
         const char* from = reinterpret_cast<const char*>(
             args.panel.data + args.panel.row_offset(row0) + col0 + chunk * CHUNK);
 #pragma unroll 1
         for (int i = row0; i < row0 + ROWS; i += TURN) {
             // But for the distance that is known, rows are equally far apart.
-            const int pitch = i * BYTES, step = second ? -pitch - TURN * BYTES : pitch;
-            const char* at = from + (second ? last * pitch + distance(last) * BYTES : 0);
+            const int pitch = i * BYTES;
+            const char* at = from;
             // How many elements row r of the turn has from where this lane's begin; less than one, if none.
             const auto stored = [&](int r) {
-                const int row = i + (second ? last - r : r);
+                const int row = i + r;
                 return row < args.panel.rows ? row + args.panel.reach - col0 - chunk * CHUNK : 0;
             };
 #pragma unroll
-            for (int first = 0; first < TURN / TOGETHER; first += BATCH) {
+            for (int first = 0; first < TURN; first += BATCH) {
                 uint4 low[BATCH], high[BATCH];
 #pragma unroll
                 for (int b = 0; b < BATCH; ++b) {
@@ -116,7 +106,7 @@ class UnitPacker {
                         ptx::load_if(low[b], words, stored(r) > 0);
                         if (shift > 0) ptx::load_if(high[b], words + 1, shift + stored(r) > CHUNK);
                     }
-                    at += step;
+                    at += pitch;
                 }
 #pragma unroll
                 for (int b = 0; b < BATCH; ++b) {
@@ -126,7 +116,7 @@ class UnitPacker {
                     shift_words(w, distance(r) % CHUNK);
                     uint4 word = make_uint4(w[0], w[1], w[2], w[3]);
                     if (!FULL) word = clipped(word, stored(r));
-                    char* row = to + (second ? -r : r) * Image::ROW_BYTES + (place ^ r % 8) * 16;
+                    char* row = to + r * Image::ROW_BYTES + (chunk % 8 ^ r % 8) * 16;
                     if (exists) *reinterpret_cast<uint4*>(row) = word;
                 }
             }
@@ -140,23 +130,23 @@ class UnitPacker {
 
     // Whatever the unit holds. Not at the cost of registers that the others would have.
     __device__ __noinline__ static void pack_last(const PackArgs<T>& args, int row0, int col0) {
-        const int lane = threadIdx.x % 32, j = col0 + lane % LANES * CHUNK;
+        const int chunk = threadIdx.x % 32, j = col0 + chunk * CHUNK;
         const int block_row = row0 / Image::SIDE, block_col = j / Image::SIDE;
-        if (!args.has_block(block_row, block_col)) return;
+        if (!args.blocks.has(block_row, block_col)) return;
         char* to = args.block(block_row, block_col);
         const T* end = args.panel.data + args.panel.end;
-        for (int i = row0 + lane / LANES; i < row0 + ROWS; i += TOGETHER) {
+        for (int i = row0; i < row0 + ROWS; ++i) {
             const T* from = args.panel.data + args.panel.row_offset(i) + j;
-            *reinterpret_cast<uint4*>(to + Image::chunk_offset(i % Image::SIDE, lane % 8)) =
+            *reinterpret_cast<uint4*>(to + Image::chunk_offset(i % Image::SIDE, chunk % 8)) =
                 load_chunk(from, max(0, min(CHUNK, args.left(i, j))), args.panel.data, end);
         }
     }
 };
 
 // Has the L2 cache fetch what a unit will be made of, a row a lane.
-template <class T, int SIDE>
+template <class T>
 __device__ __forceinline__ void prefetch_unit(const PackArgs<T>& args, int row, int col, int part) {
-    constexpr int WIDTH = SIDE * Image::SIDE, LINE = 128 / sizeof(T);
+    constexpr int WIDTH = PackOrder::SIDE * Image::SIDE, LINE = 128 / sizeof(T);
     static_assert(PackOrder::UNIT_ROWS == 32, "a lane has a row");
     const int i = row * WIDTH + part * PackOrder::UNIT_ROWS + threadIdx.x % 32, j = col * WIDTH;
     const int count = args.left(i, j);

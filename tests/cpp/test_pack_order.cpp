@@ -9,7 +9,7 @@
 #include "problem.h"
 
 using namespace packedtri;
-using cuda::Image;
+using cuda::Grid;
 using cuda::ImageUse;
 using cuda::PackOrder;
 using cuda::Schedule;
@@ -33,12 +33,15 @@ bool across_b(Kind kind) { return kind == Kind::Lower; }
 
 struct Setting {
     cuda::OrderedProduct product;
-    Image image[2];
+    Grid image[2];
     int count;
 };
 
-Setting setting(const Case& c, int blocks, int side, int group) {
-    const int tiles = static_cast<int>(ceil_div(blocks, side));
+// Of tiles as large as pieces.
+int tiles_of(int blocks) { return static_cast<int>(ceil_div(blocks, PackOrder::SIDE)); }
+
+Setting setting(const Case& c, int blocks, int group) {
+    const int tiles = tiles_of(blocks);
     Setting s{};
     s.product.schedule = {tiles, tiles, group, c.lower, cuda::longest_first(c.a, c.b), c.lower};
     s.count = 0;
@@ -52,10 +55,10 @@ Setting setting(const Case& c, int blocks, int side, int group) {
     return s;
 }
 
-void every_piece_once(const Case& c, int blocks, int side, int group, int wave) {
-    const Setting s = setting(c, blocks, side, group);
+void every_piece_once(const Case& c, int blocks, int group, int wave) {
+    const Setting s = setting(c, blocks, group);
     PackOrder order;
-    CHECK(cuda::set_pack_order(order, &s.product, 1, s.image, s.count, side, wave),
+    CHECK(cuda::set_pack_order(order, &s.product, 1, s.image, s.count, wave),
           "kinds %d %d, %d blocks, group %d", (int)c.a, (int)c.b, blocks, group);
     std::map<std::tuple<int, int, int, int>, int> seen;
     int phase = 0;
@@ -64,12 +67,12 @@ void every_piece_once(const Case& c, int blocks, int side, int group, int wave) 
         const PackOrder::Unit u = PackOrder::Unit::of(order.at(number, phase, exists).word());
         if (exists) ++seen[{u.image, u.row, u.col, u.part}];
     }
-    const int tiles = static_cast<int>(ceil_div(blocks, side));
+    const int tiles = tiles_of(blocks);
     size_t expected = 0;
     for (int x = 0; x < s.count; ++x)
         for (int row = 0; row < tiles; ++row)
             for (int col = 0; col <= row; ++col)
-                for (int part = 0; part < PackOrder::units_of_piece(side); ++part, ++expected)
+                for (int part = 0; part < PackOrder::UNITS; ++part, ++expected)
                     CHECK((seen[{x, row, col, part}]) == 1, "piece (%d, %d) of %d came %d times",
                           row, col, x, seen[{x, row, col, part}]);
     CHECK(seen.size() == expected, "%d instead of %d", (int)seen.size(), (int)expected);
@@ -77,9 +80,9 @@ void every_piece_once(const Case& c, int blocks, int side, int group, int wave) 
 
 // What the first tiles read is made before the half of all units is, if there are many tiles.
 void first_things_first() {
-    const Setting s = setting(cases[0], 128, 4, 8);
+    const Setting s = setting(cases[0], 128, 8);
     PackOrder order;
-    cuda::set_pack_order(order, &s.product, 1, s.image, s.count, 4, 66);
+    cuda::set_pack_order(order, &s.product, 1, s.image, s.count, 66);
     int phase = 0, last = 0;
     for (int number = 0; number < order.units; ++number) {
         bool exists;
@@ -95,13 +98,13 @@ void first_things_first() {
 
 // Two products that read one image by its rows and by its columns.
 void two_products() {
-    const int side = 4, tiles = 9, parts = PackOrder::units_of_piece(side);
-    const Image images[3] = {{36, 36, true}, {36, 36, true}, {36, 36, true}};
+    const int tiles = 9, parts = PackOrder::UNITS;
+    const Grid images[3] = {{36, 36, true}, {36, 36, true}, {36, 36, true}};
     const cuda::OrderedProduct products[2] = {
         {{tiles, tiles, 1, true, Schedule::Longest::HighColumns, true}, {0, false}, {1, false}},
         {{tiles, tiles, 1, true, Schedule::Longest::LowRows, true}, {2, true}, {0, true}}};
     PackOrder order;
-    CHECK(cuda::set_pack_order(order, products, 2, images, 3, side, 66), "no order");
+    CHECK(cuda::set_pack_order(order, products, 2, images, 3, 66), "no order");
     std::vector<int> seen(3 * tiles * tiles * parts);
     int phase = 0;
     for (int number = 0; number < order.units; ++number) {
@@ -120,15 +123,14 @@ void two_products() {
 int main() {
     for (const Case& c : cases)
         for (const int blocks : {1, 2, 5, 32, 33, 64, 127, 128})
-            for (const int side : {2, 4})
-                for (const int group : {1, 8})
-                    for (const int wave : {1, 16, 66, 132})
-                        if (ceil_div(blocks, side) <= 16 || (wave > 16 && side == 4))
-                            every_piece_once(c, blocks, side, group, wave);
+            for (const int group : {1, 8})
+                for (const int wave : {1, 16, 66, 132})
+                    if (tiles_of(blocks) <= 16 || wave > 16)
+                        every_piece_once(c, blocks, group, wave);
     first_things_first();
     two_products();
-    const Setting large = setting(cases[0], 4 * 129, 4, 8);
+    const Setting large = setting(cases[0], 4 * 129, 8);
     PackOrder order;
-    CHECK(!cuda::set_pack_order(order, &large.product, 1, large.image, 2, 4, 66), "too many lines");
+    CHECK(!cuda::set_pack_order(order, &large.product, 1, large.image, 2, 66), "too many lines");
     std::printf("pack order: ok\n");
 }

@@ -160,11 +160,8 @@ TRIANGLES = (
 
 @hopper
 @pytest.mark.sanitizer
-@pytest.mark.parametrize(("tile", "split"), [(0, 1), (0, 4), (1, 1)])
 @pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)
-def test_fused(
-    tile: int, split: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
-) -> None:
+def test_fused(device: str, dtype: torch.dtype, rng: torch.Generator, force: Force) -> None:
     """Images that are made beside the product, against those that a kernel makes before it."""
     failures = Failures()
     # In batches those whose n(n+1)/2 is a multiple of 8 have their images made on the way.
@@ -185,7 +182,7 @@ def test_fused(
             b = a
         results = []
         for method in (ENGINE, FUSED):
-            force(method, tile, split, 1, group)
+            force(method, 1, 1, 1, group)
             results.append(mm(a, b, n, a_kind, b_kind, c_kind))
         with failures.case(f"{n=}, kinds {a_kind}, {b_kind}, {c_kind}, {batch}, {group=}"):
             assert results[0].isfinite().all()
@@ -227,8 +224,7 @@ BAD = ((0, 0), (70, 69), (131, 131), (150, 149), (200, 3), (299, 130))
 @hopper
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1e-36, 3.4e38])
 @pytest.mark.parametrize("dtype", IMAGED, ids=str)
-@pytest.mark.parametrize("tile", [0, 1])
-@pytest.mark.parametrize("method", [DIRECT, ENGINE, HOPPER, FUSED])
+@pytest.mark.parametrize(("method", "tile"), [*each((DIRECT, ENGINE, HOPPER), (0, 1)), (FUSED, 1)])
 def test_nonfinite(
     method: int,
     tile: int,
@@ -270,8 +266,9 @@ def test_nonfinite(
 
 @hopper
 @pytest.mark.skipif(SMALL, reason="many runs")
-@pytest.mark.parametrize("method", [ENGINE, FUSED])
-@pytest.mark.parametrize(("tile", "split"), [(0, 2), (0, 8), (1, 1)])
+@pytest.mark.parametrize(
+    ("method", "tile", "split"), [(ENGINE, 0, 2), (ENGINE, 0, 8), (ENGINE, 1, 1), (FUSED, 1, 1)]
+)
 def test_engine_repeats(
     method: int, tile: int, split: int, device: str, rng: torch.Generator, force: Force
 ) -> None:
