@@ -70,7 +70,7 @@ class MainLoopBulk {
                                char* shared, Finish finish) {
 #if __CUDA_ARCH__ >= 900
         MainLoopBulk loop(args, batch, part, shared);
-        if (threadIdx.x == 0) loop.ring_.start(PRODUCERS / 32, Mma::THREADS / 32);
+        if (threadIdx.x == 0) loop.ring_.start(PRODUCERS, Mma::THREADS);
         __syncthreads();
         Mma mma;
         const bool producer = threadIdx.x >= Mma::THREADS;
@@ -106,12 +106,16 @@ class MainLoopBulk {
     __device__ int k_of(int step) const { return part_.k0 + step * BK; }
 
     __device__ void produce() {
-        const int thread = threadIdx.x - Mma::THREADS;
+        static_assert(TileA::LINES <= PRODUCERS && TileB::LINES <= PRODUCERS, "a line a thread");
+        const int line = threadIdx.x - Mma::THREADS;
         for (int s = 0; s < part_.steps; ++s) {
             ring_.wait_empty(s);
-            a_.begin(a_tile(s), k_of(s), ring_.full(s), thread, PRODUCERS);
-            b_.begin(b_tile(s), k_of(s), ring_.full(s), thread, PRODUCERS);
-            ring_.arrive_warp(ring_.full(s));
+            const BulkCopy a = a_.prepare(a_tile(s), k_of(s), line),
+                           b = b_.prepare(b_tile(s), k_of(s), line);
+            const uint32_t full = ring_.full(s);
+            ptx::mbarrier_arrive_expect(full, a.bytes + b.bytes);
+            a.start(full);
+            b.start(full);
         }
     }
 
@@ -127,7 +131,7 @@ class MainLoopBulk {
 #pragma unroll 1
                 for (int k = 0; k < BK; k += 16) multiply_edge(mma, a, b, s, k);
             }
-            ring_.arrive_warp(ring_.empty(s));
+            ptx::mbarrier_arrive(ring_.empty(s));
         }
     }
 

@@ -11,7 +11,8 @@ template <int STAGES>
 struct Ring {
     uint64_t full_[STAGES], empty_[STAGES];
 
-    // By one thread, before a __syncthreads: how many arrivals make a stage full, and empty.
+    // By one thread, before a __syncthreads: how many threads arrive when they have filled a stage, and when
+    // they have used it. Each of them does, so that tools which look for races know whose accesses are done.
     __device__ void start(int fillers, int users) {
         for (int s = 0; s < STAGES; ++s) {
             ptx::mbarrier_init(full(s), fillers);
@@ -28,12 +29,6 @@ struct Ring {
     // Until what the stage held before can be overwritten.
     __device__ void wait_empty(int step) {
         if (step >= STAGES) ptx::mbarrier_wait(empty(step), (step / STAGES & 1) ^ 1);
-    }
-
-    // One arrival for a whole warp.
-    __device__ static void arrive_warp(uint32_t barrier) {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
     }
 };
 
