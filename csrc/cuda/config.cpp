@@ -32,20 +32,52 @@ double stored_share(const Product& p) {
 // How long the sums of a product are, in tiles.
 struct Work {
     int64_t longest;
-    double per_slot;  // Of all sums together, for each block that runs at once.
+    // How many tiles, and how many of all sums together, there are for each block that runs at once.
+    double tiles_per_slot, per_slot;
 };
 
 Work work(const Product& p, int64_t side, int64_t slots) {
     const int64_t tm = ceil_div(p.m, side), tn = ceil_div(p.n, side), tk = ceil_div(p.k, side);
     const bool lower = p.c.kind == Kind::Lower && tm == tn;
     const int64_t tiles = (lower ? row_start(tm) : tm * tn) * p.batch;
-    const double average = static_cast<double>(tk) / (1 + triangles(p));
-    return {tk, static_cast<double>(tiles) * average / static_cast<double>(slots)};
+    const double tiles_per_slot = static_cast<double>(tiles) / static_cast<double>(slots);
+    return {tk, tiles_per_slot, tiles_per_slot * static_cast<double>(tk) / (1 + triangles(p))};
 }
 
 Work direct_work(const Product& p, TileSize size, const Device& device) {
     return work(p, tile_side(p.dtype, size),
                 int64_t{device.multiprocessors} * blocks_per_sm(p.dtype, size));
+}
+
+// Whether a product is one of a batch of small ones: many tiles with short sums, whose best choices are not
+// those of one product of as many tiles.
+bool small_in_batch(const Product& p) {
+    const bool is_complex = p.dtype == DType::c64 || p.dtype == DType::c128;
+    return p.batch >= 8 && std::max({p.m, p.n, p.k}) <= 1024 && !is_complex;
+}
+
+// Whether large tiles cover the result of a product with hardly more padding than small ones.
+bool large_tiles_fit(const Product& p) {
+    const auto area = [&](int64_t side) {
+        return static_cast<double>(ceil_div(p.m, side) * ceil_div(p.n, side) * side * side);
+    };
+    return area(128) <= 1.2 * area(64);
+}
+
+// Whether such products have enough large tiles to give each slot some: more, where their sums differ.
+bool enough_large_tiles(const Product& p, const Work& large) {
+    if (!large_tiles_fit(p)) return false;
+    const bool differ = large.longest > 2;
+    if (p.dtype == DType::f64) return large.tiles_per_slot >= (differ ? 1.5 : 0.9);
+    return large.tiles_per_slot >= (differ && triangles(p) == 2 ? 1.3 : 1);
+}
+
+// Whether blocks had better not share sums of such products.
+bool enough_tiles(const Product& p, const Work& work) {
+    if (work.longest <= 1) return work.tiles_per_slot >= 0.2;
+    if (p.dtype == DType::f32) return work.tiles_per_slot >= 0.66;
+    if (p.dtype == DType::f64) return work.tiles_per_slot >= 0.25;
+    return work.longest <= 3 || work.tiles_per_slot >= 0.75;
 }
 
 // Lets `split` blocks share the sums that have `above` of the tiles of the longest one, and at least `least`.
@@ -204,26 +236,31 @@ bool goes_thin(const Product& p) {
 
 Config choose_direct(const Product& p, const Device& device) {
     Config config{Method::Direct, TileSize::Large, 1, 1, 1};
+    const bool small_elements = element_size(p.dtype) == 2, in_batch = small_in_batch(p);
     // Large tiles reuse more of what they load, but a small problem has too few to fill the device.
     // Small tiles of 16-bit elements share a multiprocessor, where one copies while the other multiplies.
-    const double few = element_size(p.dtype) == 2 ? 8 : p.dtype == DType::f64 ? 7 : 5;
-    if (direct_work(p, TileSize::Large, device).per_slot < few ||
-        tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib)
+    const Work large = direct_work(p, TileSize::Large, device);
+    const double few = small_elements ? 8 : p.dtype == DType::f64 ? 7 : 5;
+    const bool enough = !in_batch        ? large.per_slot >= few
+                        : small_elements ? direct_work(p, TileSize::Small, device).per_slot >= 30
+                                         : enough_large_tiles(p, large);
+    if (!enough || tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib)
         config.tile = TileSize::Small;
     if (const int tile = forced_tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
 
     // One block cannot finish its tile earlier than its sum is long. Where the longest sums come
     // near the work that there is for each slot, or exceed it, blocks share them. Shorter sums are
     // more accurate too, which at small n counts against libraries that do the same.
-    const bool small_elements = element_size(p.dtype) == 2;
     const Work w = direct_work(p, config.tile, device);
     const double excess = static_cast<double>(w.longest) / w.per_slot;
     if (hopper_can(p, config.tile, device)) {
-        // Of 16-bit elements its kernel starts and ends sooner, but does not multiply faster.
-        const bool pays = !small_elements || w.per_slot < 4.5;
+        // Of 16-bit elements its kernel starts and ends sooner, but does not multiply faster than that for
+        // large tiles. That of float64 starts later.
+        const bool pays = small_elements ? in_batch || w.per_slot < 4.5
+                                         : !in_batch || p.k > (triangles(p) == 0 ? 96 : 300);
         if (forced_method < 0 ? pays : is_forced(Method::Hopper)) config.method = Method::Hopper;
     }
-    if (device.clusters && p.k >= 64) {
+    if (device.clusters && p.k >= 64 && !(in_batch && enough_tiles(p, w))) {
         const bool f32 = p.dtype == DType::f32;
         const auto share = [&](int split, double above) {
             while (split > 1 && p.k / split < (f32 ? 16 : 32)) split /= 2;
@@ -299,27 +336,50 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
 
 namespace {
 
+double volume(const Product& p) {
+    return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+}
+
 // Whether the sizes of a product lie between those of two cubes.
 bool between(const Product& p, double least, double most) {
-    const double size =
-        static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-    return size >= least * least * least && size <= most * most * most;
+    return volume(p) >= least * least * least && volume(p) <= most * most * most;
+}
+
+// The same of all products of a batch together, none of which is larger than a cube of order `most`.
+bool batch_between(const Product& p, double least, double most) {
+    const double all = volume(p) * static_cast<double>(p.batch);
+    return all >= least * least * least && between(p, 0, most);
 }
 
 // Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
 bool few_packed_tiles(const Product& p) {
-    if (element_size(p.dtype) == 2) return between(p, 600, 2400);
-    // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
-    return p.dtype == DType::f64 && between(p, p.batch < 128 ? 0 : 40, 1100);
+    const int64_t longest = std::max({p.m, p.n, p.k});
+    if (element_size(p.dtype) == 2) {
+        if (p.batch == 1) return between(p, 600, 2400);
+        return longest > 128 && batch_between(p, 490, 2400);
+    }
+    if (p.dtype == DType::f64) {
+        if (p.batch > 4 && longest > 100 && batch_between(p, 580, 1100)) return false;
+        // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
+        return between(p, p.batch < 128 ? 0 : 40, 1100);
+    }
+    return p.dtype == DType::f32 && p.batch > 1 && p.batch <= 128 && longest > 40 &&
+           !batch_between(p, 340, 1100) && between(p, 0, 340);
 }
 
 // The same of a triangle and a dense matrix.
 bool few_tiles(const Product& p) {
     // Many of them get tiles of their own only from a certain size on (small.h).
-    if (element_size(p.dtype) == 2) return between(p, p.batch < 128 ? 700 : 129, 2200);
+    if (element_size(p.dtype) == 2)
+        return p.batch == 1 ? between(p, 700, 2200)
+                            : std::max({p.m, p.n, p.k}) > 128 && batch_between(p, 600, 2200);
     if (p.dtype != DType::f64) return false;
     const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
-    if (p.batch > 1) return vectors >= 100 && between(p, 100, 300);
+    if (p.batch > 1) {
+        const bool large =
+            large_tiles_fit(p) && ceil_div(p.m, 128) * ceil_div(p.n, 128) * p.batch >= 120;
+        return vectors >= 100 && between(p, 100, p.batch <= 4 ? 560 : 300) && !large;
+    }
     if (vectors >= 100 && between(p, 100, 560)) return true;
     if (vectors <= 48) return p.k >= 1200 && p.k <= 2200;
     return vectors <= 160 && p.k >= 650 && p.k <= 1150;
@@ -331,14 +391,15 @@ bool middle_sized(const Product& p) {
     const int count = triangles(p);
     if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
     if (count == 1) return few_tiles(p);
-    return count == 2 && element_size(p.dtype) == 2 && p.batch == 1 && between(p, 850, 1400);
+    if (count < 2 || element_size(p.dtype) != 2) return false;
+    return batch_between(p, 850, 1400) && (p.batch == 1 || between(p, 700, 1400));
 }
 
-// Of a symmetric matrix times a vector: many small ones, and those of 16 bits that wait for their sums.
+// Of a symmetric matrix times a vector: those that are too large for one block, and too few.
 bool unpacked_mv(const Product& p) {
-    if (!has_symmetric(p) || p.tf32) return false;
-    if (p.k <= 32) return p.batch >= 128;
-    return element_size(p.dtype) == 2 && p.k <= 256 && (p.batch >= 32 || p.k > 96);
+    if (!has_symmetric(p) || p.tf32 || mv_symmetric_can(p)) return false;
+    if (p.k > MV_SMALL_SYMMETRIC) return p.batch == 1;
+    return element_size(p.dtype) == 2 || p.batch <= 16;
 }
 
 }  // namespace
@@ -348,7 +409,7 @@ bool leaves_to_dense(const Product& p) {
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
     // dense results.
     if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p)) return false;
-    if (p.dtype == DType::f32 && (!has_symmetric(p) || enough_for_images(p, 1))) return false;
+    if (p.dtype == DType::f32 && enough_for_images(p, 1)) return false;
     const bool one = unpacks_one(p);
     // Where float32 may be rounded, dense torch does so also in products that do not gain by it.
     if (p.tf32 && !one) return false;
@@ -380,10 +441,12 @@ bool leaves_to_dense(const Factor& p) {
     }
 }
 
-// Below the first the parts take longer than what they save; batches are the second dimension of a
-// grid.
+// One block takes long for more than 128 rows, which others wait for only in large batches. Of a large matrix
+// the parts of sums must not take longer than what they save; batches are the second dimension of a grid.
 bool mv_symmetric_can(const Product& p) {
-    return has_symmetric(p) && p.k >= 512 && p.batch <= 65535;
+    if (!has_symmetric(p)) return false;
+    if (p.k <= MV_SMALL_SYMMETRIC) return p.k <= 128 || p.batch >= 100;
+    return (p.k >= 512 || p.batch >= 8) && p.batch <= 65535;
 }
 
 int small_side(const Product& p, const Device& device) {
@@ -392,10 +455,10 @@ int small_side(const Product& p, const Device& device) {
     const int64_t size = element_size(p.dtype);
     if (!is_plain(p) || has_symmetric(p) || forced_method >= 0) return 0;
     if (side == 0 || forced_tile >= 0 || (side == 128 && size > 4)) return 0;
-    // Fewer products leave multiprocessors idle, which tiles of their own do not, and in 16-bit types those
+    // Few products leave multiprocessors idle, which tiles of their own do not, and in 16-bit types those
     // start sooner; the kernel for two lower triangles is faster all the same.
     const bool tiles = side > 32 || hopper_can(p, TileSize::Small, device);
-    const bool few = tiles && p.batch < device.multiprocessors;
+    const bool few = tiles && p.batch < (size == 2 ? device.multiprocessors : 24);
     if (few && !(side == 64 && goes_by_lane_grid(p))) return 0;
     if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
     if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;

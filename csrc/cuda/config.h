@@ -93,6 +93,9 @@ inline bool is_mv(const Product& p) {
 // `scratch`: whether there is any. `together`: how many products like this one the engine gets at once.
 Config choose(const Product& p, const Device& device, bool scratch = true, int together = 1);
 
+// Up to this order a block can have all of a symmetric matrix, to multiply it by a vector.
+constexpr int MV_SMALL_SYMMETRIC = 256;
+
 // Whether a symmetric matrix times a vector has the kernel that reads the triangle once (mv.h).
 bool mv_symmetric_can(const Product& p);
 

@@ -1,5 +1,7 @@
 #include "mv.h"
 
+#include <algorithm>
+
 #include "../index.h"
 #include "elements.cuh"
 #include "hopper.cuh"
@@ -214,15 +216,17 @@ template <class T>
 void launch(const MvArgs<T>& args, Kind kind, bool hermitian, cudaStream_t stream) {
     const Device& device = current_device();
     if (kind == Kind::Lower) {
-        const bool many = ceil_div(args.n, 16) * args.batch >= 2 * device.multiprocessors;
-        if (args.n <= 512 && many)
+        const int64_t groups = ceil_div(args.n, 16) * args.batch;
+        if (args.n <= 512 && groups > (args.n <= 256 ? 1 : 2) * device.multiprocessors)
             return launch<16, 2>(mv_kernel<T, true, false, 16, 2>, args, 1, stream);
         return launch<8, 8>(mv_kernel<T, true, false, 8, 8>, args, 1, stream);
     }
     const int64_t groups = ceil_div(args.n, 64) * args.batch;
+    // Few groups share their sums with others of a cluster, as long as there are multiprocessors without any;
+    // more do where sums are so long that the memory is to be kept busy.
     int split = 1;
-    while (device.clusters && split < 8 && groups * split < 8 * device.multiprocessors &&
-           args.n > 64 * split)
+    while (device.clusters && split < 8 && args.n > std::max(128, 64 * split) &&
+           groups * split < (args.n >= 512 * split ? 8 : 1) * device.multiprocessors)
         split *= 2;
     if constexpr (is_complex<T>)
         if (hermitian)

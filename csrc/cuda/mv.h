@@ -9,8 +9,8 @@ namespace packedtri::cuda {
 
 void mv(const Product& p, cudaStream_t stream);
 
-// For symmetric matrices, which `mv` reads twice: this reads them once, where mv_symmetric_can, but
-// needs scratch memory.
+// For symmetric matrices, which `mv` reads twice: this reads them once, where mv_symmetric_can. Large ones
+// need scratch memory.
 void mv_symmetric(const Product& p, Scratch& scratch, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

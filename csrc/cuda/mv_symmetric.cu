@@ -1,6 +1,7 @@
 // y = S x for a packed symmetric S, whose stored half is read once: each element enters two sums,
-// y_i += S_ij x_j and y_j += S_ij x_i, in one of them conjugated where S is Hermitian. What a block adds up goes to scratch memory, and a second
-// kernel adds up that, in an order that does not depend on timing.
+// y_i += S_ij x_j and y_j += S_ij x_i, in one of them conjugated where S is Hermitian. One block has all of
+// a small matrix. Of a large one, what a block adds up goes to scratch memory, and a second kernel adds up
+// that, in an order that does not depend on timing.
 #include "../index.h"
 #include "elements.cuh"
 #include "hopper.cuh"
@@ -10,9 +11,9 @@
 namespace packedtri::cuda {
 namespace {
 
-// A block has ROWS x COLS elements of the triangle, a warp 8 of the rows and all of the columns.
+// A block has ROWS x COLS elements of the triangle, a warp some of the rows and all of the columns.
 constexpr int ROWS = 64, COLS = 256, WARPS = 8, STRIPS = COLS / ROWS;
-constexpr int WARP_ROWS = ROWS / WARPS, PER_LANE = COLS / 32;
+static_assert(32 * WARPS == MV_SMALL_SYMMETRIC, "a thread has an element of y");
 
 template <class T>
 struct SymmetricArgs {
@@ -23,59 +24,41 @@ struct SymmetricArgs {
     int64_t triangle_batch_stride, x_batch_stride, y_batch_stride, x_stride;
     int n, strips, chunks;
     bool conj_rows, conj_columns;  // In the sums over rows of the triangle, or over its columns.
-    // Sums over a block's columns, n for each chunk of columns, and over its rows, n for each strip
-    // of rows.
+    // Of a large matrix: sums over a block's columns, n for each chunk of columns, and over its rows, n for
+    // each strip of rows.
     Acc* by_rows;
     Acc* by_columns;
 
     int64_t parts() const { return int64_t{strips + chunks} * n; }
 };
 
-template <class T>
-class SymmetricBlock {
+// Sums of a warp over rows of the triangle and over 32 PER_LANE of its columns, from j0 on.
+template <class T, int PER_LANE>
+class SymmetricSums {
     using Acc = typename Accumulator<T>::type;
 
   public:
-    __device__ SymmetricBlock(const SymmetricArgs<T>& args, int strip, int chunk, int64_t batch)
-        : args_(args), triangle_(args.triangle + batch * args.triangle_batch_stride),
-          x_(args.x + batch * args.x_batch_stride),
-          by_rows_(args.by_rows + (batch * args.chunks + chunk) * args.n),
-          by_columns_(args.by_columns + (batch * args.strips + strip) * args.n),
-          i0_(strip * ROWS + static_cast<int>(threadIdx.x) / 32 * WARP_ROWS), j0_(chunk * COLS),
-          lane_(threadIdx.x % 32) {}
+    // Few enough rows at a time that what they hold stays in registers.
+    static constexpr int AT_ONCE = sizeof(T) * PER_LANE <= 32 ? 4 : 2;
 
-    __device__ void run() {
-        __shared__ Acc shared[WARPS][COLS];
+    __device__ SymmetricSums(const SymmetricArgs<T>& args, int64_t batch, int j0)
+        : args_(args), triangle_(args.triangle + batch * args.triangle_batch_stride),
+          x_(args.x + batch * args.x_batch_stride), j0_(j0), lane_(threadIdx.x % 32) {
 #pragma unroll
         for (int c = 0; c < PER_LANE; ++c) {
             column_[c] = Acc{};
-            const int j = j0_ + lane_ + 32 * c;
-            xj_[c] = Accumulator<T>::widen(j < args_.n ? x_[j * args_.x_stride] : T{});
+            const int j = j0 + lane_ + 32 * c;
+            xj_[c] = Accumulator<T>::widen(j < args.n ? x_[j * args.x_stride] : T{});
         }
-        // Few enough rows at a time that what they hold stays in registers.
-        constexpr int AT_ONCE = sizeof(T) <= 4 ? 4 : 2;
-        const bool full = j0_ + COLS <= i0_ && i0_ + WARP_ROWS <= args_.n;
-#pragma unroll
-        for (int r = 0; r < WARP_ROWS; r += AT_ONCE) {
-            if (full) add_rows<AT_ONCE>(i0_ + r, [](int, int) { return true; });
-            else add_rows<AT_ONCE>(i0_ + r, [&](int i, int j) { return i < args_.n && j <= i; });
-        }
-#pragma unroll
-        for (int c = 0; c < PER_LANE; ++c) shared[threadIdx.x / 32][lane_ + 32 * c] = column_[c];
-        __syncthreads();
-        Acc sum{};
-#pragma unroll
-        for (int w = 0; w < WARPS; ++w) sum = add(sum, shared[w][threadIdx.x]);
-        if (j0_ + static_cast<int>(threadIdx.x) < args_.n) by_columns_[j0_ + threadIdx.x] = sum;
     }
 
-  private:
-    template <int COUNT, class Stored>
-    __device__ __forceinline__ void add_rows(int i0, Stored stored) {
-        T t[COUNT][PER_LANE];
-        Acc xi[COUNT], row[COUNT];
+    // Adds rows i0 and following, whose own sums go to by_rows. `stored` says which elements there are.
+    template <class Stored>
+    __device__ __forceinline__ void add_rows(int i0, Acc* by_rows, Stored stored) {
+        T t[AT_ONCE][PER_LANE];
+        Acc xi[AT_ONCE], row[AT_ONCE];
 #pragma unroll
-        for (int r = 0; r < COUNT; ++r) {
+        for (int r = 0; r < AT_ONCE; ++r) {
             const int i = i0 + r;
             const T* from = triangle_ + row_start(i) + j0_ + lane_;
             xi[r] = Accumulator<T>::widen(i < args_.n ? x_[i * args_.x_stride] : T{});
@@ -84,7 +67,7 @@ class SymmetricBlock {
                 t[r][c] = stored(i, j0_ + lane_ + 32 * c) ? from[32 * c] : T{};
         }
 #pragma unroll
-        for (int r = 0; r < COUNT; ++r) {
+        for (int r = 0; r < AT_ONCE; ++r) {
             row[r] = Acc{};
 #pragma unroll
             for (int c = 0; c < PER_LANE; ++c) {
@@ -99,19 +82,49 @@ class SymmetricBlock {
             }
         }
 #pragma unroll
-        for (int r = 0; r < COUNT; ++r) {
+        for (int r = 0; r < AT_ONCE; ++r) {
             for (int distance = 16; distance > 0; distance /= 2)
                 row[r] = add(row[r], shuffle_down(row[r], distance));
-            if (lane_ == 0 && i0 + r < args_.n) by_rows_[i0 + r] = row[r];
+            if (lane_ == 0 && i0 + r < args_.n) by_rows[r] = row[r];
         }
     }
 
+    __device__ void put_columns(Acc* to) const {
+#pragma unroll
+        for (int c = 0; c < PER_LANE; ++c) to[lane_ + 32 * c] = column_[c];
+    }
+
+  private:
     const SymmetricArgs<T>& args_;
     const T *triangle_, *x_;
-    Acc *by_rows_, *by_columns_;
-    const int i0_, j0_, lane_;
+    const int j0_, lane_;
     Acc xj_[PER_LANE], column_[PER_LANE];
 };
+
+// A block of ROWS x COLS elements, whose sums are parts of those of y.
+template <class T>
+__device__ void add_block(const SymmetricArgs<T>& args, int strip, int chunk, int64_t batch) {
+    using Acc = typename Accumulator<T>::type;
+    using Sums = SymmetricSums<T, COLS / 32>;
+    constexpr int WARP_ROWS = ROWS / WARPS;
+    __shared__ Acc shared[WARPS][COLS];
+    const int warp = threadIdx.x / 32, i0 = strip * ROWS + warp * WARP_ROWS, j0 = chunk * COLS;
+    Acc* by_rows = args.by_rows + (batch * args.chunks + chunk) * args.n;
+    Sums sums(args, batch, j0);
+    const bool full = j0 + COLS <= i0 && i0 + WARP_ROWS <= args.n;
+#pragma unroll
+    for (int i = i0; i < i0 + WARP_ROWS; i += Sums::AT_ONCE) {
+        if (full) sums.add_rows(i, by_rows + i, [](int, int) { return true; });
+        else sums.add_rows(i, by_rows + i, [&](int i, int j) { return i < args.n && j <= i; });
+    }
+    sums.put_columns(shared[warp]);
+    __syncthreads();
+    Acc sum{};
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) sum = add(sum, shared[w][threadIdx.x]);
+    const int j = j0 + static_cast<int>(threadIdx.x);
+    if (j < args.n) args.by_columns[(batch * args.strips + strip) * args.n + j] = sum;
+}
 
 template <class T>
 __global__ void __launch_bounds__(32 * WARPS)
@@ -123,7 +136,31 @@ __global__ void __launch_bounds__(32 * WARPS)
               group = static_cast<int>(row_of(index)),
               chunk = index - static_cast<int>(row_start(group)),
               strip = group * STRIPS + static_cast<int>(blockIdx.x) % STRIPS;
-    if (strip < args.strips) SymmetricBlock<T>(args, strip, chunk, blockIdx.y).run();
+    if (strip < args.strips) add_block(args, strip, chunk, blockIdx.y);
+}
+
+// A matrix of order 32 PER_LANE at most a block.
+template <class T, int PER_LANE>
+__global__ void __launch_bounds__(32 * WARPS)
+    symmetric_small_kernel(const __grid_constant__ SymmetricArgs<T> args) {
+    using Acc = typename Accumulator<T>::type;
+    using Sums = SymmetricSums<T, PER_LANE>;
+    __shared__ Acc by_rows[32 * PER_LANE], by_columns[WARPS][32 * PER_LANE];
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
+    const int warp = threadIdx.x / 32;
+    Sums sums(args, blockIdx.x, 0);
+#pragma unroll 1
+    for (int i = warp * Sums::AT_ONCE; i < args.n; i += WARPS * Sums::AT_ONCE)
+        sums.add_rows(i, by_rows + i, [&](int i, int j) { return i < args.n && j <= i; });
+    sums.put_columns(by_columns[warp]);
+    __syncthreads();
+    const int j = threadIdx.x;
+    if (j >= args.n) return;
+    Acc sum = by_rows[j];
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) sum = add(sum, by_columns[w][j]);
+    args.y[blockIdx.x * args.y_batch_stride + j] = Accumulator<T>::round(sum);
 }
 
 // 32 elements of y a block, each warp a share of their parts.
@@ -158,6 +195,14 @@ __global__ void __launch_bounds__(32 * WARPS)
 template <class T>
 void launch(SymmetricArgs<T> args, int64_t batch, Scratch& scratch, cudaStream_t stream) {
     using Acc = typename Accumulator<T>::type;
+    constexpr const char* failure = "cannot launch a matrix-vector product";
+    if (args.n <= MV_SMALL_SYMMETRIC) {
+        const auto kernel = args.n <= 64    ? symmetric_small_kernel<T, 2>
+                            : args.n <= 128 ? symmetric_small_kernel<T, 4>
+                                            : symmetric_small_kernel<T, 8>;
+        return launch_overlapping(kernel, dim3(static_cast<unsigned>(batch)), 32 * WARPS, args,
+                                  stream, failure);
+    }
     args.strips = static_cast<int>(ceil_div(args.n, ROWS));
     args.chunks = static_cast<int>(ceil_div(args.n, COLS));
     args.by_rows = static_cast<Acc*>(
@@ -166,7 +211,6 @@ void launch(SymmetricArgs<T> args, int64_t batch, Scratch& scratch, cudaStream_t
     const auto grid = [&](int64_t blocks) {
         return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(batch));
     };
-    constexpr const char* failure = "cannot launch a matrix-vector product";
     launch_overlapping(symmetric_kernel<T>, grid(STRIPS * row_start(args.chunks)), 32 * WARPS, args,
                        stream, failure);
     launch_overlapping(add_parts_kernel<T>, grid(ceil_div(args.n, 32)), 32 * WARPS, args, stream,

@@ -109,7 +109,7 @@ void narrow_products_are_left_to_dense_torch() {
         return cuda::leaves_to_dense(p);
     };
     CHECK(left(DType::f64, 1536, 32) && left(DType::f64, 1024, 128), "float64");
-    CHECK(left(DType::f64, 256, 256) && left(DType::f64, 128, 128, 64), "small, batches");
+    CHECK(left(DType::f64, 256, 256) && left(DType::f64, 160, 160, 64), "small, batches");
     CHECK(!left(DType::f64, 4096, 32) && !left(DType::f64, 512, 64), "other sizes");
     CHECK(!left(DType::f64, 1536, 32, 2) && !left(DType::f32, 1536, 32), "batches, float32");
 }
@@ -124,14 +124,60 @@ void symmetric_vectors() {
     p.n = 1;
     CHECK(cuda::explain(p, hopper).find("one pass") != std::string::npos, "512");
     p.m = p.k = 511;
-    CHECK(cuda::explain(p, hopper).find("two passes") != std::string::npos, "511");
+    CHECK(cuda::leaves_to_dense(p), "511");
+    p.batch = 2;
+    CHECK(cuda::explain(p, hopper).find("two passes") != std::string::npos, "two of 511");
 
-    // Many small ones are unpacked, as far as there is memory for that.
-    p.m = p.k = p.a.rows = p.a.cols = p.b.rows = 16;
-    p.batch = 1000;
-    CHECK(cuda::leaves_to_dense(p), "many small ones");
-    p.batch = 10'000'000;
-    CHECK(!cuda::leaves_to_dense(p), "more than there is memory for");
+    // A block can have one of up to 256 rows, but takes long for more than 128.
+    const auto small = [&](DType dtype, int64_t n, int64_t batch) {
+        p.dtype = dtype;
+        p.m = p.k = p.a.rows = p.a.cols = p.b.rows = n;
+        p.batch = batch;
+    };
+    small(DType::bf16, 128, 1);
+    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p), "128");
+    small(DType::f32, 129, 1);
+    CHECK(!cuda::mv_symmetric_can(p) && cuda::leaves_to_dense(p), "129");
+    small(DType::f32, 129, 50);
+    CHECK(!cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p), "a few of 129");
+    small(DType::bf16, 256, 100);
+    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p), "many of 256");
+    small(DType::f32, 300, 8);
+    CHECK(cuda::mv_symmetric_can(p), "some of 300");
+}
+
+// Batches of small products: tiles without padding, and sums that are shared only where tiles are few.
+void batches() {
+    static const char dense = 0;
+    const auto choice = [](Product p) { return cuda::choose(p, hopper); };
+    const auto times_dense = [](DType dtype, int64_t n, int64_t batch) {
+        Product p = lower_product(dtype, n, batch);
+        p.b = {&dense, Kind::Dense, n, n, n, 1, n * n};
+        p.c = {nullptr, Kind::Dense, n, n * n};
+        return p;
+    };
+    const auto gram = [](DType dtype, int64_t n, int64_t batch) {
+        Product p = lower_product(dtype, n, batch);
+        p.a = p.b = {&dense, Kind::Dense, n, n, n, 1, n * n};
+        return p;
+    };
+    const Config alone{Method::Direct, TileSize::Large, 1, 1, 1};
+    CHECK(choice(times_dense(DType::f32, 256, 128)) == alone, "large tiles fill the device");
+    CHECK(choice(times_dense(DType::f32, 192, 512)).tile == TileSize::Small, "half of them empty");
+    CHECK(choice(times_dense(DType::f32, 192, 8)).split > 1, "few tiles");
+    CHECK(choice(times_dense(DType::f32, 192, 512)).split == 1, "many tiles");
+    CHECK(choice(lower_product(DType::f64, 80, 512)) == alone, "float64");
+    CHECK(choice(lower_product(DType::f64, 512, 512)).method == Method::Hopper, "long sums");
+    const Config words{Method::Hopper, TileSize::Small, 1, 1, 1};
+    CHECK(choice(lower_product(DType::bf16, 192, 32)) == words, "bfloat16");
+
+    CHECK(cuda::leaves_to_dense(times_dense(DType::bf16, 384, 32)), "as much as one of 700");
+    CHECK(!cuda::leaves_to_dense(times_dense(DType::bf16, 192, 8)), "less than that");
+    CHECK(!cuda::leaves_to_dense(times_dense(DType::bf16, 1024, 1'000'000)), "memory");
+    CHECK(cuda::leaves_to_dense(gram(DType::bf16, 192, 128)), "dense operands, bfloat16");
+    CHECK(!cuda::leaves_to_dense(gram(DType::f64, 256, 128)), "dense operands, float64");
+    CHECK(cuda::leaves_to_dense(gram(DType::f32, 96, 32)), "dense operands, float32");
+    CHECK(!cuda::leaves_to_dense(gram(DType::f32, 96, 512)), "many of them");
 }
 
 // A few vectors have a kernel that reads the packed operand once, or a symmetric one twice.
@@ -285,6 +331,7 @@ int main() {
     some_problems_are_left_to_dense_torch();
     narrow_products_are_left_to_dense_torch();
     symmetric_vectors();
+    batches();
     few_vectors();
     the_engine_shares_what_it_can();
     tf32_is_a_choice();

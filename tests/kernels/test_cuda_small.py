@@ -77,6 +77,23 @@ def test_small_turns(
     failures.report()
 
 
+@pytest.mark.skipif(SMALL, reason="many products")
+@pytest.mark.parametrize(
+    ("n", "batch"), [(48, 30), (80, 130), (130, 40), (192, 9), (256, 34), (300, 12), (513, 8)]
+)
+def test_batches_by_tiles(
+    n: int, batch: int, device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    """Batches whose kernels are chosen by how many tiles there are, and how empty they would be."""
+    failures = Failures()
+    for (a_kind, b_kind), c_kind in each(FEW_PAIRS, (LOWER, DENSE)):
+        a = draw_operand(a_kind, n, dtype, rng, batch=(batch,), draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, batch=(batch,), draw=random_integers)
+        with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}"):
+            assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
 @pytest.mark.parametrize("n", [7, 40, 100])
 def test_small_shapes(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     """Thin dense operands, by rows and by columns, with gaps, and one operand for the batch."""

@@ -63,15 +63,15 @@ def test_thin(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) 
 
 @pytest.mark.parametrize("kind", [SYMMETRIC, HERMITIAN])
 def test_mirrored_vector(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
-    """From n = 512 on a kernel of its own reads the stored half once."""
+    """Kernels of their own read the stored half of small and of large ones once."""
     failures = Failures()
-    for n in (130, 513):
-        s = draw_operand(kind, n, dtype, rng, batch=(2,), draw=random_integers)
-        x = draw_operand(DENSE, n, dtype, rng, batch=(2,), cols=1, draw=random_integers)
-        y = draw_operand(DENSE, n, dtype, rng, batch=(2,), rows=1, draw=random_integers)
-        with failures.case(f"n={n}, times a column"):
+    for n, batch in ((40, 2), (100, 2), (130, 20), (130, 100), (513, 2)):
+        s = draw_operand(kind, n, dtype, rng, batch=(batch,), draw=random_integers)
+        x = draw_operand(DENSE, n, dtype, rng, batch=(batch,), cols=1, draw=random_integers)
+        y = draw_operand(DENSE, n, dtype, rng, batch=(batch,), rows=1, draw=random_integers)
+        with failures.case(f"n={n}, {batch} times a column"):
             assert_exact(ops.mm(s.stored, x.stored, n, kind, DENSE, DENSE), s, x, DENSE)
-        with failures.case(f"n={n}, a row times it"):
+        with failures.case(f"n={n}, {batch} rows times it"):
             assert_exact(ops.mm(y.stored, s.stored, n, DENSE, kind, DENSE), y, s, DENSE)
     failures.report()
 
