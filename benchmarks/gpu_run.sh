@@ -137,10 +137,13 @@ for name in "${steps[@]}"; do
         --commit "$commit" --output "$output/conversions_columns" --n 128:4096:x2 --n 1536 \
         "${types[@]}" --op L@dense --op U@dense --op dense@L \
         --op S@dense --op solve_triangular --m 2 --m 8 --m 32 --m 128
-      step conversions_batched 120 python3 -m packedtri bench --device cuda --quick --conversions \
-        --commit "$commit" --output "$output/conversions_batched" --batch 512 --batched-n 16:128:x2 \
-        "${types[@]}" --op L@L --op L@U --op L@L.mT --op L@S \
-        --op syrk --op L@dense --op S@dense --op L@x --op S@x --op solve_triangular --op cholesky
+      for batch in 32 512; do
+        step "conversions_batched_$batch" 120 python3 -m packedtri bench --device cuda --quick \
+          --conversions --commit "$commit" --output "$output/conversions_batched_$batch" \
+          --batch "$batch" --batched-n 16:256:x2 --batched-n 96:384:x2 "${types[@]}" --op L@L \
+          --op L@U --op L@L.mT --op L@S --op syrk --op L@dense --op U@dense --op dense@L \
+          --op S@dense --op L@x --op S@x --op solve_triangular --op cholesky
+      done
       ;;
     *)
       echo "no step is named $name" >&2

@@ -135,10 +135,12 @@ def _cholesky(p: Problem) -> Work:
 def _inverse(p: Problem) -> Work:
     identity = torch.eye(p.n, dtype=p.dtype, device=p.device)
     return work.function(
-        torch.linalg.inv,
+        # Without the check of errors, which would wait for the GPU.
+        lambda a: torch.linalg.inv_ex(a).inverse,
         (p.well_conditioned(LowerTriangular),),
         # The quickest that dense torch offers; its inv takes no notice of triangles.
         lambda a: _forward_substitution(a, identity.to(a.dtype)),
+        capturable=True,
     )
 
 
