@@ -57,6 +57,14 @@ __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, uint32_
                  : "memory");
 #endif
 }
+// Announces bytes without an arrival.
+__device__ __forceinline__ void mbarrier_expect(uint32_t barrier, uint32_t bytes) {
+#if PACKEDTRI_HOPPER
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier),
+                 "r"(bytes)
+                 : "memory");
+#endif
+}
 // The address that this block's shared variable has in block `rank` of the cluster.
 __device__ __forceinline__ uint32_t peer_address(uint32_t address, uint32_t rank) {
     uint32_t there = 0;

@@ -36,47 +36,18 @@ struct BulkTile {
     }
 };
 
-// A copy to shared memory that is yet to start; of no bytes, if there is nothing to copy.
-struct BulkCopy {
-    uint32_t to = 0, bytes = 0;
-    const double* from = nullptr;
-
-    __device__ void start(uint32_t barrier) const {
-        if (bytes > 0) ptx::bulk_load(to, from, bytes, barrier);
-    }
-};
-
 // One operand of a tile: where its rows are in memory, and by how much they are shifted.
 template <class Tile>
 class BulkOperand {
   public:
     __device__ BulkOperand(const Panel<double>& panel, int r0) : panel_(panel), r0_(r0) {}
 
-    // The copy of a line's steps [k0, k0 + BK) to `tile`, and what it takes to align both ends. Places past
-    // the diagonal get what is in memory there, and those outside of the operand's memory keep what they had.
-    // Only the first and the last element of that memory may have no neighbour of ours; they are copied here.
-    __device__ BulkCopy prepare(double* tile, int k0, int line) const {
-        if (line >= Tile::LINES || row0(k0) + line >= panel_.rows) return {};
-        const int last = panel_.rows - 1;
-        const double* memory_end = panel_.data + panel_.row_offset(last) + panel_.length(last);
-        const double* from = first(line, k0);
-        const double* to = from + Tile::LENGTH < memory_end ? from + Tile::LENGTH : memory_end;
-        if (from >= to) return {};
-        double* there = tile + Tile::start(place(line));
-        const double *begin = from - odd(from), *end = to + odd(to);
-        if (begin < panel_.data) {
-            there[1] = *from;
-            ptx::bulk_fence();
-            begin += 2;
-            there += 2;
-        }
-        if (end > memory_end) {
-            end -= 2;
-            there[end - begin] = *end;
-            ptx::bulk_fence();
-        }
-        if (end <= begin) return {};
-        return {ptx::shared_address(there), static_cast<uint32_t>(end - begin) * 8, begin};
+    // By `threads` threads: starts copying steps [k0, k0 + BK) to `tile`. Places past the diagonal get what
+    // is in memory there, and those outside of the operand's memory keep what they had.
+    __device__ void begin(double* tile, int k0, uint32_t barrier, int thread, int threads) const {
+        for (int line = thread; line < Tile::LINES; line += threads)
+            if (row0(k0) + line < panel_.rows)
+                copy(tile + Tile::start(place(line)), first(line, k0), barrier);
     }
 
     // Whether steps [k0, k0 + steps) hold stored elements only.
@@ -102,6 +73,31 @@ class BulkOperand {
     __device__ int row0(int k0) const { return Tile::k_major ? r0_ : k0; }
     __device__ const double* first(int line, int k0) const {
         return panel_.data + panel_.row_offset(row0(k0) + line) + (Tile::k_major ? k0 : r0_);
+    }
+
+    // Copies a line, and what it takes to align both ends. Only the first and the last element of
+    // the operand's memory may have no neighbour of ours; they are copied by themselves.
+    __device__ void copy(double* line, const double* from, uint32_t barrier) const {
+        const int last = panel_.rows - 1;
+        const double* memory_end = panel_.data + panel_.row_offset(last) + panel_.length(last);
+        const double* to = from + Tile::LENGTH < memory_end ? from + Tile::LENGTH : memory_end;
+        if (from >= to) return;
+        const double *begin = from - odd(from), *end = to + odd(to);
+        if (begin < panel_.data) {
+            line[1] = *from;
+            ptx::bulk_fence();
+            begin += 2;
+            line += 2;
+        }
+        if (end > memory_end) {
+            end -= 2;
+            line[end - begin] = *end;
+            ptx::bulk_fence();
+        }
+        if (end <= begin) return;
+        const auto bytes = static_cast<uint32_t>(end - begin) * 8;
+        ptx::mbarrier_expect(barrier, bytes);
+        ptx::bulk_load(ptx::shared_address(line), begin, bytes, barrier);
     }
 
     Panel<double> panel_;

@@ -106,16 +106,12 @@ class MainLoopBulk {
     __device__ int k_of(int step) const { return part_.k0 + step * BK; }
 
     __device__ void produce() {
-        static_assert(TileA::LINES <= PRODUCERS && TileB::LINES <= PRODUCERS, "a line a thread");
-        const int line = threadIdx.x - Mma::THREADS;
+        const int thread = threadIdx.x - Mma::THREADS;
         for (int s = 0; s < part_.steps; ++s) {
             ring_.wait_empty(s);
-            const BulkCopy a = a_.prepare(a_tile(s), k_of(s), line),
-                           b = b_.prepare(b_tile(s), k_of(s), line);
-            const uint32_t full = ring_.full(s);
-            ptx::mbarrier_arrive_expect(full, a.bytes + b.bytes);
-            a.start(full);
-            b.start(full);
+            a_.begin(a_tile(s), k_of(s), ring_.full(s), thread, PRODUCERS);
+            b_.begin(b_tile(s), k_of(s), ring_.full(s), thread, PRODUCERS);
+            ptx::mbarrier_arrive(ring_.full(s));
         }
     }
 
