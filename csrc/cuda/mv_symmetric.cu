@@ -113,9 +113,11 @@ __device__ void add_block(const SymmetricArgs<T>& args, int strip, int chunk, in
     Sums sums(args, batch, j0);
     const bool full = j0 + COLS <= i0 && i0 + WARP_ROWS <= args.n;
 #pragma unroll
-    for (int i = i0; i < i0 + WARP_ROWS; i += Sums::AT_ONCE) {
-        if (full) sums.add_rows(i, by_rows + i, [](int, int) { return true; });
-        else sums.add_rows(i, by_rows + i, [&](int i, int j) { return i < args.n && j <= i; });
+    for (int r = 0; r < WARP_ROWS; r += Sums::AT_ONCE) {
+        if (full) sums.add_rows(i0 + r, by_rows + i0 + r, [](int, int) { return true; });
+        else
+            sums.add_rows(i0 + r, by_rows + i0 + r,
+                          [&](int i, int j) { return i < args.n && j <= i; });
     }
     sums.put_columns(shared[warp]);
     __syncthreads();
@@ -126,8 +128,14 @@ __device__ void add_block(const SymmetricArgs<T>& args, int strip, int chunk, in
     if (j < args.n) args.by_columns[(batch * args.strips + strip) * args.n + j] = sum;
 }
 
+// Blocks that a multiprocessor runs at once, so that enough is on its way from memory.
 template <class T>
-__global__ void __launch_bounds__(32 * WARPS)
+constexpr int AT_LEAST = sizeof(T) <= 4   ? 3
+                         : sizeof(T) == 8 ? 2
+                                          : 1;
+
+template <class T>
+__global__ void __launch_bounds__(32 * WARPS, AT_LEAST<T>)
     symmetric_kernel(const __grid_constant__ SymmetricArgs<T> args) {
     ptx::wait_for_dependency();
     ptx::launch_dependents();
