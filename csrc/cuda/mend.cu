@@ -36,13 +36,14 @@ __device__ void compute(const MendArgs<T>& args, int64_t index) {
     if (threadIdx.x % 32 == 0) args.c[index] = Accumulator<T>::round(sum);
 }
 
-// A word of 16 bytes of results a thread.
+// A word of 16 bytes of results a thread. What was written last comes first: the L2 cache may still have it.
 template <class T>
 __global__ void __launch_bounds__(THREADS) mend_kernel(const __grid_constant__ MendArgs<T> args) {
     constexpr int WORD = 16 / sizeof(T);
     ptx::wait_for_dependency();
     ptx::launch_dependents();
-    const int64_t first = (int64_t{blockIdx.x} * THREADS + threadIdx.x) * WORD;
+    const int64_t block = gridDim.x - 1 - blockIdx.x,
+                  first = (block * THREADS + threadIdx.x) * WORD;
     unsigned bad = 0;
     if (first + WORD <= args.count) {
         const uint4 word = *reinterpret_cast<const uint4*>(args.c + first);
