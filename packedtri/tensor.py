@@ -23,6 +23,7 @@ from packedtri.layout import DTYPES as DTYPES
 P = TypeVar("P", bound="PackedTensor")
 
 _make_wrapper = Tensor._make_wrapper_subclass
+_is_inference_mode = torch.is_inference_mode_enabled
 
 
 class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
@@ -69,7 +70,12 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
             # and what runs below their dispatch key would read their storage.
             packed = packed.clone()
         shape = (n, n) if packed.dim() == 1 else (*packed.shape[:-1], n, n)
-        t = _make_wrapper(cls, shape, dtype=packed.dtype, device=packed.device)
+        if packed.is_inference() is _is_inference_mode():
+            t = _make_wrapper(cls, shape, dtype=packed.dtype, device=packed.device)
+        else:
+            # Views are inference tensors where their bases are, in the mode and outside of it.
+            with torch.inference_mode(packed.is_inference()):
+                t = _make_wrapper(cls, shape, dtype=packed.dtype, device=packed.device)
         t._packed = packed
         t._n = n
         return t

@@ -172,6 +172,13 @@ def test_adjoint_and_conj(cls, dtype, device):
     torch.testing.assert_close(t.mH @ x, dense(t).mH @ x)
 
 
+def test_a_conjugate_with_other_data_is_a_conjugate_no_longer(device):
+    a, other = (make(LowerTriangular, 3, torch.complex128, device=device) for _ in range(2))
+    b = a.conj()
+    b.data = other
+    torch.testing.assert_close(a @ b.mT, dense(a) @ dense(other).mT)
+
+
 @each_type
 def test_transposes_of_batch_dimensions_are_right(cls, device):
     t = make(cls, 3, batch=(2, 4), device=device)

@@ -105,6 +105,12 @@ def _detach(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     return _as_made(t, t._wrap(t._packed, t._n))
 
 
+@aten_row(*_overloads("detach_"))
+def _detach_in_place(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
+    # Torch's own code detaches; where it is left out, in inference mode, nothing is recorded.
+    return args[0]
+
+
 def _view(t: PackedTensor, cls: type[PackedTensor], packed: Tensor) -> PackedTensor:
     """A differentiable view of ``t``, which remembers what ``t`` was made from."""
     view = cls._wrap(packed, t._n)

@@ -106,4 +106,8 @@ def _set_data(input: PackedTensor, value: Tensor) -> None:
             f"{describe(value)} of {value.dtype} on {value.device}. Convert with "
             f"{type(input).__name__}.from_dense"
         )
+    # Torch's own setter makes an inference tensor of ``input`` where the value is one.
+    passed(Tensor.data.__set__, input, value)
     input._packed = value._packed.detach()
+    # It is a conjugate of another no longer.
+    input.__dict__.pop("_conjugate_of", None)
