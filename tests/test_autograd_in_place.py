@@ -162,6 +162,35 @@ def test_a_leaf_refuses_in_place_changes(cls):
 
 
 @each_type
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=["real", "complex"])
+def test_saved_elements_are_cloned_before_changes_that_torch_allows(cls, dtype, device):
+    """What allow_mutation_on_saved_tensors clones are the elements, by all ways to change them."""
+    for change in (
+        lambda t: t.mul_(2),
+        lambda t: t.zero_(),
+        lambda t: t.mT.copy_(2 * t.mT),
+        lambda t: t.conj().mul_(3),
+        lambda t: t.detach().mul_(2).mul_(2),
+        lambda t: t[:1].fill_(3),
+        lambda t: t.__setitem__((0, 0, 0), 9.0),
+        lambda t: t.__setitem__(0, t[1].clone()),
+        lambda t: torch._foreach_mul_([t, torch.ones(2)], 2.0),
+        lambda t: torch._foreach_add_([t.mH], [t.mH]),
+        lambda t: torch.mul(t, t, out=t) if dtype == torch.float64 else t.neg_(),
+        lambda t: t.packed.mul_(2),
+    ):
+        t = cls.randn(2, 3, dtype=dtype, device=device, requires_grad=True)
+        (expected,) = torch.autograd.grad(weighted_sum(dense(t @ t)), t)
+        with torch.autograd.graph.allow_mutation_on_saved_tensors():
+            m = t * 1
+            out = weighted_sum(dense(m @ m))
+            with torch.no_grad():
+                change(m)
+            (grad,) = torch.autograd.grad(out, t)
+        torch.testing.assert_close(grad.to_dense(), expected.to_dense())
+
+
+@each_type
 def test_accumulated_gradients_share_no_elements(cls, device):
     a, b = (cls.randn(3, dtype=torch.float64, device=device, requires_grad=True) for _ in range(2))
     given = torch.ones(6, dtype=torch.float64, device=device)

@@ -6,11 +6,14 @@ gradient scaling. An op on several packed tensors needs them to be of the same t
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import graph
 
 from packedtri._nodes import (
     check_writable,
@@ -90,6 +93,27 @@ def bump_version(packed: Tensor) -> None:
     packed = settled(packed)
     if not packed.is_inference():
         torch.autograd.graph.increment_version(packed)
+
+
+_NO_MODE = nullcontext()
+
+
+def cloned_first() -> AbstractContextManager[Any]:
+    """Let ``torch.autograd.graph.allow_mutation_on_saved_tensors`` see changes made in it.
+
+    That mode clones what an op is about to overwrite, if backward formulas saved it. It has seen
+    the type by now, while they saved the tensor inside, and torch hides the mode from what it
+    calls: only the stack still shows it.
+    """
+    if not graph._allow_mutation_on_saved_tensors_enabled:
+        return _NO_MODE
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, graph._CloneArgBeforeMutateMode):
+            return caller
+        frame = frame.f_back
+    return _NO_MODE
 
 
 def increment_version(t: PackedTensor) -> None:
@@ -204,7 +228,8 @@ def _in_place(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
         raise NotImplementedError(f"[{op}] cannot write packed elements into {describe(t)}")
     check_alike(op, t, (*args[1:], *kwargs.values()))
     check_writable(t)
-    op(writable(t), *map(inner, args[1:]), **kwargs)
+    with cloned_first():
+        op(writable(t), *map(inner, args[1:]), **kwargs)
     bump_version(t._packed)
     return t
 
@@ -215,7 +240,8 @@ def _out(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     if not isinstance(out, PackedTensor):
         raise NotImplementedError(f"[{op}] cannot write packed elements into {describe(out)}")
     check_alike(op, out, args)
-    op(*map(inner, args), out=out._packed)
+    with cloned_first():
+        op(*map(inner, args), out=out._packed)
     bump_version(out._packed)
     return out
 

@@ -12,7 +12,15 @@ from torch import Tensor
 
 from packedtri._nodes import check_writable
 from packedtri.dispatch import aten_row
-from packedtri.ops.aten import Args, Kwargs, bump_version, check_alike, inner, writable
+from packedtri.ops.aten import (
+    Args,
+    Kwargs,
+    bump_version,
+    check_alike,
+    cloned_first,
+    inner,
+    writable,
+)
 from packedtri.ops.dense import is_complex_number
 from packedtri.ops.reduce import norm
 from packedtri.tensor import PackedTensor
@@ -66,10 +74,11 @@ def _run(op: Any, args: Args, kwargs: Kwargs) -> Any:
         t._packed = view.resolve_conj().resolve_neg()
     try:
         changed = set(map(id, written))
-        places = [_places(a, changed) for a in args]
-        result = op(*places, **{k: _places(v, changed) for k, v in kwargs.items()})
-        for t, view in zip(lazy, views, strict=True):
-            view.copy_(t._packed)
+        with cloned_first():
+            places = [_places(a, changed) for a in args]
+            result = op(*places, **{k: _places(v, changed) for k, v in kwargs.items()})
+            for t, view in zip(lazy, views, strict=True):
+                view.copy_(t._packed)
     finally:
         for t, view in zip(lazy, views, strict=True):
             t._packed = view
