@@ -311,6 +311,24 @@ def test_no_grad_detach_and_hooks(cls, device):
         weighted_sum((t @ t).to_dense()).backward()
 
 
+@each_type
+def test_edges_of_the_graph_and_hooks_for_many_tensors(cls, device):
+    t = cls.randn(3, dtype=torch.float64, device=device, requires_grad=True)
+    u = t * 2
+    out = weighted_sum((u @ u).to_dense())
+    tensors, seen = [t, u], []
+    edges = [torch.autograd.graph.get_gradient_edge(x) for x in tensors]
+    expected = torch.autograd.grad(out, tensors, retain_graph=True)
+    through_edges = torch.autograd.grad(out, edges, retain_graph=True)
+    torch.autograd.graph.register_multi_grad_hook(tensors, seen.extend)
+    out.backward()
+    assert len(seen) == 2
+    for found in (through_edges, seen):
+        for ours, theirs in zip(found, expected, strict=True):
+            assert type(ours) is cls
+            torch.testing.assert_close(ours.packed, theirs.packed)
+
+
 def test_checkpointing_and_saved_tensor_hooks(device):
     a = LowerTriangular.randn(4, dtype=torch.float64, device=device, requires_grad=True)
     f = lambda a: (a @ a @ a).to_dense().square().sum()  # noqa: E731

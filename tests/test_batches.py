@@ -26,6 +26,8 @@ KEPT: dict[str, Callable[[Tensor], Any]] = {
     "unbind -3": lambda t: torch.unbind(t, -3),
     "one of unbind": lambda t: t.unbind()[2],
     "nested": lambda t: [x for row in t for x in row],
+    "view_as": lambda t: t.view_as(t * 2),
+    "view_as 1": lambda t: t.view_as(t.detach().reshape(-1, 3, 3)),
     "stack": lambda t: torch.stack([t, t * 2]),
     "stack -3": lambda t: torch.stack([t, t * 2], dim=-3),
     "stack 1": lambda t: torch.stack([t[0], t[1]], 1),
@@ -110,6 +112,8 @@ def test_indexing_gives_views(cls):
     theirs[1].mul_(3)
     ours[2:][0].zero_()
     theirs[2:][0].zero_()
+    ours.view_as(theirs).mul_(2)
+    theirs.view_as(theirs).mul_(2)
     assert torch.equal(ours.to_dense(), theirs)
     total([ours]).backward()
     total([theirs]).backward()

@@ -73,6 +73,14 @@ def _unsqueeze(input: PackedTensor, dim: int) -> Tensor:
     return densify(torch.unsqueeze, input, dim)
 
 
+@row(Tensor.view_as, PackedTensor)
+def _view_as(self: PackedTensor, other: Tensor) -> Tensor:
+    if self.shape == other.shape:
+        # In a tensor's view as itself torch looks for the tensor's own node of the graph.
+        return _view(aten.alias.default, self)
+    return self.view(other.shape)
+
+
 # A compiled function calls it on results that are views; the shape it asks for is their own.
 row(aten._unsafe_view, how="passed")(partial(passed, aten._unsafe_view))
 
