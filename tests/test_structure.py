@@ -204,6 +204,26 @@ def test_any_index_writes_what_it_writes_to_the_dense_matrices(cls):
 
 
 @each_type
+def test_too_many_indices_raise(cls):
+    whole = slice(None)
+    for t, index in (
+        (cls.eye(3), (whole, whole, whole)),
+        (cls.eye(3), (0, whole, whole)),
+        (cls.eye(3), (None, ..., whole, whole, whole)),
+        (cls.eye(3), (torch.eye(3).bool(), whole)),
+        (cls.eye(2, 3), (0, whole, whole, whole)),
+        (cls.eye(2, 3), (torch.tensor([0]), whole, whole, whole)),
+    ):
+        before = t.clone()
+        for x in (t, t.to_dense()):
+            with pytest.raises(IndexError, match="too many indices"):
+                x[index]
+            with pytest.raises(IndexError, match="too many indices"):
+                x[index] = 2 * cls.eye(3)
+        assert torch.equal(t, before)
+
+
+@each_type
 def test_functions_that_keep_the_type(cls):
     for n in SIZES:
         for batch in BATCHES:

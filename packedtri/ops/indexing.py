@@ -34,6 +34,8 @@ def split(index: Any, t: PackedTensor) -> tuple[tuple[Any, ...], tuple[Any, ...]
     rank = t._packed.dim() + 1
     items = [_as_index(item) for item in (index if isinstance(index, tuple) else (index,))]
     used = sum(_dims(item) for item in items)
+    if used > rank:
+        raise IndexError(f"too many indices, {used}, for {describe(t)}")
     at = next((k for k, item in enumerate(items) if item is Ellipsis), len(items))
     items[at : at + 1] = [slice(None)] * (rank - used)
     taken = 0
