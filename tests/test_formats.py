@@ -104,10 +104,26 @@ def test_bad_letters(cls):
 
 
 @each_type
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
 def test_other_libraries_read_the_packed_vector(cls):
     t = cls.randn(4)
     assert np.shares_memory(t.packed.numpy(), torch.from_dlpack(t.packed).numpy())
     np.testing.assert_array_equal(np.asarray(t), t.to_dense().numpy())
+    x = np.arange(16.0).reshape(4, 4)
+    for f in (
+        np.exp,
+        np.transpose,
+        lambda t: np.linalg.eigh(t)[1],
+        lambda t: np.add(t, t),
+        lambda t: t * x,
+        lambda t: t @ x,
+        lambda t: t @ x[0],
+        lambda t: x / (t + 1),
+        lambda t: np.greater(t, 0),
+    ):
+        ours, theirs = f(t), f(t.to_dense())
+        assert type(ours) is type(theirs)
+        np.testing.assert_allclose(ours, theirs)
     for use in (lambda: t.numpy(), lambda: torch.from_dlpack(t), lambda: t.data_ptr()):
         with pytest.raises((NotImplementedError, BufferError), match="packed"):
             use()

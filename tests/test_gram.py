@@ -243,6 +243,7 @@ def test_dtypes_and_autocast_of_syrk_with_a_matrix():
 
 def test_errors_of_syrk_and_syr2k(device):
     a, S = torch.randn(3, 2, device=device), Symmetric.eye(3, device=device)
+    pair = a.expand(2, 3, 2)
     for error, message, call in (
         (TypeError, "expected a tensor for A; got list", lambda: packedtri.syrk([1.0])),
         (TypeError, "expected one of float16", lambda: packedtri.syrk(a.long())),
@@ -250,10 +251,12 @@ def test_errors_of_syrk_and_syr2k(device):
         (ValueError, "beta is the factor of C", lambda: packedtri.syrk(a, beta=2)),
         (TypeError, "a Symmetric for C; got Tensor", lambda: packedtri.syrk(a, C=S.to_dense())),
         (ValueError, "of one dtype whose", lambda: packedtri.syr2k(a, a.double())),
-        (ValueError, "batches", lambda: packedtri.syr2k(a.expand(2, 3, 2), a.expand(3, 3, 2))),
+        (ValueError, "batches", lambda: packedtri.syr2k(pair, a.expand(3, 3, 2))),
         (ValueError, "expected C of order 2", lambda: packedtri.syrk(a, C=S, trans=True)),
         (ValueError, "out of shape", lambda: packedtri.syrk(a[None], out=S)),
         (ValueError, "out of shape", lambda: packedtri.syrk(a.double(), out=S)),
+        (ValueError, "batch", lambda: packedtri.syrk(pair, C=S.expand(3, 3, 3))),
+        (ValueError, "batch", lambda: packedtri.syr2k(pair, a, C=S.expand(3, 3, 3), beta=0)),
         (TypeError, "dense operands; got Symmetric", lambda: packedtri.syr2k(S, a)),
         (ValueError, "operands of one shape", lambda: packedtri.syr2k(a, a.mT)),
         (RuntimeError, "use torch.no_grad", lambda: packedtri.syrk(a.requires_grad_(), out=S)),

@@ -11,6 +11,7 @@ import pytest
 import torch
 from systems import MIRRORED, TRIANGULAR, TYPES, WIDE, assert_near, dense, make, wide
 from torch import Tensor
+from twins import project
 
 import packedtri
 from packedtri import LowerTriangular, Symmetric
@@ -176,6 +177,20 @@ def test_determinants(cls, device, rng):
             close(torch.logdet(a).exp(), torch.logdet(d).exp())
         else:
             close(torch.logdet(a), torch.logdet(d), equal_nan=True)
+
+
+@pytest.mark.parametrize("cls", TYPES)
+@pytest.mark.parametrize("dtype", WIDE)
+def test_the_sign_of_a_determinant_takes_part_in_autograd(cls, dtype, device, rng) -> None:
+    for slogdet in (torch.slogdet, torch.linalg.slogdet):
+        a = make(cls, 5, dtype, (2,), device, rng).detach().requires_grad_()
+        d = a.detach().to_dense().requires_grad_()
+        for x in (a, d):
+            sign = slogdet(x)[0]
+            (sign.imag if dtype.is_complex else sign).sum().backward()
+        # Of real matrices the engine gets no gradient from torch, which stands for zero.
+        expected = torch.zeros_like(d) if d.grad is None else project(cls, d.grad)
+        torch.testing.assert_close(a.grad.to_dense(), expected)
 
 
 def test_determinant_of_a_singular_triangle() -> None:

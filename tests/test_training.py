@@ -149,10 +149,11 @@ def test_initializers(cls, device):
         (lambda: nn.init.normal_(w, 50.0, 1.0), 40, 60),
         (lambda: nn.init.constant_(w, 3.0), 3, 3),
         (lambda: nn.init.zeros_(w), 0, 0),
+        (lambda: nn.init.kaiming_uniform_(w, nonlinearity="relu"), -(0.3**0.5), 0.3**0.5),
     ):
         assert init() is w
         assert low <= w.packed.min() and w.packed.max() <= high
-    assert w.requires_grad
+    assert w.requires_grad and w.packed.any()
 
 
 def test_a_stale_saved_tensor_is_noticed(device):

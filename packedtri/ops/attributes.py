@@ -115,4 +115,4 @@ _pass(functions(_FUNCTIONS, torch))
 _pass([f for name in dir(torch) if name.startswith(_LISTS) and callable(f := getattr(torch, name))])
 for _function in functions(_IN_PLACE, Tensor):
     row(_function, how="passed")(partial(_in_place, _function))
-_pass([torch.nn.init.normal_, torch.nn.init.uniform_, torch.nn.init.constant_])
+_pass(functions("normal_ uniform_ constant_ kaiming_uniform_", torch.nn.init))

@@ -83,8 +83,9 @@ def _add_slogdet(function: Function, returned: Function) -> None:
         return returned(_sign_and_log(A))
 
     def of_factor(factor: Tensor, n: int) -> Any:
-        logabsdet = _logdet_of_factor(factor, n)
-        return returned((torch.ones_like(logabsdet, dtype=factor.dtype), logabsdet))
+        # It is one, and constant, but takes part in autograd as torch's does.
+        sign = _diagonal(factor, n).real.sgn().prod(-1).to(factor.dtype)
+        return returned((sign, _logdet_of_factor(factor, n)))
 
     row(function, LowerTriangular)(triangular)
     row(function, UpperTriangular)(triangular)

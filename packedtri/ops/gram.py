@@ -287,7 +287,7 @@ def _finish(
     dtype = packed.dtype
     packed = packed * alpha if _is_given(alpha) else packed
     if C is not None:
-        _check_matrix(name, cls, C, n)
+        _check_matrix(name, cls, C, n, packed.shape[:-1])
         packed = _add(packed, _elements(name, C, dtype), 1 if beta is None else beta)
     result = _nodes.from_packed(cls, _nodes.real_diagonal(packed, cls.kind, n), n)
     return result if out is None else write_out(name, result, out)
@@ -326,8 +326,13 @@ def _check_factors(name: str, *factors: Any) -> None:
             )
 
 
-def _check_matrix(name: str, cls: type[P], C: Any, n: int) -> None:
+def _check_matrix(name: str, cls: type[P], C: Any, n: int, batch: torch.Size) -> None:
     if not isinstance(C, cls):
         raise TypeError(f"[{name}] expected a {cls.__name__} for C; got {describe(C)}")
     if C.n != n:
         raise ValueError(f"[{name}] expected C of order {n}; got {describe(C)}")
+    if not can_broadcast(C._packed.shape[:-1], batch):
+        raise ValueError(
+            f"[{name}] expected C with a batch that broadcasts to {tuple(batch)} of the product; "
+            f"got {describe(C)}"
+        )

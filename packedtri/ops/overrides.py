@@ -29,7 +29,7 @@ from packedtri.tensor import PackedTensor
 _RANDOM = ("bernoulli_", "exponential_", "random_", "cauchy_", "geometric_", "log_normal_")
 # They look at memory, or at how a tensor is kept, and take no n x n values.
 _OBJECT = """
-    __array_wrap__ const_data_ptr is_set_to resize resize_as storage_type
+    const_data_ptr is_set_to resize resize_as storage_type
     _nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets as_strided_copy
     as_strided_scatter
 """
