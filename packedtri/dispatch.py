@@ -236,10 +236,11 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """
     handler = _aten.get(op)
     if handler is None:
-        # In inference mode functions that torch composes of others reach the types whole.
-        composed = op.decompose(*args, **kwargs)
-        if composed is not NotImplemented:
-            return composed
+        if isinstance(op, torch._ops.OpOverload):
+            # In inference mode functions that torch composes of others reach the types whole.
+            composed = op.decompose(*args, **kwargs)
+            if composed is not NotImplemented:
+                return composed
         given = ", ".join(describe(v) for v in (*args, *kwargs.values()))
         raise NotImplementedError(
             f"[{op}] reached packed storage below the functions that packedtri defines, with "
