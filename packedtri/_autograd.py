@@ -9,6 +9,7 @@ every torch.func transform, torch.compile and compiled autograd.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,21 @@ def implement_where_missing(op: str, key: str, function: Callable[..., Any]) -> 
 def forward_mode() -> bool:
     """Whether forward-mode differentiation is under way."""
     return forward_ad._current_level >= 0
+
+
+def nested_forward_mode() -> AbstractContextManager[None]:
+    """A context for the jvp of an autograd function, in which an outer forward mode sees its work.
+
+    Torch runs it with forward mode off, for all levels at once. What it computes is a derivative
+    that an outer level may differentiate again. Nothing in it may have a tangent of its own level:
+    see ``primal``.
+    """
+    return forward_ad._set_fwd_grad_enabled(True)
+
+
+def primal(x: torch.Tensor) -> torch.Tensor:
+    """A tensor without its tangent of the innermost forward mode, with those of the outer ones."""
+    return forward_ad.unpack_dual(x).primal
 
 
 def values_visible(x: torch.Tensor) -> bool:
@@ -214,20 +230,23 @@ def _make_function(
         ctx.set_materialize_grads(False)
         return result
 
-    def call(ctx: Any, needs: tuple[bool, ...]) -> Call:
-        result, *tensors = ctx.saved_tensors
+    def call(ctx: Any, saved: Sequence[Any], needs: tuple[bool, ...]) -> Call:
+        result, *tensors = saved
         return Call((*tensors, *ctx.others), result, ctx.shapes, needs)
 
     def backward(ctx: Any, grad: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
         grads: list[torch.Tensor | None] = [None] * (1 + count + len(ctx.others))
         if grad is not None:
-            found = pullback(grad, call(ctx, ctx.needs_input_grad[1 : 1 + count]))
+            needs = ctx.needs_input_grad[1 : 1 + count]
+            found = pullback(grad, call(ctx, ctx.saved_tensors, needs))
             for i, (g, shape) in enumerate(zip(found, ctx.shapes, strict=True)):
                 grads[1 + i] = None if g is None else _sum_to(g, shape)
         return tuple(grads)
 
     def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> Any:
-        tangent = pushforward(tangents[:count], call(ctx, (True,) * count))
+        with nested_forward_mode():
+            primals = [None if x is None else primal(x) for x in ctx.saved_tensors]
+            tangent = pushforward(tangents[:count], call(ctx, primals, (True,) * count))
         return (tangent, *ctx.others_returned) if ctx.others_returned else tangent
 
     members: dict[str, Any] = {f.__name__: staticmethod(f) for f in (forward, backward, jvp)}
@@ -243,7 +262,7 @@ def _run(op: Any, keyset: Any, args: tuple[Any, ...]) -> Any:
     if torch._C._functorch.maybe_current_level() is None:
         return _below_autograd(op, keyset, args)
     # Autograd functions run without grad mode, and outer transforms would inherit that.
-    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+    with torch.enable_grad(), nested_forward_mode():
         return _below_autograd(op, keyset, args)
 
 

@@ -15,13 +15,24 @@ from twins import (
     TRIANGULAR,
     TYPES,
     KeepsResults,
+    dense,
     each_type,
     packed_vector,
     project,
     weighted_sum,
 )
 
-from packedtri import LowerTriangular, PackedTensor, UpperTriangular
+from packedtri import (
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+    cholesky_update,
+    inv_quad_logdet,
+    logm,
+    sqrtm,
+    syrk,
+)
 from packedtri._nodes import _lone_holders
 from packedtri.testing import densify
 
@@ -186,6 +197,108 @@ def test_torch_func_over_packed_vectors(cls, device):
     close(torch.vmap(ours)(many), torch.vmap(dense)(many))
     close(torch.vmap(torch.func.grad(ours))(many), torch.vmap(torch.func.grad(dense))(many))
     close(torch.func.jvp(ours, (p,), (p + 1,))[1], torch.func.jvp(dense, (p,), (p + 1,))[1])
+
+
+def symmetric(packed: Tensor) -> Tensor:
+    return densify(packed, 3, Symmetric.kind)
+
+
+def lower(packed: Tensor) -> Tensor:
+    return densify(packed, 3, LowerTriangular.kind)
+
+
+COLUMNS = torch.arange(1.0, 7.0, dtype=torch.float64).reshape(3, 2)
+# Each operation on a packed vector, and its dense twin. The twins avoid torch.linalg.solve and the
+# determinants, whose nested forward mode is wrong in torch itself.
+NESTED = {
+    "matmul": (
+        lambda p: LowerTriangular(p) @ LowerTriangular(p) @ LowerTriangular(p),
+        lambda p: lower(p) @ lower(p) @ lower(p),
+    ),
+    "L @ L.mT": (
+        lambda p: (t := LowerTriangular(p)) @ t.mT,
+        lambda p: lower(p) @ lower(p).mT,
+    ),
+    "S @ dense": (lambda p: Symmetric(p) @ COLUMNS, lambda p: symmetric(p) @ COLUMNS),
+    "syrk": (
+        lambda p: syrk(p.outer(p)[:3]),
+        lambda p: p.outer(p)[:3] @ p.outer(p)[:3].mT,
+    ),
+    "cholesky": (
+        lambda p: torch.linalg.cholesky(Symmetric(p)),
+        lambda p: torch.linalg.cholesky(symmetric(p)),
+    ),
+    "solve_triangular": (
+        lambda p: torch.linalg.solve_triangular(LowerTriangular(p), COLUMNS * p[1], upper=False),
+        lambda p: torch.linalg.solve_triangular(lower(p), COLUMNS * p[1], upper=False),
+    ),
+    "inv": (lambda p: torch.linalg.inv(LowerTriangular(p)), lambda p: torch.linalg.inv(lower(p))),
+    "matrix_power": (
+        lambda p: torch.linalg.matrix_power(LowerTriangular(p), -2),
+        lambda p: torch.linalg.inv(lower(p) @ lower(p)),
+    ),
+    "cholesky_update": (
+        lambda p: cholesky_update(LowerTriangular(p), p[:3, None]),
+        lambda p: torch.linalg.cholesky(lower(p) @ lower(p).mT + p[:3].outer(p[:3])),
+    ),
+    "inv_quad_logdet": (
+        lambda p: sum(inv_quad_logdet(Symmetric(p), COLUMNS)),
+        lambda p: (
+            (COLUMNS * (torch.linalg.inv(symmetric(p)) @ COLUMNS)).sum()
+            + 2 * torch.linalg.cholesky(symmetric(p)).diagonal().log().sum()
+        ),
+    ),
+    "cholesky_solve": (
+        lambda p: torch.cholesky_solve(COLUMNS, LowerTriangular(p)),
+        lambda p: torch.linalg.inv(lower(p) @ lower(p).mT) @ COLUMNS,
+    ),
+    "cholesky_inverse": (
+        lambda p: torch.cholesky_inverse(LowerTriangular(p)),
+        lambda p: torch.linalg.inv(lower(p) @ lower(p).mT),
+    ),
+    "sqrtm": (
+        lambda p: sqrtm((t := LowerTriangular(p)) @ t) * p[1],
+        lambda p: lower(p) * p[1],
+    ),
+    "logm": (
+        lambda p: torch.matrix_exp(logm(LowerTriangular(p)) * 2),
+        lambda p: lower(p) @ lower(p),
+    ),
+}
+
+
+@pytest.mark.parametrize("modes", ["ff", "rf", "fr", "fff", "rff", "frf", "ffr"])
+@pytest.mark.parametrize("operation", NESTED)
+def test_forward_mode_is_nested_with_other_modes(operation: str, modes: str) -> None:
+    """The modes are applied from left to right, the last one outermost."""
+
+    def derivative(f: Any, k: int) -> Any:
+        direction = torch.linspace(-1, 1 + k, 6, dtype=torch.float64)
+        if modes[k] == "f":
+            return lambda p: torch.func.jvp(f, (p,), (direction,))[1]
+        return torch.func.grad(lambda p: weighted_sum(f(p)))
+
+    p = torch.tensor([2.0, 0.3, 3.0, -0.4, 0.5, 4.0], dtype=torch.float64)
+    twins = []
+    for f in NESTED[operation]:
+        result = lambda p, f=f: dense(f(p))  # noqa: E731
+        for k in range(len(modes)):
+            result = derivative(result, k)
+        twins.append(result(p))
+    torch.testing.assert_close(*twins)
+
+
+@each_type
+def test_forward_mode_is_nested_where_a_type_is_returned(cls: type[PackedTensor]) -> None:
+    p, v = torch.rand(2, 6, dtype=torch.float64)
+
+    def second(f: Any) -> Any:
+        first = lambda p: torch.func.jvp(f, (p,), (v,))[1] @ f(p)  # noqa: E731
+        return torch.func.jvp(first, (p,), (v,))[1]
+
+    found = second(lambda p: cls(p) * p[0])
+    twin = second(lambda p: densify(p, 3, cls.kind) * p[0])
+    torch.testing.assert_close(dense(found), twin)
 
 
 @wide

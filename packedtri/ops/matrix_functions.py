@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._autograd import nested_forward_mode, primal
 from packedtri.dispatch import describe, row
 from packedtri.ops.dense import densify, functions
 from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
@@ -171,7 +172,8 @@ class _MatrixFunction(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
         (x,) = ctx.saved_tensors
-        return _derivative(x, tangent, ctx.compute)
+        with nested_forward_mode():
+            return _derivative(primal(x), tangent, ctx.compute)
 
 
 def _derivative(x: Tensor, direction: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
