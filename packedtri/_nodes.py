@@ -47,7 +47,7 @@ _unwrap_if_dead = torch._C._functorch.unwrap_if_dead
 # Not every torch that we run with has it.
 _use_count: Callable[[Tensor], int] | None = getattr(Tensor, "_use_count", None)
 # What autograd itself wraps gradients in where it computes many at once.
-_is_batched = torch._C._functorch.is_legacy_batchedtensor
+is_batched = torch._C._functorch.is_legacy_batchedtensor
 
 
 def carries_autograd(inner: Tensor) -> bool:
@@ -267,7 +267,7 @@ def _may_be_own(grad: Tensor) -> bool:
     return (
         type(grad) is Tensor
         and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
-        and not (_is_functorch_wrapped(grad) or _is_batched(grad))
+        and not (_is_functorch_wrapped(grad) or is_batched(grad))
         and not (grad._is_view() or grad.is_conj() or grad.is_neg())
         and grad.is_contiguous()
     )

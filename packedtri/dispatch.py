@@ -17,6 +17,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from numbers import Number
 from typing import Any, Literal
 
@@ -246,7 +247,9 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             f"[{op}] reached packed storage below the functions that packedtri defines, with "
             f"({given}). Convert with .to_dense() first" + (_TRANSFORMS if _transformed() else "")
         )
-    with _reactivate(_CONJUGATE, False), _reactivate(_NEGATIVE, False):
+    included = _included()
+    passed = _LAYERS_OF_BATCHES if included.has(_VMAP) else _LAYERS
+    with torch._C._ForceDispatchKeyGuard(included, _excluded() - passed):
         return handler(op, args, kwargs)
 
 
@@ -270,11 +273,23 @@ def _transformed() -> bool:
     return False
 
 
+def _keys(names: str) -> Any:
+    # Torch's enumeration does not have all of them in Python.
+    first, *others = map(torch._C._dispatch_key_parse, names.split())
+    return reduce(torch._C.DispatchKeySet.add, others, torch._C.DispatchKeySet(first))
+
+
 # Torch has passed the kernels of lazy conjugates and negatives when it gets to the aten handlers.
-# The tensor inside a type may be lazy where the type is not, and without them its bare memory
-# would be read.
-_reactivate = torch._C._SetExcludeDispatchKeyGuard
-_CONJUGATE, _NEGATIVE = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative
+# The tensor inside a type may be lazy where the type is not, and without them its bare memory would
+# be read. The same holds for the batches in which autograd computes many gradients at once. What
+# they wrap carries the derivatives then, not the type, so that autograd must see the ops as well.
+_LAYERS = _keys("Conjugate Negative")
+_LAYERS_OF_BATCHES = _LAYERS | _keys(
+    "Batched ADInplaceOrView AutogradFunctionality AutogradOther AutogradNestedTensor"
+)
+_VMAP = torch._C._dispatch_key_parse("VmapMode")
+_included = torch._C._dispatch_tls_local_include_set
+_excluded = torch._C._dispatch_tls_local_exclude_set
 
 
 def hide_from_dynamo(function: Function) -> None:

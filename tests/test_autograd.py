@@ -199,6 +199,67 @@ def test_torch_func_over_packed_vectors(cls, device):
     close(torch.func.jvp(ours, (p,), (p + 1,))[1], torch.func.jvp(dense, (p,), (p + 1,))[1])
 
 
+MASK = torch.tensor([[True, False, False], [True, True, False], [False, True, True]])
+# Functions that use a type more than once, so that autograd adds its gradients.
+TWICE = {
+    "matmul": lambda t: t @ t,
+    "mul": lambda t: t * t,
+    "sub": lambda t: t - 2 * t.clone(),
+    "kron": lambda t: torch.kron(t, t),
+    "stack": lambda t: torch.stack([t, t, t * 2]),
+    "iter": lambda t: sum(torch.stack([t, t * t])),
+    "where": lambda t: torch.where(MASK, t, t * t),
+    "diagonal_scatter": lambda t: t.diagonal_scatter(t.diagonal() ** 2),
+    "mT": lambda t: (t.mT @ t).mT + (t @ t.mT),
+    "inv": lambda t: torch.linalg.inv(t) @ t.mT,
+    "to_dense": lambda t: t.to_dense() * t.to_dense() * t.to_dense(),
+    "inplace": lambda t: t.clone().mul_(t) @ t,
+}
+
+
+@pytest.mark.parametrize("function", TWICE)
+@each_type
+def test_batches_of_gradients_of_types_used_twice(cls: type[PackedTensor], function: str) -> None:
+    def f(p: Tensor) -> Tensor:
+        return dense(TWICE[function](cls(p * p)))
+
+    p = torch.tensor([3.0, 0.3, 2.0, -0.4, 0.5, 4.0], dtype=torch.float64, requires_grad=True)
+    assert gradcheck(f, (p,), check_batched_grad=True)
+    close, functional = torch.testing.assert_close, torch.autograd.functional
+    once = functional.jacobian(f, p)
+    close(functional.jacobian(f, p, vectorize=True), once)
+    scalar = lambda p: weighted_sum(f(p))  # noqa: E731
+    close(functional.hessian(scalar, p, vectorize=True), functional.hessian(scalar, p))
+    value = f(p)
+    basis = torch.eye(value.numel(), dtype=p.dtype).reshape(-1, *value.shape)
+    (rows,) = torch.autograd.grad(value, p, basis, is_grads_batched=True, create_graph=True)
+    close(rows.reshape(once.shape), once)
+    twin = functional.jacobian(f, p, create_graph=True)
+    expected = torch.autograd.grad(twin.square().sum(), p)
+    close(torch.autograd.grad(rows.square().sum(), p), expected)
+
+
+@each_type
+def test_batches_of_gradients_of_and_for_types(cls: type[PackedTensor]) -> None:
+    t = cls.randn(3, dtype=torch.float64).requires_grad_()
+    close, grad = torch.testing.assert_close, torch.autograd.grad
+    f = lambda t: (t @ t + t).to_dense() + t  # noqa: E731
+    typed = lambda t: t * t + 2 * t  # noqa: E731
+    gradients = torch.randn(2, 3, 3, dtype=torch.float64)
+    for function, given in ((f, gradients), (typed, gradients), (typed, cls.from_dense(gradients))):
+        options = {"create_graph": True}
+        (found,) = grad(function(t), t, given, is_grads_batched=True, **options)
+        each = [grad(function(t), t, one, **options)[0] for one in given]
+        assert type(found) is cls and found.requires_grad
+        close(dense(found), torch.stack(list(map(dense, each))))
+        second = [dense(grad(x, t, gradients)[0]) for x in (found, torch.stack(each))]
+        close(*second)
+    jacobian = torch.autograd.functional.jacobian
+    close(dense(jacobian(f, t.detach(), vectorize=True)), dense(jacobian(f, t.detach())))
+    with pytest.raises(ValueError, match=f"batch of gradients for {cls.__name__}"):
+        grad(typed(t), t, gradients[0], is_grads_batched=True)
+
+
 def symmetric(packed: Tensor) -> Tensor:
     return densify(packed, 3, Symmetric.kind)
 

@@ -18,6 +18,7 @@ from torch.autograd import graph
 from packedtri._nodes import (
     check_writable,
     clear_imaginary_diagonal_,
+    is_batched,
     real_diagonal,
     settled,
     transposed_elements,
@@ -160,12 +161,24 @@ def _alias(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
 def _same_shape(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t, size = args[:2]
     shape = (*t._packed.shape[:-1], t._n, t._n)
+    if is_batched(t._packed) and tuple(size[1:]) == shape:
+        return t._wrap(_without_batch(t._packed, size[0]), t._n)
     if len(size) != len(shape) or any(s not in (-1, d) for s, d in zip(size, shape, strict=True)):
         raise NotImplementedError(
             f"[{op}] packed storage has no strided view of shape {tuple(size)}; got {describe(t)}. "
             "Use .to_dense(), or .packed for the stored elements"
         )
     return _view(t, type(t), t._packed)
+
+
+def _without_batch(packed: Tensor, size: int) -> Tensor:
+    """The batch of gradients that autograd computed at once, with its dimension in front.
+
+    Autograd asks for it by ``expand``, because it does not see the batch inside the type.
+    """
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    return torch._remove_batch_dim(packed, level, size, 0)
 
 
 @aten_row(*_overloads("t transpose.int"))

@@ -5,7 +5,7 @@ Without this a dense gradient for a packed tensor would reach leaves as it is, u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any
 
@@ -38,24 +38,63 @@ def _project(output: Tensor, grad: Tensor | None) -> Tensor | None:
     return type(output).from_dense(dense)
 
 
-def _project_all(outputs: Any, grads: Any) -> list[Tensor | None]:
+def _paired(outputs: Any, grads: Any) -> Iterator[tuple[Tensor, Tensor | None]]:
     if isinstance(outputs, Tensor):
         outputs = (outputs,)
     if grads is None or isinstance(grads, Tensor):
         grads = (grads,) * len(outputs)
-    return [_project(o, g) for o, g in zip(outputs, grads, strict=True)]
+    return zip(outputs, grads, strict=True)
+
+
+def _project_all(outputs: Any, grads: Any) -> list[Tensor | None]:
+    return [_project(*pair) for pair in _paired(outputs, grads)]
 
 
 @row(torch.autograd.grad, how="passed")
 def _grad(
-    outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwargs: Any
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
 ) -> Sequence[Tensor | None]:
     if isinstance(outputs, Tensor):
         outputs = (outputs,)
-    projected = zip(outputs, _project_all(outputs, grad_outputs), strict=True)
-    pairs = [pair for output, grad in projected for pair in _carriers(output, grad)]
+    if is_grads_batched:
+        pairs = [_stored(*pair) for pair in _paired(outputs, grad_outputs)]
+    else:
+        projected = zip(outputs, _project_all(outputs, grad_outputs), strict=True)
+        pairs = [pair for output, grad in projected for pair in _carriers(output, grad)]
+    options = (retain_graph, create_graph, only_inputs, allow_unused, is_grads_batched)
     outputs, grads = [x for x, _ in pairs], [grad for _, grad in pairs]
-    return passed(torch.autograd.grad, outputs, inputs, grads, *args, **kwargs)
+    found = passed(torch.autograd.grad, outputs, inputs, grads, *options, materialize_grads)
+    return tuple(map(_recorded, found)) if is_grads_batched else found
+
+
+def _recorded(grad: Tensor | None) -> Tensor | None:
+    """A gradient out of a batch, which has the derivatives that the tensor inside carries there."""
+    if not isinstance(grad, PackedTensor):
+        return grad
+    return _nodes.from_packed(type(grad), _nodes.to_packed(grad), grad.n)
+
+
+def _stored(output: Tensor, grad: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The stored elements of ``output`` and their gradients, with a dimension more for a batch.
+
+    Autograd can split such a batch of plain tensors, but not one of a type.
+    """
+    if not isinstance(output, PackedTensor) or grad is None:
+        return output, as_dense(grad)
+    if grad.shape[1:] != output.shape:
+        raise ValueError(
+            f"[torch.autograd.grad] expected a batch of gradients for {describe(output)}; "
+            f"got {describe(grad)}"
+        )
+    return _nodes.to_packed(output), _nodes.project(type(output), grad, output.n)
 
 
 def _carriers(output: Tensor, grad: Tensor | None) -> list[tuple[Tensor, Tensor | None]]:
