@@ -176,6 +176,37 @@ def test_forward_mode_over_types(cls, device):
         fwad.make_dual(t, x)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t: t @ t @ t,
+        lambda t: t * t * t,
+        lambda t: torch.sin(t) @ t,
+        lambda t: (t @ t).mT @ t,
+        lambda t: t.to_dense() * t.to_dense() * t.to_dense(),
+        lambda t: torch.stack([t, t * t, t])[1] @ t,
+    ],
+)
+@each_type
+def test_reverse_mode_over_forward_mode_of_types_used_often(
+    cls: type[PackedTensor], function: Any
+) -> None:
+    """Autograd adds gradients that have tangents to others that have none."""
+    p, v = torch.rand(2, 6, dtype=torch.float64)
+    leaf = p.clone().requires_grad_()
+    f = lambda p: dense(function(cls(p)))  # noqa: E731
+    with fwad.dual_level():
+        dual = f(fwad.make_dual(leaf, v))
+        (over_forward,) = torch.autograd.grad(
+            weighted_sum(fwad.unpack_dual(dual).tangent), leaf, retain_graph=True
+        )
+        (grad,) = torch.autograd.grad(weighted_sum(dual), leaf, create_graph=True)
+        over_reverse = fwad.unpack_dual(grad).tangent
+    expected = torch.func.hessian(lambda p: weighted_sum(f(p)))(p) @ v
+    torch.testing.assert_close(over_forward, expected)
+    torch.testing.assert_close(over_reverse, expected)
+
+
 @each_type
 def test_torch_func_over_packed_vectors(cls, device):
     p = packed_vector(3, device=device).detach()

@@ -277,6 +277,17 @@ def _new_tangent(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     return base._wrap(packed, base._n)
 
 
+@aten_row(*_overloads("to.dtype_layout"))
+def _to(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    # A sum with a zero that has no storage, which stands for a missing tangent, learns its shape
+    # and dtype from dense operands without storage, and then copies the other summand.
+    t = args[0]
+    if kwargs.get("device") == torch.device("meta"):
+        return torch.empty(t.shape, dtype=t.dtype, device="meta")
+    with torch._C.DisableTorchFunctionSubclass():
+        return op.decompose(*args, **kwargs)
+
+
 @aten_row(*_overloads("is_same_size _has_same_storage_numel"))
 def _same_size(op: Any, args: Args, kwargs: Kwargs) -> bool:
     return args[0].shape == args[1].shape
