@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from twins import each_type
 
-from packedtri import LowerTriangular, UpperTriangular, layout
+from packedtri import LowerTriangular, Symmetric, UpperTriangular, layout
 
 
 def reload(value: object, weights_only: bool = True, **options):
@@ -132,3 +132,19 @@ def test_default_collate_and_data_loaders():
     data = [LowerTriangular.randn(3) for _ in range(4)]
     (batch,) = torch.utils.data.DataLoader(data, batch_size=4)
     assert torch.equal(batch, torch.stack([t.to_dense() for t in data]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@each_type
+def test_data_loaders_keep_the_type(cls, workers):
+    data = [(cls.randn(2, 3), {"label": i}) for i in range(5)]
+    loader = torch.utils.data.DataLoader(data, batch_size=3, num_workers=workers)
+    batches = list(loader)
+    for (batch, _), start in zip(batches, (0, 3), strict=True):
+        assert type(batch) is cls
+        expected = torch.stack([t for t, _ in data[start : start + 3]])
+        assert torch.equal(batch.packed, expected.packed)
+    mixed = [LowerTriangular.randn(3), Symmetric.randn(3), torch.randn(3, 3)]
+    (batch,) = torch.utils.data.DataLoader(mixed, batch_size=3, num_workers=workers)
+    assert type(batch) is torch.Tensor
+    assert torch.equal(batch, torch.stack(mixed))

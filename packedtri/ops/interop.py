@@ -6,6 +6,8 @@ for a storage that does not exist.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -16,8 +18,14 @@ from torch.utils._pytree import tree_leaves
 from packedtri import _nodes
 from packedtri.dispatch import Function, describe, function_name, row
 from packedtri.ops.attributes import passed
-from packedtri.ops.dense import functions
-from packedtri.tensor import PackedTensor
+from packedtri.ops.dense import as_dense, functions
+from packedtri.tensor import (
+    Hermitian,
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+)
 
 
 def _refuse(function: Function, advice: str, *args: Any, **kwargs: Any) -> NoReturn:
@@ -111,3 +119,23 @@ def _set_data(input: PackedTensor, value: Tensor) -> None:
     input._packed = value._packed.detach()
     # It is a conjugate of another no longer.
     input.__dict__.pop("_conjugate_of", None)
+
+
+def _collate(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Tensor:
+    """A batch of samples for a data loader, whose workers have torch stack them in shared memory.
+
+    Matrices of one type and order keep it; others are stacked as dense ones.
+    """
+    first = batch[0]
+    alike = all(type(t) is type(first) and t.n == first.n for t in batch)
+    convert = _nodes.to_packed if alike else as_dense
+    stacked = collate_tensor_fn(list(map(convert, batch)), collate_fn_map=collate_fn_map)
+    return _nodes.from_packed(type(first), stacked, first.n) if alike else stacked
+
+
+# Torch documents the map, but not where it is. It belongs to what `import torch` imports.
+with suppress(ImportError):
+    from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
+
+    for _cls in (LowerTriangular, UpperTriangular, Symmetric, Hermitian):
+        default_collate_fn_map[_cls] = _collate
