@@ -81,8 +81,18 @@ def values_visible(x: torch.Tensor) -> bool:
     return not (
         torch.compiler.is_compiling()
         or torch._C._functorch.maybe_current_level() is not None
+        or is_traced()
+        or _mode(_modes.FAKE) is not None
         or x.is_meta
     )
+
+
+_mode, _modes = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey
+
+
+def is_traced() -> bool:
+    """Whether torch records ops in a graph, as torch.func.linearize has it do."""
+    return _mode(_modes.PROXY) is not None
 
 
 def _make_is_plain() -> Callable[..., bool]:

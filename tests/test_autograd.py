@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad as fwad
 from torch.autograd import gradcheck, gradgradcheck
 from twins import (
@@ -451,6 +452,32 @@ def test_torch_func_where_a_type_cannot_be_returned(cls, device):
     torch.testing.assert_close(result, 2 * p)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.linalg.inv,
+        lambda t: torch.linalg.solve(t, COLUMNS),
+        lambda t: torch.det(t @ t),
+        torch.linalg.slogdet,
+    ],
+)
+@each_type
+def test_values_are_not_looked_at_while_they_are_traced(
+    cls: type[PackedTensor], function: Any
+) -> None:
+    def f(p: Tensor) -> Tensor:
+        result = function(cls(p))
+        return dense(result[1] if isinstance(result, tuple) else result)
+
+    p = torch.tensor([3.0, 0.3, 2.0, -0.4, 0.5, 4.0], dtype=torch.float64)
+    v = torch.rand(6, dtype=torch.float64)
+    value, derivative = torch.func.linearize(f, p)
+    torch.testing.assert_close(value, f(p))
+    torch.testing.assert_close(derivative(v), torch.func.jvp(f, (p,), (v,))[1])
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        assert f(mode.from_tensor(p)).shape == value.shape
+
+
 @pytest.mark.parametrize("cls", TRIANGULAR)
 def test_vmap_over_vectors_with_a_type_closed_over(cls, device):
     t = cls.randn(4, dtype=torch.float64, device=device, requires_grad=True)
@@ -578,6 +605,44 @@ class _Marked(torch.autograd.Function):
         own = grad.clone()
         _Marked.address = own.data_ptr()
         return own
+
+
+class DenseGradient(torch.autograd.Function):
+    """A function of a user's that knows nothing of gradients of types."""
+
+    @staticmethod
+    def forward(ctx: Any, t: PackedTensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(weights)
+        return (t.to_dense() * weights).sum((-2, -1))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad * ctx.saved_tensors[0], None
+
+
+@each_type
+def test_dense_gradients_of_custom_functions_are_projected(cls: type[PackedTensor]) -> None:
+    t = cls.randn(3, dtype=torch.float64).requires_grad_()
+    weights = torch.randn(3, 3, dtype=torch.float64)
+    expected, grad = project(cls, weights), torch.autograd.grad
+    close = torch.testing.assert_close
+    for found in (
+        grad(DenseGradient.apply(t, weights), t)[0],
+        grad(DenseGradient.apply(t, weights), [t])[0],
+        grad(DenseGradient.apply(t, weights), t, torch.ones(1), is_grads_batched=True)[0][0],
+    ):
+        assert type(found) is cls
+        close(dense(found), expected)
+    p = packed_vector(3)
+    edge = torch.autograd.graph.get_gradient_edge(p)
+    close(grad(cls(p) * 3, edge, weights), grad(cls(p) * 3, p, weights))
+    DenseGradient.apply(t, weights).backward()
+    assert type(t.grad) is cls and t.grad is t.grad
+    close(dense(t.grad), expected)
+    t.grad.zero_()
+    assert not t.grad.to_dense().any()
+    with pytest.raises(NotImplementedError, match=f"{cls.__name__}.*from_dense"):
+        DenseGradient.apply(t, weights).backward()
 
 
 @pytest.mark.skipif(

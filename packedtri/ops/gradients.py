@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from packedtri import _nodes
+from packedtri._autograd import is_traced
 from packedtri.dispatch import canonical_type, describe, row
 from packedtri.layout import HERMITIAN, MIRRORED
 from packedtri.ops.attributes import passed
@@ -33,14 +35,22 @@ def _project(output: Tensor, grad: Tensor | None) -> Tensor | None:
     dense = as_dense(grad)
     if dense.shape != output.shape:
         raise ValueError(f"[backward] got the gradient {describe(grad)} for {describe(output)}")
-    if output.kind in MIRRORED:
-        dense = (dense + (dense.mH if output.kind == HERMITIAN else dense.mT)) / 2
-    return type(output).from_dense(dense)
+    return _projected(type(output), dense)
+
+
+def _projected(cls: type[PackedTensor], dense: Tensor) -> PackedTensor:
+    if cls.kind in MIRRORED:
+        dense = (dense + (dense.mH if cls.kind == HERMITIAN else dense.mT)) / 2
+    return cls.from_dense(dense)
+
+
+def _as_tuple(tensors: Any) -> tuple[Any, ...]:
+    """The arguments of torch.autograd's functions, of which one may stand alone."""
+    return (tensors,) if isinstance(tensors, (Tensor, GradientEdge)) else tuple(tensors)
 
 
 def _paired(outputs: Any, grads: Any) -> Iterator[tuple[Tensor, Tensor | None]]:
-    if isinstance(outputs, Tensor):
-        outputs = (outputs,)
+    outputs = _as_tuple(outputs)
     if grads is None or isinstance(grads, Tensor):
         grads = (grads,) * len(outputs)
     return zip(outputs, grads, strict=True)
@@ -62,8 +72,7 @@ def _grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> Sequence[Tensor | None]:
-    if isinstance(outputs, Tensor):
-        outputs = (outputs,)
+    outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
     if is_grads_batched:
         pairs = [_stored(*pair) for pair in _paired(outputs, grad_outputs)]
     else:
@@ -72,13 +81,25 @@ def _grad(
     options = (retain_graph, create_graph, only_inputs, allow_unused, is_grads_batched)
     outputs, grads = [x for x, _ in pairs], [grad for _, grad in pairs]
     found = passed(torch.autograd.grad, outputs, inputs, grads, *options, materialize_grads)
-    return tuple(map(_recorded, found)) if is_grads_batched else found
+    return tuple(map(_of_batch if is_grads_batched else _of_type, inputs, found))
 
 
-def _recorded(grad: Tensor | None) -> Tensor | None:
-    """A gradient out of a batch, which has the derivatives that the tensor inside carries there."""
-    if not isinstance(grad, PackedTensor):
+def _of_type(input: Any, grad: Tensor | None) -> Tensor | None:
+    """A gradient as a tensor of the type of ``input``.
+
+    An autograd function of the user's may have given a type a dense one.
+    """
+    if grad is None or not isinstance(input, PackedTensor):
         return grad
+    return _project(input, grad)
+
+
+def _of_batch(input: Any, grad: Tensor | None) -> Tensor | None:
+    """The same of a batch, whose derivatives are carried by what is inside the type."""
+    if grad is None or not isinstance(input, PackedTensor):
+        return grad
+    if not isinstance(grad, PackedTensor):
+        return _projected(type(input), grad)
     return _nodes.from_packed(type(grad), _nodes.to_packed(grad), grad.n)
 
 
@@ -131,7 +152,19 @@ def _tensor_backward(
     passed(Tensor.backward, self, _project(self, gradient), *args, **kwargs)
 
 
+_grad_getter: Any = vars(torch._C.TensorBase)["grad"].__get__
 _grad_setter: Any = vars(torch._C.TensorBase)["grad"].__set__
+
+
+@row(_grad_getter, how="passed")
+def _get_grad(self: Tensor) -> Tensor | None:
+    grad = passed(_grad_getter, self)
+    if grad is None or type(grad) is type(self):
+        return grad
+    projected = _of_type(self, grad)
+    # Who changes it in place means the gradient that is kept.
+    passed(_grad_setter, self, projected)
+    return projected
 
 
 @row(_grad_setter, how="passed")
@@ -166,7 +199,7 @@ def _make_dual(tensor: Tensor, tangent: Tensor, level: int) -> Tensor:
 
 @row(torch._VF._unpack_dual, how="passed")
 def _unpack_dual(tensor: Tensor, level: int) -> tuple[Tensor, Tensor | None]:
-    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
+    if is_traced():
         # What is traced would take the tangent for a constant.
         raise NotImplementedError(
             "[torch.func.linearize] a function that is traced for its tangents cannot return "
