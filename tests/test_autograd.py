@@ -312,7 +312,7 @@ NESTED = {
         lambda p: (t := LowerTriangular(p)) @ t.mT,
         lambda p: lower(p) @ lower(p).mT,
     ),
-    "S @ dense": (lambda p: Symmetric(p) @ COLUMNS, lambda p: symmetric(p) @ COLUMNS),
+    "S @ dense": (lambda p: Symmetric(p * p) @ COLUMNS, lambda p: symmetric(p * p) @ COLUMNS),
     "syrk": (
         lambda p: syrk(p.outer(p)[:3]),
         lambda p: p.outer(p)[:3] @ p.outer(p)[:3].mT,
@@ -326,6 +326,27 @@ NESTED = {
         lambda p: torch.linalg.solve_triangular(lower(p), COLUMNS * p[1], upper=False),
     ),
     "inv": (lambda p: torch.linalg.inv(LowerTriangular(p)), lambda p: torch.linalg.inv(lower(p))),
+    "solve": (
+        lambda p: torch.linalg.solve(Symmetric(p - 2), COLUMNS),
+        lambda p: torch.linalg.inv(symmetric(p - 2)) @ COLUMNS,
+    ),
+    "solve left": (
+        lambda p: torch.linalg.solve(Symmetric(p), COLUMNS.mT, left=False),
+        lambda p: COLUMNS.mT @ torch.linalg.inv(symmetric(p)),
+    ),
+    "solve vector": (
+        lambda p: torch.linalg.solve(Symmetric(p), p[:3]),
+        lambda p: torch.linalg.inv(symmetric(p)) @ p[:3],
+    ),
+    "det": (
+        # Its factorization exchanges rows.
+        lambda p: torch.det(Symmetric(p - 2)),
+        lambda p: torch.linalg.cross(*symmetric(p - 2)[:2]) @ symmetric(p - 2)[2],
+    ),
+    "logdet": (
+        lambda p: torch.logdet(Symmetric(p)) + torch.linalg.slogdet(Symmetric(p))[1],
+        lambda p: 4 * torch.linalg.cholesky(symmetric(p)).diagonal().log().sum(),
+    ),
     "matrix_power": (
         lambda p: torch.linalg.matrix_power(LowerTriangular(p), -2),
         lambda p: torch.linalg.inv(lower(p) @ lower(p)),
@@ -379,6 +400,18 @@ def test_forward_mode_is_nested_with_other_modes(operation: str, modes: str) -> 
             result = derivative(result, k)
         twins.append(result(p))
     torch.testing.assert_close(*twins)
+
+
+@pytest.mark.parametrize("operation", NESTED)
+def test_reverse_mode_over_dual_numbers(operation: str) -> None:
+    p = torch.tensor([2.0, 0.3, 3.0, -0.4, 0.5, 4.0], dtype=torch.float64, requires_grad=True)
+    found = []
+    for f in NESTED[operation]:
+        with fwad.dual_level():
+            result = dense(f(fwad.make_dual(p, torch.ones_like(p))))
+            tangent = weighted_sum(fwad.unpack_dual(result).tangent)
+            found.append(torch.autograd.grad(tangent, p)[0])
+    torch.testing.assert_close(*found)
 
 
 @each_type

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
+from packedtri._autograd import forward_mode
 from packedtri.dispatch import Function, describe, row
 from packedtri.layout import LOWER
 from packedtri.ops.dense import densify, functions, no_out
@@ -33,25 +34,45 @@ def _logdet_of_factor(factor: Tensor, n: int) -> Tensor:
     return 2 * _diagonal(factor, n).real.log().sum(-1)
 
 
-def _det(A: PackedTensor, *, out: Any = None) -> Tensor:
-    no_out("det", out)
-    return _diagonal(_nodes.to_packed(A), A.n).prod(-1)
+def _lu_diagonal(a: Tensor) -> Tensor:
+    """The diagonal of the LU factors of dense matrices, with the sign of their permutation.
+
+    Forward mode of torch's determinants takes the factors for constants: what it computes is right,
+    but not the derivatives of that.
+    """
+    lu, pivots, _ = torch.linalg.lu_factor_ex(a)
+    swaps = (pivots != torch.arange(1, a.shape[-1] + 1, device=a.device)).sum(-1, keepdim=True)
+    diagonal = lu.diagonal(0, -2, -1)
+    return torch.cat([diagonal[..., :1] * (1 - 2 * (swaps % 2)), diagonal[..., 1:]], -1)
 
 
-def _sign_and_log(A: PackedTensor) -> tuple[Tensor, Tensor]:
-    diagonal = _diagonal(_nodes.to_packed(A), A.n)
+def _det(diagonal: Tensor) -> Tensor:
+    return diagonal.prod(-1)
+
+
+def _sign_and_log(diagonal: Tensor) -> tuple[Tensor, Tensor]:
     return diagonal.sgn().prod(-1), diagonal.abs().log().sum(-1)
 
 
-def _logdet(input: PackedTensor) -> Tensor:
-    sign, logabsdet = _sign_and_log(input)
+def _logdet(diagonal: Tensor) -> Tensor:
+    sign, logabsdet = _sign_and_log(diagonal)
     if sign.is_complex():
         return sign.log() + logabsdet
     # Torch has no logarithm of a negative determinant, and -inf for that of a singular matrix.
     return torch.where(sign == -1, torch.nan, logabsdet)
 
 
-def _symmetric(function: Function, finish: Function) -> Function:
+def _triangular(function: Function, finish: Function) -> Function:
+    """A handler for triangles: from the diagonal."""
+
+    def handler(A: PackedTensor, *, out: Any = None) -> Any:
+        no_out(function.__name__, out)
+        return finish(_diagonal(_nodes.to_packed(A), A.n))
+
+    return handler
+
+
+def _symmetric(function: Function, of_diagonal: Function, of_factor: Function) -> Function:
     """A handler for Symmetric and Hermitian: from the Cholesky factor, else by torch's LU.
 
     The latter unpacks into a temporary. It serves matrices that are not positive definite, complex
@@ -61,7 +82,9 @@ def _symmetric(function: Function, finish: Function) -> Function:
     def handler(A: PackedTensor, *, out: Any = None) -> Any:
         no_out(function.__name__, out)
         factor = positive_factor(A)
-        return densify(function, A) if factor is None else finish(factor, A.n)
+        if factor is not None:
+            return of_factor(factor, A.n)
+        return of_diagonal(_lu_diagonal(A.to_dense())) if forward_mode() else densify(function, A)
 
     return handler
 
@@ -78,27 +101,27 @@ def _typed_logdet_of_factor(factor: Tensor, n: int) -> Tensor:
 def _add_slogdet(function: Function, returned: Function) -> None:
     """Rows for a function that returns a named tuple of this type."""
 
-    def triangular(A: PackedTensor, *, out: Any = None) -> Any:
-        no_out("slogdet", out)
-        return returned(_sign_and_log(A))
+    def of_diagonal(diagonal: Tensor) -> Any:
+        return returned(_sign_and_log(diagonal))
 
     def of_factor(factor: Tensor, n: int) -> Any:
         # It is one, and constant, but takes part in autograd as torch's does.
         sign = _diagonal(factor, n).real.sgn().prod(-1).to(factor.dtype)
         return returned((sign, _logdet_of_factor(factor, n)))
 
-    row(function, LowerTriangular)(triangular)
-    row(function, UpperTriangular)(triangular)
-    for cls in (Symmetric, Hermitian):
-        row(function, cls)(_symmetric(function, of_factor))
+    for triangular in (LowerTriangular, UpperTriangular):
+        row(function, triangular)(_triangular(function, of_diagonal))
+    for mirrored in (Symmetric, Hermitian):
+        row(function, mirrored)(_symmetric(function, of_diagonal, of_factor))
 
 
-def _add(found: list[Function], triangular: Function, of_factor: Function) -> None:
+def _add(found: list[Function], of_diagonal: Function, of_factor: Function) -> None:
     for function in found:
-        row(function, LowerTriangular, result=Tensor)(triangular)
-        row(function, UpperTriangular, result=Tensor)(triangular)
-        for cls in (Symmetric, Hermitian):
-            row(function, cls, result=Tensor)(_symmetric(function, of_factor))
+        for triangular in (LowerTriangular, UpperTriangular):
+            row(function, triangular, result=Tensor)(_triangular(function, of_diagonal))
+        for mirrored in (Symmetric, Hermitian):
+            handler = _symmetric(function, of_diagonal, of_factor)
+            row(function, mirrored, result=Tensor)(handler)
 
 
 _add([*functions("det"), torch.linalg.det], _det, _det_of_factor)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import values_visible
+from packedtri._autograd import forward_mode, values_visible
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 from packedtri.ops.dense import as_dense, densify, functions, no_out
@@ -174,13 +174,25 @@ def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any 
     b = B.unsqueeze(-1) if vector else as_dense(B)
     check_system("linalg.solve", A, b, left)
     factor = positive_factor(A)
-    if factor is None:
+    if factor is None and not forward_mode():
         return densify(torch.linalg.solve, A, B, left=left)
-    # With A = A^H the rows of X in X A = B are the conjugate columns of A X^H = B^H.
-    b = b if left else b.mH
-    x = solve_cholesky(factor, b, A.n)
-    x = x if left else x.mH
+    if factor is None:
+        x = _solve_lu(A.to_dense(), b, left)
+    else:
+        # With A = A^H the rows of X in X A = B are the conjugate columns of A X^H = B^H.
+        x = solve_cholesky(factor, b if left else b.mH, A.n)
+        x = x if left else x.mH
     return x.squeeze(-1) if vector else x
+
+
+def _solve_lu(a: Tensor, b: Tensor, left: bool) -> Tensor:
+    """torch.linalg.solve, whose own forward mode takes the factors for constants.
+
+    What it computes is right, but not the derivatives of that.
+    """
+    lu, pivots, info = torch.linalg.lu_factor_ex(a)
+    torch._linalg_check_errors(info, "torch.linalg.solve", is_matrix=a.dim() == 2)
+    return torch.linalg.lu_solve(lu, pivots, b, left=left)
 
 
 def positive_factor(a: PackedTensor) -> Tensor | None:
