@@ -32,7 +32,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
-from packedtri import layout
+from packedtri import _tracing, dispatch, layout
 from packedtri._autograd import forward_mode
 
 if TYPE_CHECKING:
@@ -82,6 +82,12 @@ def to_packed(t: PackedTensor) -> Tensor:
     Returns:
         shape (*batch, n(n+1)/2). It shares the storage of ``t``.
     """
+    if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
+            # Dynamo puts the call of a method into its graph. It would make an input of the
+            # attribute, apart from the type and its changes.
+            return t._to_packed()
+        _tracing.check_read(t._packed)
     if forward_mode():
         return _to_packed_dual(t)
     return _to_packed_plain(t)
@@ -94,7 +100,10 @@ def to_elements(t: PackedTensor) -> Tensor:
 
 def exposed(t: PackedTensor) -> Tensor:
     """``to_packed`` for a user, who may keep the result while ``t`` changes in place."""
-    if torch.compiler.is_compiling() or forward_mode():
+    if torch.compiler.is_compiling():
+        _tracing.expose(t._packed)
+        return alias(to_packed(t))
+    if forward_mode():
         return alias(to_packed(t))
     if not torch.is_grad_enabled() or not requires_grad(t):
         return alias(t._packed)
@@ -141,6 +150,8 @@ def check_source(t: PackedTensor) -> None:
 
 def check_writable(t: PackedTensor) -> None:
     """Raise where autograd is to record a change of elements that belong to another tensor."""
+    if torch.compiler.is_compiling():
+        _tracing.check_write(t._packed)
     if "_source" in t.__dict__ and torch.is_grad_enabled() and _any_requires_grad(t):
         raise RuntimeError(
             f"[{type(t).__name__}] it shares the elements of the packed tensor that it was made "
@@ -337,6 +348,10 @@ class _FromPacked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None, None]:
         return (None if grad is None else project(ctx.cls, grad, ctx.n)), None, None
+
+
+for _node in (_ToPacked, _FromPacked):
+    dispatch.hide_members_from_dynamo(_node)
 
 
 def _taken_from(t: PackedTensor) -> Any:

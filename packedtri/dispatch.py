@@ -19,9 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from numbers import Number
+from types import FunctionType
 from typing import Any, Literal
 
 import torch
+from torch.utils._pytree import tree_leaves
+
+from packedtri import _tracing
 
 Function = Callable[..., Any]
 #: native: computed on packed storage. passed: torch's own code handles the type, through the aten
@@ -247,6 +251,10 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             f"[{op}] reached packed storage below the functions that packedtri defines, with "
             f"({given}). Convert with .to_dense() first" + (_TRANSFORMS if _transformed() else "")
         )
+    if torch.compiler.is_compiling():
+        for value in tree_leaves((args, kwargs)):
+            if canonical_type(value) in _packed_types:
+                _tracing.check_read(value._packed)
     included = _included()
     passed = _LAYERS_OF_BATCHES if included.has(_VMAP) else _LAYERS
     with torch._C._ForceDispatchKeyGuard(included, _excluded() - passed):
@@ -302,3 +310,12 @@ def hide_from_dynamo(function: Function) -> None:
     dynamo = torch._C._dynamo.eval_frame
     skip = dynamo._FrameAction.SKIP
     dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, skip))
+
+
+def hide_members_from_dynamo(cls: type) -> None:
+    """``hide_from_dynamo`` for the methods and properties that a class itself defines."""
+    for member in vars(cls).values():
+        function = member.fget if isinstance(member, property) else member
+        function = getattr(function, "__func__", function)
+        if isinstance(function, FunctionType):
+            hide_from_dynamo(function)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from packedtri import _nodes, dispatch, layout
 from packedtri._factories import Factories
@@ -123,6 +124,9 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
         """
         return _nodes.exposed(self)
 
+    def _to_packed(self) -> Tensor:
+        return _nodes.to_packed(self)
+
     @property
     def n(self) -> int:
         """Order of the matrices."""
@@ -216,6 +220,9 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
         return self.sub_(other)
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
+        # Dynamo demands a plain list of real tensors; its own types are over fake ones.
+        if type(self._packed) is FakeTensor:
+            return _TracedNames(("_packed",)), None
         return ["_packed"], None
 
     @classmethod
@@ -351,8 +358,20 @@ class Hermitian(PackedTensor):
     kind = layout.HERMITIAN
 
 
-for _method in (PackedTensor.__torch_function__, PackedTensor.__torch_dispatch__):
-    dispatch.hide_from_dynamo(_method.__func__)  # type: ignore[attr-defined]
+class _TracedNames(list[str]):
+    """The names of the tensors inside a type that Dynamo has made.
+
+    It asks whether an attribute is among them. If so, its graph reads the attribute of the type;
+    otherwise it takes the value for a constant, which it cannot do with a tensor. ``.packed`` is to
+    be read, but is not one of the tensors that the type consists of.
+    """
+
+    def __contains__(self, name: object) -> bool:
+        return name == "packed" or super().__contains__(name)
+
+
+for _base in (PackedTensor, Factories, Formats, InPlaceProducts):
+    dispatch.hide_members_from_dynamo(_base)
 
 LowerTriangular.transposed = UpperTriangular
 UpperTriangular.transposed = LowerTriangular

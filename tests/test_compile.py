@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 from twins import TYPES, dense, each_type, packed_vector, weighted_sum
+
+import packedtri
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -93,3 +97,161 @@ def test_compiled_optimizer_steps(cls, foreach, device):
     # Compiled, Adam multiplies in another order.
     ours, expected = (w.detach().packed for w in weights)
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+
+
+def _scale_and_clamp(t: Any) -> None:
+    with torch.no_grad():
+        t.mul_(2)
+        t.packed.clamp_(max=1)
+
+
+def _write_elements(t: Any) -> Tensor:
+    with torch.no_grad():
+        t.packed.mul_(2)
+    return t @ t.new_ones(3)
+
+
+def _set_element(t: Any) -> Tensor:
+    t[0, 0] = 5.0
+    return t.packed * 1
+
+
+def _element_before_change(t: Any) -> Tensor:
+    p = t.packed
+    t.mul_(2)
+    return p * 1
+
+
+def _change_between_reads(t: Any) -> tuple[Tensor, ...]:
+    p = t.packed * 1
+    t.packed[0] = 3.0
+    t.add_(t)
+    return p, t.packed * 1, t.to_dense()
+
+
+def _break_between(t: Any) -> Tensor:
+    p = t.packed
+    torch._dynamo.graph_break()
+    t.mul_(2)
+    return p * 1
+
+
+CHANGES = [
+    _scale_and_clamp,
+    _write_elements,
+    _set_element,
+    _element_before_change,
+    _change_between_reads,
+    _break_between,
+    lambda t: t.mul_(2).packed.sum(),
+    lambda t: (t.neg_(), t.packed * 1)[1],
+    lambda t: (t.set_diagonal_(t.new_ones(3)), t.packed * 1)[1],
+    lambda t: (t.mT.mul_(2), t.packed * 1)[1],
+    lambda t: (t.add_(t), t.mT.packed * 1)[1],
+    lambda t: (t.detach().mul_(2), t.packed * 1)[1],
+    lambda t: (t.mul_(2), t.mT.to_dense(), t.packed)[1:],
+]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("change", CHANGES)
+@each_type
+def test_compiled_changes_reach_the_stored_elements(cls, change, backend):
+    ours = cls.randn(3, dtype=torch.float64)
+    expected = ours.clone()
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(change, backend=backend)(ours), change(expected))
+    assert torch.equal(ours.packed, expected.packed)
+
+
+@each_type
+def test_inputs_of_one_graph_that_share_elements(cls):
+    def change_type(t: Any, other: Any) -> Tensor:
+        t.mul_(2)
+        return other * 1
+
+    def change_elements(t: Any, p: Tensor) -> Tensor:
+        p.mul_(2)
+        return t @ t.new_ones(3)
+
+    t = cls.randn(3, dtype=torch.float64)
+    for f, share in (
+        (change_type, lambda t: t.mT),
+        (change_type, lambda t: t.packed),
+        (change_elements, lambda t: t.packed),
+    ):
+        ours, expected = t.clone(), t.clone()
+        torch._dynamo.reset()
+        out = torch.compile(f, backend="aot_eager")(ours, share(ours))
+        torch.testing.assert_close(out, f(expected, share(expected)))
+        assert torch.equal(ours.packed, expected.packed)
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=r"share elements"):
+            torch.compile(f, backend="aot_eager", fullgraph=True)(ours, share(ours))
+
+
+@each_type
+def test_whole_graphs_with_changes(cls):
+    """The elements that a graph itself takes follow the changes; others it may only read."""
+
+    def change(t: Any) -> Tensor:
+        t.mul_(2)
+        t[...].packed.clamp_(max=1)
+        return t[...].packed * 1
+
+    ours = cls.randn(3, dtype=torch.float64)
+    expected = ours.clone()
+    torch._dynamo.reset()
+    out = torch.compile(change, backend="aot_eager", fullgraph=True)(ours)
+    torch.testing.assert_close(out, change(expected))
+    assert torch.equal(ours.packed, expected.packed)
+    for f in (lambda t: t.packed.sum() + t.to_dense().sum(), lambda t: t.packed):
+        torch._dynamo.reset()
+        out = torch.compile(f, backend="aot_eager", fullgraph=True)(ours)
+        torch.testing.assert_close(out, f(ours))
+    for f in CHANGES[:4]:
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"L\[...\]\.packed"):
+            torch.compile(f, backend="aot_eager", fullgraph=True)(ours)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@each_type
+def test_compiled_training_steps(cls, backend, device):
+    x = torch.randn(3, 2, dtype=torch.float64, device=device)
+
+    def step(w: Any) -> Tensor:
+        loss = (w @ x).square().sum() + weighted_sum(w.packed)
+        loss.backward()
+        with torch.no_grad():
+            w.sub_(0.1 * w.grad)
+            w.packed.clamp_(max=0.5)
+        w.grad = None
+        return loss.detach()
+
+    start = cls.randn(3, dtype=torch.float64, device=device)
+    ours, expected = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    torch._dynamo.reset()
+    compiled = torch.compile(step, backend=backend)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(ours), step(expected))
+        torch.testing.assert_close(ours.detach().packed, expected.detach().packed)
+
+
+@each_type
+def test_elements_of_what_a_graph_makes(cls, device):
+    for f in (
+        lambda p: (cls(p) @ cls(p)).to_dense() + cls(p).packed.sum(),
+        lambda p: cls(p).clone().packed,
+        lambda p: cls(cls(p).packed * 2).to_dense(),
+        lambda p: cls(p).clone().mul_(2).packed,
+        lambda p: packedtri.syrk(cls(p).to_dense()).packed,
+    ):
+        p = packed_vector(3, device=device)
+        expected = f(p)
+        (expected_grad,) = torch.autograd.grad(weighted_sum(expected), p)
+        torch._dynamo.reset()
+        out = torch.compile(f, backend="aot_eager", fullgraph=True)(p)
+        torch.testing.assert_close(out, expected)
+        (grad,) = torch.autograd.grad(weighted_sum(out), p)
+        torch.testing.assert_close(grad, expected_grad)
