@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from twins import MIRRORED, TRIANGULAR, dense, each_type
 
 import packedtri
@@ -151,3 +152,41 @@ def test_types_that_have_no_root_of_their_type(name):
     for value in (Symmetric.eye(2), torch.eye(2)):
         with pytest.raises(TypeError, match=rf"\[{name}\].*{type(value).__name__} \(2, 2\)"):
             getattr(packedtri, name)(value)
+
+
+@functions
+@each_triangular
+def test_roots_and_logarithms_in_whole_graphs(cls, name):
+    def f(p: Tensor) -> Tensor:
+        return getattr(packedtri, name)(cls(p)).packed
+
+    p = positive(cls, 2, 4).packed.requires_grad_()
+    expected = f(p)
+    (expected_grad,) = torch.autograd.grad(expected.square().sum(), p)
+    torch._dynamo.reset()
+    out = torch.compile(f, backend="aot_eager", fullgraph=True)(p)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(torch.autograd.grad(out.square().sum(), p)[0], expected_grad)
+
+
+@pytest.mark.parametrize("op", ["sqrt_upper", "log_upper"])
+def test_ops_of_dense_triangles(op):
+    x = positive(UpperTriangular, 2, 4).to_dense()
+    for argument in (x, x.mT.contiguous().mT, x[:0], x[..., :0, :0]):
+        torch.library.opcheck(
+            getattr(torch.ops.packedtri, op).default, (argument.detach().requires_grad_(),)
+        )
+
+
+@functions
+@each_triangular
+def test_roots_and_logarithms_elsewhere(cls, name):
+    """Where values cannot be looked at, and whatever device is the default."""
+    f, t = getattr(packedtri, name), positive(cls, 2, 4)
+    expected = f(t)
+    with torch.device("meta"):
+        assert torch.equal(f(t).packed, expected.packed)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = f(cls(mode.from_tensor(t.packed)))
+    for ours in (f(t.to("meta")), fake):
+        assert type(ours) is cls and ours.shape == t.shape and ours.dtype == t.dtype

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri._autograd import nested_forward_mode, primal
-from packedtri.dispatch import describe, row
+from packedtri._autograd import Call, library, register_implicit
+from packedtri.dispatch import Function, describe, row
 from packedtri.ops.dense import densify, functions
 from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
 
@@ -102,7 +102,7 @@ def sqrtm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriang
         LowerTriangular([[2.,  .],
                          [1., 3.]])
     """
-    return _of_triangle("sqrtm", _sqrt_upper, A)
+    return _of_triangle("sqrtm", torch.ops.packedtri.sqrt_upper.default, A)
 
 
 def logm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriangular:
@@ -129,10 +129,10 @@ def logm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriangu
         UpperTriangular([[0., 0.],
                          [., 0.]])
     """
-    return _of_triangle("logm", _log_upper, A)
+    return _of_triangle("logm", torch.ops.packedtri.log_upper.default, A)
 
 
-def _of_triangle(name: str, compute: Callable[[Tensor], Tensor], A: Any) -> Any:
+def _of_triangle(name: str, compute: Function, A: Any) -> Any:
     if not isinstance(A, (LowerTriangular, UpperTriangular)):
         raise TypeError(
             f"[{name}] expected a LowerTriangular or UpperTriangular; got {describe(A)}"
@@ -140,43 +140,11 @@ def _of_triangle(name: str, compute: Callable[[Tensor], Tensor], A: Any) -> Any:
     wide = torch.complex128 if A.is_complex() else torch.float64
     lower = A.kind == layout.LOWER
     x = A.to_dense().to(wide)
-    y = _MatrixFunction.apply(x.mT if lower else x, compute)
+    y = compute(x.mT if lower else x)
     return type(A).from_dense((y.mT if lower else y).to(A.dtype))
 
 
-class _MatrixFunction(torch.autograd.Function):
-    """A function of upper triangular matrices, which is also its own derivative."""
-
-    @staticmethod
-    def forward(x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        return compute(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, ctx.compute = inputs
-        ctx.save_for_backward(x)
-        ctx.save_for_forward(x)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Sequence[Any], x: Tensor, compute: Any) -> tuple[Tensor, int]:
-        return _MatrixFunction.apply(x.movedim(in_dims[0], 0), compute), 0
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        # The adjoint of the derivative at a matrix is the derivative at its adjoint, which is lower
-        # triangular; reversing the order of rows and columns makes it upper triangular.
-        adjoint, direction = x.mH.flip(-2, -1), grad.flip(-2, -1)
-        return _derivative(adjoint, direction, ctx.compute).flip(-2, -1).triu(), None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
-        (x,) = ctx.saved_tensors
-        with nested_forward_mode():
-            return _derivative(primal(x), tangent, ctx.compute)
-
-
-def _derivative(x: Tensor, direction: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+def _derivative(x: Tensor, direction: Tensor, compute: Function) -> Tensor:
     n = x.shape[-1]
     if x.numel() == 0:
         return direction
@@ -184,14 +152,14 @@ def _derivative(x: Tensor, direction: Tensor, compute: Callable[[Tensor], Tensor
     size = direction.detach().abs().amax((-2, -1), keepdim=True)
     size = torch.where(size > 0, size, 1)
     upper, lower = torch.cat([x, direction / size], -1), torch.cat([torch.zeros_like(x), x], -1)
-    return _MatrixFunction.apply(torch.cat([upper, lower], -2), compute)[..., :n, n:] * size
+    return compute(torch.cat([upper, lower], -2))[..., :n, n:] * size
 
 
 def _sqrt_upper(x: Tensor) -> Tensor:
     """The square root of dense upper triangular matrices, shape (*batch, n, n)."""
     n = x.shape[-1]
     if x.numel() == 0:
-        return x.clone()
+        return x.clone(memory_format=torch.contiguous_format)
     root = torch.zeros_like(x, memory_format=torch.contiguous_format).reshape(-1, n, n)
     source = x.reshape(-1, n, n)
     diagonal = source.diagonal(0, -2, -1).sqrt()
@@ -218,7 +186,7 @@ def _log_upper(x: Tensor) -> Tensor:
     n = x.shape[-1]
     one = torch.eye(n, dtype=x.dtype, device=x.device)
     if x.numel() == 0:
-        return x.clone()
+        return x.clone(memory_format=torch.contiguous_format)
     diagonal, roots = x.diagonal(0, -2, -1).log(), 0
     while roots < _MOST_ROOTS and torch.linalg.matrix_norm(x - one, 1).max() > _NEAR_IDENTITY:
         x, roots = _sqrt_upper(x), roots + 1
@@ -230,12 +198,46 @@ def _log_upper(x: Tensor) -> Tensor:
     total = total * 2.0**roots
     # Differences to the identity have lost digits that the diagonal still has.
     total.diagonal(0, -2, -1).copy_(diagonal)
-    return total.triu()
+    return total.triu().contiguous()
 
 
 def _gauss_legendre() -> tuple[list[float], list[float]]:
     """The rule on [0, 1], by the eigenvalues of its Jacobi matrix (Golub and Welsch, 1969)."""
-    k = torch.arange(1, _ORDER, dtype=torch.float64)
+    k = torch.arange(1, _ORDER, dtype=torch.float64, device="cpu")
     off = k / (4 * k**2 - 1).sqrt()
     nodes, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
     return ((nodes + 1) / 2).tolist(), (vectors[0] ** 2).tolist()
+
+
+def _define(name: str, compute: Callable[[Tensor], Tensor]) -> None:
+    """Make a function of dense upper triangular matrices an op, which is also its own derivative.
+
+    A graph holds the op as a whole: what it does depends on the values.
+    """
+    library.define(f"{name}(Tensor x) -> Tensor")
+    for key in ("CPU", "CUDA"):
+        library.impl(name, compute, key)
+    op = getattr(torch.ops.packedtri, name).default
+
+    @torch.library.register_fake(f"packedtri::{name}", lib=library)
+    def _(x: Tensor) -> Tensor:
+        return x.new_empty(x.shape)
+
+    @torch.library.register_vmap(f"packedtri::{name}", lib=library)
+    def _(info: Any, in_dims: Sequence[Any], x: Tensor) -> tuple[Tensor, int]:
+        return op(x.movedim(in_dims[0], 0)), 0
+
+    def pullback(grad: Tensor, call: Call) -> list[Tensor]:
+        # The adjoint of the derivative at a matrix is the derivative at its adjoint, which is lower
+        # triangular; reversing the order of rows and columns makes it upper triangular.
+        adjoint, direction = call.args[0].mH.flip(-2, -1), grad.flip(-2, -1)
+        return [_derivative(adjoint, direction, op).flip(-2, -1).triu()]
+
+    def pushforward(tangents: Sequence[Tensor | None], call: Call) -> Tensor | None:
+        return None if tangents[0] is None else _derivative(call.args[0], tangents[0], op)
+
+    register_implicit(op, (True,), pullback, pushforward)
+
+
+_define("sqrt_upper", _sqrt_upper)
+_define("log_upper", _log_upper)
