@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
@@ -78,21 +79,24 @@ def primal(x: torch.Tensor) -> torch.Tensor:
 
 def values_visible(x: torch.Tensor) -> bool:
     """Whether a decision may depend on values: not while they are traced or transformed."""
-    return not (
+    return has_values(x) and not (
         torch.compiler.is_compiling()
         or torch._C._functorch.maybe_current_level() is not None
         or is_traced()
-        or _mode(_modes.FAKE) is not None
-        or x.is_meta
     )
 
 
-_mode, _modes = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey
+def has_values(x: torch.Tensor) -> bool:
+    """Whether a tensor holds values at all, on whatever device; others have only a shape.
+
+    torch.compile traces with such tensors too, but ends its graph where a value is asked for.
+    """
+    return torch.compiler.is_compiling() or not (x.is_meta or isinstance(x, FakeTensor))
 
 
 def is_traced() -> bool:
     """Whether torch records ops in a graph, as torch.func.linearize has it do."""
-    return _mode(_modes.PROXY) is not None
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 def _make_is_plain() -> Callable[..., bool]:

@@ -1,4 +1,4 @@
-"""Types among tensors of torch's own making: zeros without storage, wrappers of torch.func."""
+"""Types among tensors of torch's own making: zeros without storage, wrappers, shapes alone."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from twins import each_type, project, weighted_sum
+from torch._subclasses.fake_tensor import FakeTensorMode
+from twins import TRIANGULAR, each_type, project, weighted_sum
 
-from packedtri import layout
+from packedtri import Hermitian, PackedTensor, inv_quad_logdet, layout, rcond
 
 
 @each_type
@@ -94,3 +95,50 @@ def test_views_of_a_type_that_a_transform_takes_for_constant(cls, wide, device):
         torch.testing.assert_close(
             grad.to_dense(), project(cls, theirs), msg=lambda m, case=case: case + m
         )
+
+
+def _assigned(t: Any, index: Any) -> Any:
+    t[index] = 1.0
+    return t
+
+
+def _without_values(cls: type, x: Tensor) -> list[tuple[str, Any]]:
+    """What functions that look at values make of the type over ``x``."""
+
+    def make() -> Any:
+        return cls(x.clone())
+
+    i = torch.ones(2, dtype=torch.int64, device=x.device)
+    b = x.new_ones(3)
+    functions = {
+        "inv": lambda: torch.linalg.inv(make()),
+        "inv_ex": lambda: torch.linalg.inv_ex(make())[0],
+        "solve": lambda: torch.linalg.solve(make(), b),
+        "slogdet": lambda: torch.linalg.slogdet(make())[1],
+        "set_diagonal_": lambda: make().set_diagonal_(b),
+        "assign": lambda: _assigned(make(), (0, 0)),
+        "assign indices": lambda: _assigned(make(), (i, i)),
+        "read indices": lambda: make()[i, i],
+        "sum": lambda: make().sum(-1),
+        "norm": lambda: torch.linalg.matrix_norm(make(), 1),
+    }
+    if cls is Hermitian:
+        functions["inv_quad_logdet"] = lambda: inv_quad_logdet(make(), b[:, None])[1]
+    if cls in TRIANGULAR:
+        functions["rcond"] = lambda: rcond(make())
+    return [(name, function()) for name, function in functions.items()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@each_type
+def test_tensors_without_values(cls, dtype):
+    """Functions that look at values leave that out where only shapes are followed."""
+    x = cls.eye(3, dtype=dtype).packed
+    expected = _without_values(cls, x)
+    on_meta = _without_values(cls, x.to("meta"))
+    with FakeTensorMode() as mode:
+        faked = _without_values(cls, mode.from_tensor(x))
+    for results in (on_meta, faked):
+        for (name, ours), (_, real) in zip(results, expected, strict=True):
+            facts = [(x.shape, x.dtype, isinstance(x, PackedTensor)) for x in (ours, real)]
+            assert facts[0] == facts[1], name

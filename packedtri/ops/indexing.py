@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
+from packedtri._autograd import has_values
 from packedtri.dispatch import describe, row
 from packedtri.layout import HERMITIAN
 from packedtri.ops import elements
@@ -75,12 +76,12 @@ def _indices(item: Any, n: int, device: torch.device) -> Tensor | None:
     if type(item) is int:
         _check_range(item, item, n)
         return torch.tensor(item % n, device=device)
-    if type(item) is not Tensor or item.is_floating_point() or item.is_complex():
+    if not isinstance(item, Tensor) or item.is_floating_point() or item.is_complex():
         return None
     index = item.to(device)
     if index.dtype in _MASKS:
         return index.nonzero().squeeze(-1) if index.shape == (n,) else None
-    if index.numel():
+    if index.numel() and has_values(index):
         _check_range(int(index.min()), int(index.max()), n)
     return torch.where(index < 0, index + n, index)
 
@@ -197,14 +198,17 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any) -> None:
     i, j = torch.broadcast_tensors(i, j)
     shape = (*packed.shape[:-1], *i.shape)
     value = _dense_value(value, target, len(shape)).expand(shape)
+    known = has_values(packed)
     if target.kind == HERMITIAN:
-        elements.check_real(target, value[..., i == j])
+        if known:
+            elements.check_real(target, value[..., i == j])
         value = elements.as_stored(value, i, j)
     at = elements.positions(i, j).reshape(-1)
     source = value.reshape(*packed.shape[:-1], len(at))
-    _check_structure(target, i.reshape(-1), j.reshape(-1), at, source.detach())
+    if known:
+        _check_structure(target, i.reshape(-1), j.reshape(-1), at, source.detach())
     stored = elements.is_stored(target.kind, i, j)
-    if stored is not None or len(at) > 1:
+    if known and (stored is not None or len(at) > 1):
         keep = _written_once(at, (i < j).reshape(-1)) if stored is None else stored.reshape(-1)
         at, source = at[keep], source[..., keep]
     if _nodes.recorded(packed, source):

@@ -21,7 +21,7 @@ from packedtri.ops import elements
 from packedtri.ops.aten import Args, Kwargs
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import from_front
-from packedtri.ops.mm import tf32_allowed
+from packedtri.ops.mm import tf32_allowed, without_autocast
 from packedtri.ops.shapes import torch_names
 from packedtri.tensor import DTYPES, PackedTensor
 
@@ -97,7 +97,7 @@ def _sum_lines(t: PackedTensor, dim: int) -> Tensor:
         # The product would round its operands, which sums must not.
         return t.to_dense().sum(dim)
     ones = t._packed.new_ones(t.n)
-    with torch.autocast(t._packed.device.type, enabled=False):
+    with without_autocast(t._packed):
         return t @ ones if dim == -1 else ones @ t
 
 
