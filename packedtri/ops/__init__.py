@@ -4,6 +4,7 @@ from packedtri.ops import (
     accumulate,
     aten,
     attributes,
+    autocast,
     batch,
     contract,
     convert,
@@ -39,6 +40,7 @@ __all__ = [
     "accumulate",
     "aten",
     "attributes",
+    "autocast",
     "batch",
     "contract",
     "convert",
@@ -69,3 +71,5 @@ __all__ = [
     "update",
     "views",
 ]
+
+autocast.add_casts()

@@ -97,25 +97,25 @@ def _addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Te
 
 @row(functions("addmm_", Tensor), how="passed")
 def _addmm_in_place(self: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> Tensor:
-    with without_autocast(self):
+    with without_autocast(self.device.type):
         return _sum_in_place("addmm_", self, torch.mm(mat1, mat2), **factors)
 
 
 @row(functions("addmv_", Tensor), how="passed")
 def _addmv_in_place(self: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> Tensor:
-    with without_autocast(self):
+    with without_autocast(self.device.type):
         return _sum_in_place("addmv_", self, torch.mv(mat, vec), **factors)
 
 
 @row(functions("baddbmm_", Tensor), how="passed")
 def _baddbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
-    with without_autocast(self):
+    with without_autocast(self.device.type):
         return _sum_in_place("baddbmm_", self, torch.bmm(batch1, batch2), **factors)
 
 
 @row(functions("addbmm_", Tensor), how="passed")
 def _addbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
-    with without_autocast(self):
+    with without_autocast(self.device.type):
         return _sum_in_place("addbmm_", self, torch.bmm(batch1, batch2).sum(0), **factors)
 
 

@@ -266,12 +266,11 @@ def autocast_dtype(x: Tensor) -> torch.dtype:
 
 def cast_as_mv(x: Tensor) -> AbstractContextManager[Any]:
     """A context in which autocast leaves products alone that it leaves alone in torch.mv."""
-    return without_autocast(x) if x.device.type == "cpu" else nullcontext()
+    return without_autocast("cpu") if x.device.type == "cpu" else nullcontext()
 
 
-def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """A context without autocast on the device of ``x``."""
-    device = x.device.type
+def without_autocast(device: str) -> AbstractContextManager[Any]:
+    """A context without autocast on devices of a type."""
     if device not in _AUTOCAST_DEVICES or not torch.is_autocast_enabled(device):
         return nullcontext()
     return torch.autocast(device, enabled=False)

@@ -97,7 +97,7 @@ def _sum_lines(t: PackedTensor, dim: int) -> Tensor:
         # The product would round its operands, which sums must not.
         return t.to_dense().sum(dim)
     ones = t._packed.new_ones(t.n)
-    with without_autocast(t._packed):
+    with without_autocast(t._packed.device.type):
         return t @ ones if dim == -1 else ones @ t
 
 
