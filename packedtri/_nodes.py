@@ -100,14 +100,15 @@ def to_elements(t: PackedTensor) -> Tensor:
 
 def exposed(t: PackedTensor) -> Tensor:
     """``to_packed`` for a user, who may keep the result while ``t`` changes in place."""
-    if torch.compiler.is_compiling():
+    compiling = torch.compiler.is_compiling()
+    if compiling:
         _tracing.expose(t._packed)
-        return alias(to_packed(t))
     if forward_mode():
         return alias(to_packed(t))
     if not torch.is_grad_enabled() or not requires_grad(t):
         return alias(t._packed)
-    check_source(t)
+    if not compiling:
+        check_source(t)
     packed = _apply(_ToPacked, t, True)
     packed.grad_fn.taken_from = _taken_from(t)
     return packed

@@ -47,12 +47,13 @@ def check_write(inner: Tensor) -> None:
 
 
 def expose(inner: Tensor) -> None:
-    """Note that Dynamo takes ``.packed`` of an input, which becomes an input of its own.
+    """``check_read`` for ``.packed``; that of an input becomes an input of its own.
 
     Its value is that of before the graph, so that the graph must not have changed it.
     """
+    check_read(inner)
     translator = _translator()
-    if translator is None or type(inner) is FakeTensor:
+    if translator is None:
         return
     for node in _inputs(translator):
         if _elements(_real(node)) is inner:

@@ -255,3 +255,26 @@ def test_elements_of_what_a_graph_makes(cls, device):
         torch.testing.assert_close(out, expected)
         (grad,) = torch.autograd.grad(weighted_sum(out), p)
         torch.testing.assert_close(grad, expected_grad)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@each_type
+def test_compiled_functions_protect_the_elements_that_they_expose(cls, backend):
+    """Autograd refuses recorded changes that it would miss, as it does in eager mode."""
+
+    def change_elements(t: Any) -> Tensor:
+        t = t * 1
+        t.packed.mul_(2)
+        return t.to_dense().sum()
+
+    def change_type(t: Any) -> Tensor:
+        t = t * 1
+        p = t.packed
+        t.mul_(2)
+        return p.sum()
+
+    t = cls.eye(3, requires_grad=True)
+    for f in (change_elements, change_type):
+        torch._dynamo.reset()
+        with pytest.raises(RuntimeError, match="is a view"):
+            torch.compile(f, backend=backend, fullgraph=True)(t).real.backward()
