@@ -419,7 +419,7 @@ def _from_plain(cls: type[P], packed: Tensor, n: int, shared: bool) -> P:
     if not torch.is_grad_enabled():
         return cls._wrap(packed.detach(), n)
     t = _apply(_FromPacked, packed, cls, n)
-    if not torch.compiler.is_compiling() and (shared or _is_shared(packed)):
+    if shared or _is_shared(packed):
         t._source = (packed, packed.grad_fn)
     return t
 

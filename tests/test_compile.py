@@ -278,3 +278,6 @@ def test_compiled_functions_protect_the_elements_that_they_expose(cls, backend):
         torch._dynamo.reset()
         with pytest.raises(RuntimeError, match="is a view"):
             torch.compile(f, backend=backend, fullgraph=True)(t).real.backward()
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match="shares the elements"):
+        torch.compile(lambda p: cls(p).mul_(2).packed, backend=backend)(packed_vector(3))
