@@ -222,11 +222,13 @@ def _floor(dtype: torch.dtype, k: int, reference: Tensor, magnitude: Tensor) -> 
     The norm of few elements is the luck of one, and where terms cancel, one rounding of a partial
     sum is so much larger beside what is left. The worst of all elements is luck as well: k terms
     added one after another, the largest first, have roundings with a standard deviation of
-    sqrt(k / 12) epsilon, which is not rare among many elements of float32.
+    sqrt(k / 12) epsilon, which is not rare among many elements of float32. A complex term is two
+    in each of two parts.
     """
     floor = _COMPLEX_FLOOR if dtype.is_complex else _FLOOR
     single = dtype in (torch.float32, torch.complex64)
-    componentwise = max(floor, math.sqrt(k / 12)) if single else floor
+    roundings = 4 * k if dtype.is_complex else k
+    componentwise = max(floor, math.sqrt(roundings / 12)) if single else floor
     if reference.shape[-2] * reference.shape[-1] > _FEW:
         return ProductError(floor, componentwise)
     norm, terms = (torch.linalg.matrix_norm(x) for x in (reference, magnitude))
@@ -247,7 +249,7 @@ def assert_product_close(
     The rule: the error of c is at most `factor` times the error of `torch.matmul(a, b)` in the
     same dtype on the same device, plus a few roundings; both in the Frobenius norm and element by
     element in units of epsilon (|A||B|). The few are sqrt(k / 12) for elements in
-    single precision, where that is more.
+    single precision, twice that where they are complex, where that is more.
 
     Args:
         c: the product to judge, dense, shape (*batch, m, n).
