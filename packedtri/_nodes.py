@@ -82,7 +82,7 @@ def to_packed(t: PackedTensor) -> Tensor:
     Returns:
         shape (*batch, n(n+1)/2). It shares the storage of ``t``.
     """
-    if torch.compiler.is_compiling():
+    if _tracing.is_compiling():
         if torch.compiler.is_dynamo_compiling():
             # Dynamo puts the call of a method into its graph. It would make an input of the
             # attribute, apart from the type and its changes.
@@ -100,7 +100,7 @@ def to_elements(t: PackedTensor) -> Tensor:
 
 def exposed(t: PackedTensor) -> Tensor:
     """``to_packed`` for a user, who may keep the result while ``t`` changes in place."""
-    compiling = torch.compiler.is_compiling()
+    compiling = _tracing.is_compiling()
     if compiling:
         _tracing.expose(t._packed)
     if forward_mode():
@@ -151,7 +151,7 @@ def check_source(t: PackedTensor) -> None:
 
 def check_writable(t: PackedTensor) -> None:
     """Raise where autograd is to record a change of elements that belong to another tensor."""
-    if torch.compiler.is_compiling():
+    if _tracing.is_compiling():
         _tracing.check_write(t._packed)
     if "_source" in t.__dict__ and torch.is_grad_enabled() and _any_requires_grad(t):
         raise RuntimeError(

@@ -27,6 +27,17 @@ _ASSIGNMENTS = """
 """
 
 
+def _is_compiling() -> bool:
+    return torch.compiler.is_compiling() or _translator() is not None
+
+
+#: Whether torch says that it compiles also to what runs beside the frames that Dynamo traces. Older
+#: torch does not, and hides some changes from this module.
+KNOWN = hasattr(torch.compiler, "_compile_session_context")
+#: Whether torch.compile works on a graph.
+is_compiling = torch.compiler.is_compiling if KNOWN else _is_compiling
+
+
 def check_read(inner: Tensor) -> None:
     """End the graph before it reads elements that it has changed, where two inputs have them."""
     translator = _translator() if type(inner) is FakeTensor else None

@@ -258,7 +258,7 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             f"[{op}] reached packed storage below the functions that packedtri defines, with "
             f"({given}). Convert with .to_dense() first" + (_TRANSFORMS if _transformed() else "")
         )
-    if torch.compiler.is_compiling():
+    if _tracing.is_compiling():
         for value in tree_leaves((args, kwargs)):
             if canonical_type(value) in _packed_types:
                 _tracing.check_read(value._packed)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from packedtri import _nodes, dispatch, layout
+from packedtri import _nodes, _tracing, dispatch, layout
 from packedtri._factories import Factories
 from packedtri._formats import Formats
 from packedtri._in_place import InPlaceProducts
@@ -221,7 +221,7 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         # Dynamo demands a plain list of real tensors; its own types are over fake ones.
-        if type(self._packed) is FakeTensor:
+        if type(self._packed) is FakeTensor and _tracing.KNOWN:
             return _TracedNames(("_packed",)), None
         return ["_packed"], None
 
