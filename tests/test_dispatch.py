@@ -343,3 +343,10 @@ def test_the_table_can_be_listed_by_itself():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     rows, ops = map(int, out.stdout.split())
     assert rows == len(ROWS) and ops == len(dispatch.aten_ops()) > 100
+
+
+def test_the_import_leaves_dynamo_alone() -> None:
+    """It takes two seconds, which only those who compile should wait."""
+    code = "import sys, packedtri; print('torch._dynamo' in sys.modules, 'sympy' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["False", "False"]

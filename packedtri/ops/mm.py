@@ -235,8 +235,6 @@ def _moved_first(x: Tensor, dim: int, missing: int) -> Tensor:
 _precision = torch._C._get_fp32_precision_getter
 
 
-# What Dynamo guards already: a compiled function is compiled again when the setting changes.
-@torch.compiler.assume_constant_result
 def tf32_is_set() -> bool:
     """Whether torch rounds float32 to TF32 in products on CUDA.
 
@@ -245,6 +243,12 @@ def tf32_is_set() -> bool:
     of them have been used.
     """
     return _precision("cuda", "matmul") == "tf32"
+
+
+# What Dynamo guards already: a compiled function is compiled again when the setting changes. That
+# is torch.compiler.assume_constant_result, but without its import of all of Dynamo, which takes two
+# seconds.
+tf32_is_set._dynamo_marked_constant = True
 
 
 def tf32_allowed(x: Tensor) -> bool:
