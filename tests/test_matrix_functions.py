@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from twins import MIRRORED, TRIANGULAR, dense, each_type
 
 import packedtri
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, _tracing
 
 each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
 functions = pytest.mark.parametrize("name", ["sqrtm", "logm"])
@@ -154,6 +154,7 @@ def test_types_that_have_no_root_of_their_type(name):
             getattr(packedtri, name)(value)
 
 
+@pytest.mark.skipif(not _tracing.KNOWN, reason="an older torch breaks the graph at .packed")
 @functions
 @each_triangular
 def test_roots_and_logarithms_in_whole_graphs(cls, name):
