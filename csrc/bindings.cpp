@@ -35,7 +35,7 @@ Kind kind_of(int64_t value, const char* op, const char* name) {
 }
 
 bool is_hermitian(int64_t kind, DType dtype) {
-    return kind == hermitian_kind && (dtype == DType::c64 || dtype == DType::c128);
+    return kind == hermitian_kind && has_complex_elements(dtype);
 }
 
 std::string to_string(const Sizes& sizes) {

@@ -22,6 +22,8 @@ constexpr int64_t element_size(DType t) {
     return 0;
 }
 
+constexpr bool has_complex_elements(DType t) { return t == DType::c64 || t == DType::c128; }
+
 // How a matrix is read from memory. Lower, Upper and Symmetric read one packed triangle T: as T, as
 // its transpose, or as T with its strict half mirrored. The Python side (packedtri/layout.py) uses
 // the same numbers.

@@ -18,7 +18,7 @@ int32_t first_zero(const Bits* packed, int64_t n, int reals) {
 }  // namespace
 
 void first_zero(const FirstZero& p) {
-    const bool is_complex = p.dtype == DType::c64 || p.dtype == DType::c128;
+    const bool is_complex = has_complex_elements(p.dtype);
     const int reals = is_complex ? 2 : 1;
     const int64_t bytes = element_size(p.dtype) / reals;
     for (int64_t b = 0; b < p.batch; ++b) {

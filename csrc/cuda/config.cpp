@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "choice.h"
 #include "engine_layout.h"
 #include "pack_order.h"
 
@@ -19,8 +20,6 @@ bool in_one_piece(const Operand& x) {
     if (x.kind != Kind::Dense) return true;
     return runs_along_rows(x) ? x.row_stride == x.cols : x.col_stride == x.rows;
 }
-
-int triangles(const Product& p) { return is_triangular(p.a.kind) + is_triangular(p.b.kind); }
 
 // What part of the multiplications of a dense product those of stored elements are, whose results are
 // stored.
@@ -52,16 +51,7 @@ Work direct_work(const Product& p, TileSize size, const Device& device) {
 // Whether a product is one of a batch of small ones: many tiles with short sums, whose best choices are not
 // those of one product of as many tiles.
 bool small_in_batch(const Product& p) {
-    const bool is_complex = p.dtype == DType::c64 || p.dtype == DType::c128;
-    return p.batch >= 8 && std::max({p.m, p.n, p.k}) <= 1024 && !is_complex;
-}
-
-// Whether large tiles cover the result of a product with hardly more padding than small ones.
-bool large_tiles_fit(const Product& p) {
-    const auto area = [&](int64_t side) {
-        return static_cast<double>(ceil_div(p.m, side) * ceil_div(p.n, side) * side * side);
-    };
-    return area(128) <= 1.2 * area(64);
+    return p.batch >= 8 && std::max({p.m, p.n, p.k}) <= 1024 && !has_complex_elements(p.dtype);
 }
 
 // Whether such products have enough large tiles to give each slot some: more, where their sums differ.
@@ -99,21 +89,6 @@ bool engine_can(const Product& p, const Device& device) {
     const int64_t reach = int64_t{0xffff} * engine_tile_side(TileSize::Small);
     if (p.m > reach || p.n > reach) return false;
     return p.dtype == DType::f32 || (element_size(p.dtype) == 2 && plain);
-}
-
-// Making the images costs time, which must be small beside the product. A batch of small products fills
-// the device without.
-bool enough_for_images(const Product& p, int together) {
-    const double multiplications = together * static_cast<double>(p.m) * static_cast<double>(p.n) *
-                                   static_cast<double>(p.k) * stored_share(p);
-    const double least = p.batch > 1 ? 1.4e9 : element_size(p.dtype) == 2 ? 2.5e8 : 8.5e7;
-    // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
-    // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
-    const bool symmetric = has_symmetric(p) && !p.tf32;
-    const double more = symmetric ? 3e8 : 0, least_narrow = 5e8;
-    const int64_t narrowest = std::min({p.m, p.n, p.k});
-    return narrowest >= (symmetric ? 200 : 128) &&
-           multiplications >= std::max({least, more, narrowest >= 512 ? 0 : least_narrow});
 }
 
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
@@ -200,9 +175,8 @@ int engine_split(const Product& p, const Config& config) {
 bool thin_can(const Product& p) {
     const bool a_dense = p.a.kind == Kind::Dense, b_dense = p.b.kind == Kind::Dense;
     const int64_t size = element_size(p.dtype);
-    const bool real = p.dtype != DType::c64 && p.dtype != DType::c128;
-    return real && is_plain(p) && p.c.kind == Kind::Dense && a_dense != b_dense && p.k > 0 &&
-           !(size == 2 && has_symmetric(p));
+    return !has_complex_elements(p.dtype) && is_plain(p) && p.c.kind == Kind::Dense &&
+           a_dense != b_dense && p.k > 0 && !(size == 2 && has_symmetric(p));
 }
 
 // Up to how many vectors it is faster than the others (measured on an H100). It has them by 16, of float64
@@ -226,12 +200,6 @@ int64_t most_thin(const Product& p) {
     if (rows <= (p.dtype == DType::f32 ? 512 : 256)) return 128;
     if (rows <= (p.dtype == DType::f32 ? 1024 : 512)) return 32;
     return n < (p.dtype == DType::f32 ? 3000 : 6000) ? 16 : 32;
-}
-
-bool goes_thin(const Product& p) {
-    if (!thin_can(p)) return false;
-    const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
-    return forced_method < 0 ? vectors <= most_thin(p) : is_forced(Method::Thin);
 }
 
 Config choose_direct(const Product& p, const Device& device) {
@@ -300,6 +268,29 @@ Config choose_direct(const Product& p, const Device& device) {
 
 }  // namespace
 
+bool any_forced() { return forced_method >= 0; }
+
+// Making the images costs time, which must be small beside the product. A batch of small products fills
+// the device without.
+bool enough_for_images(const Product& p, int together) {
+    const double multiplications = together * static_cast<double>(p.m) * static_cast<double>(p.n) *
+                                   static_cast<double>(p.k) * stored_share(p);
+    const double least = p.batch > 1 ? 1.4e9 : element_size(p.dtype) == 2 ? 2.5e8 : 8.5e7;
+    // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
+    // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
+    const bool symmetric = has_symmetric(p) && !p.tf32;
+    const double more = symmetric ? 3e8 : 0, least_narrow = 5e8;
+    const int64_t narrowest = std::min({p.m, p.n, p.k});
+    return narrowest >= (symmetric ? 200 : 128) &&
+           multiplications >= std::max({least, more, narrowest >= 512 ? 0 : least_narrow});
+}
+
+bool goes_thin(const Product& p) {
+    if (!thin_can(p)) return false;
+    const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
+    return forced_method < 0 ? vectors <= most_thin(p) : is_forced(Method::Thin);
+}
+
 Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) {
     // Only the sm_90a code uses clusters; later chips run the sm_80 code, built from its PTX. Images of
     // 16-bit operands are as large as these: room for those of an eighth of the memory.
@@ -332,113 +323,6 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
         config.split = 1;
     }
     return config;
-}
-
-namespace {
-
-double volume(const Product& p) {
-    return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-}
-
-// Whether the sizes of a product lie between those of two cubes.
-bool between(const Product& p, double least, double most) {
-    return volume(p) >= least * least * least && volume(p) <= most * most * most;
-}
-
-// The same of all products of a batch together, none of which is larger than a cube of order `most`.
-bool batch_between(const Product& p, double least, double most) {
-    const double all = volume(p) * static_cast<double>(p.batch);
-    return all >= least * least * least && between(p, 0, most);
-}
-
-// Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
-bool few_packed_tiles(const Product& p) {
-    const int64_t longest = std::max({p.m, p.n, p.k});
-    if (element_size(p.dtype) == 2) {
-        if (p.batch == 1) return between(p, 600, 2400);
-        return longest > 128 && batch_between(p, 490, 2400);
-    }
-    if (p.dtype == DType::f64) {
-        if (p.batch > 4 && longest > 100 && batch_between(p, 580, 1100)) return false;
-        // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
-        return between(p, p.batch < 128 ? 0 : 40, 1100);
-    }
-    return p.dtype == DType::f32 && p.batch > 1 && p.batch <= 128 && longest > 40 &&
-           !batch_between(p, 340, 1100) && between(p, 0, 340);
-}
-
-// The same of a triangle and a dense matrix.
-bool few_tiles(const Product& p) {
-    // Many of them get tiles of their own only from a certain size on (small.h).
-    if (element_size(p.dtype) == 2)
-        return p.batch == 1 ? between(p, 700, 2200)
-                            : std::max({p.m, p.n, p.k}) > 128 && batch_between(p, 600, 2200);
-    if (p.dtype != DType::f64) return false;
-    const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
-    if (p.batch > 1) {
-        const bool large =
-            large_tiles_fit(p) && ceil_div(p.m, 128) * ceil_div(p.n, 128) * p.batch >= 120;
-        return vectors >= 100 && between(p, 100, p.batch <= 4 ? 560 : 300) && !large;
-    }
-    if (vectors >= 100 && between(p, 100, 560)) return true;
-    if (vectors <= 48) return p.k >= 1200 && p.k <= 2200;
-    return vectors <= 160 && p.k >= 650 && p.k <= 1150;
-}
-
-// Whether a product is left to dense torch although no operand is symmetric.
-bool middle_sized(const Product& p) {
-    if (!is_plain(p)) return false;
-    const int count = triangles(p);
-    if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
-    if (count == 1) return few_tiles(p);
-    if (count < 2 || element_size(p.dtype) != 2) return false;
-    return batch_between(p, 850, 1400) && (p.batch == 1 || between(p, 700, 1400));
-}
-
-// Of a symmetric matrix times a vector: those that are too large for one block, and too few.
-bool unpacked_mv(const Product& p) {
-    if (!has_symmetric(p) || p.tf32 || mv_symmetric_can(p)) return false;
-    if (p.k > MV_SMALL_SYMMETRIC) return p.batch == 1;
-    return element_size(p.dtype) == 2 || p.batch <= 16;
-}
-
-}  // namespace
-
-bool leaves_to_dense(const Product& p) {
-    if (p.k == 0 || forced_method >= 0 || goes_thin(p)) return false;
-    // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
-    // dense results.
-    if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p)) return false;
-    if (p.dtype == DType::f32 && enough_for_images(p, 1)) return false;
-    const bool one = unpacks_one(p);
-    // Where float32 may be rounded, dense torch does so also in products that do not gain by it.
-    if (p.tf32 && !one) return false;
-    // Copies of the packed operands, and of a result that is packed in the end.
-    const int64_t matrices =
-        one ? 1 : (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense) + (p.c.kind == Kind::Lower);
-    return matrices * element_size(p.dtype) * p.k * p.k * p.batch <= COPIES_LIMIT;
-}
-
-bool leaves_to_dense(const Solve& p) {
-    if (p.batch > 1 || forced_method >= 0) return false;
-    if (3 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
-    const bool is_complex = p.dtype == DType::c64 || p.dtype == DType::c128;
-    if (p.x_kind == Kind::Lower) return p.n >= 200 && p.n <= (is_complex ? 5000 : 2000);
-    if (p.m == 1) return p.n >= 192;
-    if (is_complex) return p.m > 32 && p.n >= 256;
-    if (p.dtype != DType::f64 || p.m < 64 || p.n < 400) return false;
-    // Dense torch is slow where rows are not aligned.
-    return (p.n <= 3000 && p.n % 16 == 0) || p.m <= 512;
-}
-
-bool leaves_to_dense(const Factor& p) {
-    if (p.batch > 1 || forced_method >= 0) return false;
-    if (2 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
-    switch (p.dtype) {
-        case DType::f32: return p.n >= 450 && p.n <= 5000;
-        case DType::f64: return p.n >= 200 && p.n <= 9000;
-        default: return p.n >= 1500 && p.n <= 5000;
-    }
 }
 
 // One block takes long for more than 128 rows, which others wait for only in large batches. Of a large matrix

@@ -43,8 +43,7 @@ struct Config {
 
 // Side of the square tiles.
 constexpr int tile_side(DType dtype, TileSize size) {
-    const bool complex = dtype == DType::c64 || dtype == DType::c128;
-    return size == TileSize::Small || complex ? 64 : 128;
+    return size == TileSize::Small || has_complex_elements(dtype) ? 64 : 128;
 }
 
 inline bool by_images(const Config& config) {
@@ -56,7 +55,7 @@ constexpr int engine_tile_side(TileSize size) { return size == TileSize::Small ?
 
 // How many blocks a multiprocessor runs at once.
 constexpr int blocks_per_sm(DType dtype, TileSize size) {
-    if (dtype == DType::c64 || dtype == DType::c128) return 1;
+    if (has_complex_elements(dtype)) return 1;
     const int large = dtype == DType::f32 ? 2 : 1;
     return size == TileSize::Large ? large : 2 * large;
 }

@@ -4,6 +4,7 @@
 #include "check.h"
 #include "cuda/config.cpp"
 #include "cuda/engine_layout.cpp"
+#include "cuda/left_to_dense.cpp"
 
 using namespace packedtri;
 using cuda::Config;

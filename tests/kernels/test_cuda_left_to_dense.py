@@ -31,7 +31,7 @@ dtypes = pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)
 @pytest.mark.parametrize("value", [math.inf, math.nan], ids=str)
 @dtypes
 def test_left_to_dense(dtype: torch.dtype, value: float, device: str, rng: torch.Generator) -> None:
-    """What dense torch multiplies (config.cpp): structural zeros still meet no inf or nan."""
+    """What dense torch multiplies: structural zeros still meet no inf or nan."""
     failures = Failures()
     sizes = ((901, 904, (), ()), (901, 904, (2, 1), (3,)), (135, 140, (130,), ()))
     for kind, left, (n, m, packed_batch, dense_batch) in each((LOWER, UPPER), (True, False), sizes):

@@ -184,7 +184,7 @@ def test_solve_large(
 
 @solved_dtypes
 def test_solve_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
-    """What dense torch solves (config.cpp): the result is as that of our kernels."""
+    """What dense torch solves: the result is as that of our kernels."""
     n, many = (1030, 64) if dtype == torch.float64 else (600, 40)
     failures = Failures()
     for kind, left, unit, m in itertools.product(
@@ -284,7 +284,7 @@ def test_cholesky_large(
 
 @solved_dtypes
 def test_cholesky_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
-    """What dense torch factors (config.cpp): values, info and layout are as those of ours."""
+    """What dense torch factors: values, info and layout are as those of ours."""
     n = 1600 if dtype.is_complex else 500
     a = definite((), n, dtype, rng)
     packed = pack(a)

@@ -1,0 +1,114 @@
+// Which problems dense torch gets, on unpacked copies, because it is faster with them.
+#include <algorithm>
+
+#include "choice.h"
+
+namespace packedtri::cuda {
+namespace {
+
+double volume(const Product& p) {
+    return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+}
+
+// Whether the sizes of a product lie between those of two cubes.
+bool between(const Product& p, double least, double most) {
+    return volume(p) >= least * least * least && volume(p) <= most * most * most;
+}
+
+// The same of all products of a batch together, none of which is larger than a cube of order `most`.
+bool batch_between(const Product& p, double least, double most) {
+    const double all = volume(p) * static_cast<double>(p.batch);
+    return all >= least * least * least && between(p, 0, most);
+}
+
+// Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
+bool few_packed_tiles(const Product& p) {
+    const int64_t longest = std::max({p.m, p.n, p.k});
+    if (element_size(p.dtype) == 2) {
+        if (p.batch == 1) return between(p, 600, 2400);
+        return longest > 128 && batch_between(p, 490, 2400);
+    }
+    if (p.dtype == DType::f64) {
+        if (p.batch > 4 && longest > 100 && batch_between(p, 580, 1100)) return false;
+        // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
+        return between(p, p.batch < 128 ? 0 : 40, 1100);
+    }
+    return p.dtype == DType::f32 && p.batch > 1 && p.batch <= 128 && longest > 40 &&
+           !batch_between(p, 340, 1100) && between(p, 0, 340);
+}
+
+// The same of a triangle and a dense matrix.
+bool few_tiles(const Product& p) {
+    // Many of them get tiles of their own only from a certain size on (small.h).
+    if (element_size(p.dtype) == 2)
+        return p.batch == 1 ? between(p, 700, 2200)
+                            : std::max({p.m, p.n, p.k}) > 128 && batch_between(p, 600, 2200);
+    if (p.dtype != DType::f64) return false;
+    const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
+    if (p.batch > 1) {
+        const bool large =
+            large_tiles_fit(p) && ceil_div(p.m, 128) * ceil_div(p.n, 128) * p.batch >= 120;
+        return vectors >= 100 && between(p, 100, p.batch <= 4 ? 560 : 300) && !large;
+    }
+    if (vectors >= 100 && between(p, 100, 560)) return true;
+    if (vectors <= 48) return p.k >= 1200 && p.k <= 2200;
+    return vectors <= 160 && p.k >= 650 && p.k <= 1150;
+}
+
+// Whether a product is left to dense torch although no operand is symmetric.
+bool middle_sized(const Product& p) {
+    if (!is_plain(p)) return false;
+    const int count = triangles(p);
+    if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
+    if (count == 1) return few_tiles(p);
+    if (count < 2 || element_size(p.dtype) != 2) return false;
+    return batch_between(p, 850, 1400) && (p.batch == 1 || between(p, 700, 1400));
+}
+
+// Of a symmetric matrix times a vector: those that are too large for one block, and too few.
+bool unpacked_mv(const Product& p) {
+    if (!has_symmetric(p) || p.tf32 || mv_symmetric_can(p)) return false;
+    if (p.k > MV_SMALL_SYMMETRIC) return p.batch == 1;
+    return element_size(p.dtype) == 2 || p.batch <= 16;
+}
+
+}  // namespace
+
+bool leaves_to_dense(const Product& p) {
+    if (p.k == 0 || any_forced() || goes_thin(p)) return false;
+    // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
+    // dense results.
+    if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p)) return false;
+    if (p.dtype == DType::f32 && enough_for_images(p, 1)) return false;
+    const bool one = unpacks_one(p);
+    // Where float32 may be rounded, dense torch does so also in products that do not gain by it.
+    if (p.tf32 && !one) return false;
+    // Copies of the packed operands, and of a result that is packed in the end.
+    const int64_t matrices =
+        one ? 1 : (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense) + (p.c.kind == Kind::Lower);
+    return matrices * element_size(p.dtype) * p.k * p.k * p.batch <= COPIES_LIMIT;
+}
+
+bool leaves_to_dense(const Solve& p) {
+    if (p.batch > 1 || any_forced()) return false;
+    if (3 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
+    const bool is_complex = has_complex_elements(p.dtype);
+    if (p.x_kind == Kind::Lower) return p.n >= 200 && p.n <= (is_complex ? 5000 : 2000);
+    if (p.m == 1) return p.n >= 192;
+    if (is_complex) return p.m > 32 && p.n >= 256;
+    if (p.dtype != DType::f64 || p.m < 64 || p.n < 400) return false;
+    // Dense torch is slow where rows are not aligned.
+    return (p.n <= 3000 && p.n % 16 == 0) || p.m <= 512;
+}
+
+bool leaves_to_dense(const Factor& p) {
+    if (p.batch > 1 || any_forced()) return false;
+    if (2 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
+    switch (p.dtype) {
+        case DType::f32: return p.n >= 450 && p.n <= 5000;
+        case DType::f64: return p.n >= 200 && p.n <= 9000;
+        default: return p.n >= 1500 && p.n <= 5000;
+    }
+}
+
+}  // namespace packedtri::cuda
