@@ -109,19 +109,21 @@ def _add_slogdet(function: Function, returned: Function) -> None:
         sign = _diagonal(factor, n).real.sgn().prod(-1).to(factor.dtype)
         return returned((sign, _logdet_of_factor(factor, n)))
 
-    for triangular in (LowerTriangular, UpperTriangular):
-        row(function, triangular)(_triangular(function, of_diagonal))
-    for mirrored in (Symmetric, Hermitian):
-        row(function, mirrored)(_symmetric(function, of_diagonal, of_factor))
+    _add([function], of_diagonal, of_factor, None)
 
 
-def _add(found: list[Function], of_diagonal: Function, of_factor: Function) -> None:
+def _add(
+    found: list[Function],
+    of_diagonal: Function,
+    of_factor: Function,
+    result: type | None = Tensor,
+) -> None:
     for function in found:
         for triangular in (LowerTriangular, UpperTriangular):
-            row(function, triangular, result=Tensor)(_triangular(function, of_diagonal))
+            row(function, triangular, result=result)(_triangular(function, of_diagonal))
         for mirrored in (Symmetric, Hermitian):
             handler = _symmetric(function, of_diagonal, of_factor)
-            row(function, mirrored, result=Tensor)(handler)
+            row(function, mirrored, result=result)(handler)
 
 
 _add([*functions("det"), torch.linalg.det], _det, _det_of_factor)

@@ -174,14 +174,14 @@ def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any 
     b = B.unsqueeze(-1) if vector else as_dense(B)
     check_system("linalg.solve", A, b, left)
     factor = positive_factor(A)
-    if factor is None and not forward_mode():
-        return densify(torch.linalg.solve, A, B, left=left)
-    if factor is None:
-        x = _solve_lu(A.to_dense(), b, left)
-    else:
+    if factor is not None:
         # With A = A^H the rows of X in X A = B are the conjugate columns of A X^H = B^H.
         x = solve_cholesky(factor, b if left else b.mH, A.n)
         x = x if left else x.mH
+    elif forward_mode():
+        x = _solve_lu(A.to_dense(), b, left)
+    else:
+        return densify(torch.linalg.solve, A, B, left=left)
     return x.squeeze(-1) if vector else x
 
 
