@@ -21,6 +21,7 @@ from packedtri import (
 TYPES = (LowerTriangular, UpperTriangular, Symmetric, Hermitian)
 TRIANGULAR, MIRRORED = TYPES[:2], TYPES[2:]
 each_type = pytest.mark.parametrize("cls", TYPES)
+wide = pytest.mark.parametrize("wide", [torch.float64, torch.complex128])
 
 
 class KeepsResults(TorchDispatchMode):

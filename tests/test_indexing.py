@@ -1,0 +1,265 @@
+"""Reading by any index, and assignments: what they do to the dense twin, or an error."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad as fwad
+from twins import MIRRORED, TYPES, dense, each_type
+
+from packedtri import PackedTensor
+
+L, _, S, H = TYPES
+
+
+def random_item(size: int, choose: random.Random) -> Any:
+    """An integer, slice, index tensor, array, list or mask for a dimension of this size."""
+    where = [choose.randrange(-size, size) for _ in range(2)]
+    mask = torch.tensor([choose.random() < 0.5 for _ in range(size)])
+    return choose.choice(
+        [
+            where[0], slice(None), slice(choose.randrange(size), None, 2), torch.tensor(where),
+            where, np.array(where), mask, torch.tensor(where[0]), slice(0, 0), mask.tolist(),
+            torch.tensor([where, where]), torch.tensor(0).bool(), None, slice(None), slice(None),
+            [], True, choose.random() < 0.5,
+        ]
+    )  # fmt: skip
+
+
+def random_indices(cls: type[PackedTensor], seed: int) -> Iterator[tuple[PackedTensor, Any]]:
+    """Matrices with an index that suits their dense twin."""
+    choose = random.Random(seed)
+    for _ in range(400):
+        batch, n = choose.choice([(), (3,), (3, 2)]), choose.choice([1, 2, 9])
+        t = cls.randn(*batch, n)
+        sizes = t.shape[: choose.randint(0, len(batch) + 2)]
+        index = tuple(random_item(size, choose) for size in sizes)
+        if choose.random() < 0.3 and len(index) < t.dim():
+            at = choose.randint(0, len(index))
+            index = (*index[:at], ..., *index[at:])
+        index = index[0] if len(index) == 1 and choose.random() < 0.5 else index
+        with contextlib.suppress(IndexError, RuntimeError):
+            found = t.to_dense()[index]
+            # Torch does not look at the range of an index where there is nothing to be found.
+            if found.numel() > 0 or in_range(t, index):
+                yield t, index
+
+
+def in_range(t: PackedTensor, index: Any) -> bool:
+    try:
+        t[index]
+    except IndexError as error:
+        return "out of range" not in str(error)
+    return True
+
+
+@each_type
+def test_any_index_reads_what_it_reads_of_the_dense_matrices(cls):
+    for t, index in random_indices(cls, torch.initial_seed()):
+        assert torch.equal(dense(t[index]), t.to_dense()[index]), index
+
+
+@each_type
+def test_true_goes_with_other_indices_as_a_tensor_of_one_element(cls):
+    t = cls.randn(3, 4)
+    for index in (
+        (True, 1, [0, 1]), (None, True, 0, ..., [1, 3]), (True, slice(None), [0, 1], [1, 2]),
+        (True,), (False, 0), (1, True, 2, 3), ([],), (0, []), ([], 0, [1, 2]), (..., [], 1),
+    ):  # fmt: skip
+        try:
+            expected = t.to_dense()[index]
+        except IndexError:
+            with pytest.raises(IndexError):
+                t[index]
+            continue
+        assert torch.equal(dense(t[index]), expected), index
+    assert t[[]].shape == (0, 4, 4) and type(t[[]]) is cls
+
+
+@each_type
+def test_any_index_writes_what_it_writes_to_the_dense_matrices(cls):
+    written = 0
+    for t, index in random_indices(cls, torch.initial_seed()):
+        value = cls.randn(*t.shape[:-1]).to_dense()[index]
+        expected, touched = t.to_dense(), torch.zeros(t.shape, dtype=torch.bool)
+        expected[index], touched[index] = value, True
+        if cls in MIRRORED:
+            expected = torch.where(touched.mT & ~touched, expected.mT, expected)
+        before = t.clone()
+        try:
+            t[index] = value
+        except (NotImplementedError, ValueError):
+            assert torch.equal(t, before), index
+            continue
+        written += 1
+        assert torch.equal(t.to_dense(), expected), index
+    assert written > 100
+
+
+@each_type
+def test_too_many_indices_raise(cls):
+    whole = slice(None)
+    for t, index in (
+        (cls.eye(3), (whole, whole, whole)),
+        (cls.eye(3), (0, whole, whole)),
+        (cls.eye(3), (None, ..., whole, whole, whole)),
+        (cls.eye(3), (torch.eye(3).bool(), whole)),
+        (cls.eye(2, 3), (0, whole, whole, whole)),
+        (cls.eye(2, 3), (torch.tensor([0]), whole, whole, whole)),
+    ):
+        before = t.clone()
+        for x in (t, t.to_dense()):
+            with pytest.raises(IndexError, match="too many indices"):
+                x[index]
+            with pytest.raises(IndexError, match="too many indices"):
+                x[index] = 2 * cls.eye(3)
+        assert torch.equal(t, before)
+
+
+def writable(cls: type, n: int, i: Any, j: Any) -> Tensor:
+    """Random values for elements (i, j) that the structure can hold."""
+    return cls.randn(n, dtype=torch.float64).to_dense()[i, j]
+
+
+@each_type
+@pytest.mark.parametrize("recorded", [False, True])
+def test_assignments(cls, recorded):
+    n = 7
+    for i, j in (
+        (3, 3), (0, -1), (-1, 0), (slice(None), 2), (2, slice(None)), (slice(1, 4), slice(1, 4)),
+        (torch.tensor([3, 1]), torch.tensor([1, 3])), (slice(None), slice(None)), ([0, 2], 2),
+    ):  # fmt: skip
+        leaf = cls.randn(2, n, dtype=torch.float64, requires_grad=recorded)
+        t, value = leaf * 1, writable(cls, n, i, j).requires_grad_(recorded)
+        expected = t.detach().to_dense()
+        expected[..., i, j] = value.detach()
+        if cls in MIRRORED:
+            expected.mT[..., i, j] = value.detach()
+        t[..., i, j] = value
+        assert type(t) is cls
+        torch.testing.assert_close(t.detach().to_dense(), expected)
+        if recorded:
+            t.to_dense().sum().backward()
+            assert type(leaf.grad) is cls and value.grad.any() == value.any()
+    t = cls.zeros(3, n)
+    t[1] = cls.eye(n)
+    t[0, 2, 2] = 5.0
+    t[2] = torch.eye(n)
+    assert t.to_dense().sum() == 2 * n + 5
+
+
+@each_type
+def test_assignments_in_forward_mode(cls):
+    a, b = torch.tensor([1, 0]), torch.tensor([0, 2])
+    for index in (
+        (0, 0, 0), (slice(None), 1, 1), (1,), (0, slice(None), slice(None)), (Ellipsis, a, a),
+        (Ellipsis, b, b), (1, slice(0, 1), slice(0, 1)),
+    ):  # fmt: skip
+        values, tangents = (cls.randn(2, 3, dtype=torch.float64) for _ in range(2))
+        given, tangent = (cls.randn(2, 3, dtype=torch.float64).to_dense()[index] for _ in range(2))
+        with fwad.dual_level():
+            for value in (0.0, given, fwad.make_dual(given, tangent)):
+                t = fwad.make_dual(values.clone(), tangents.clone())
+                x = fwad.make_dual(values.to_dense(), tangents.to_dense())
+                t[index] = value
+                x[index] = value
+                ours, theirs = fwad.unpack_dual(t), fwad.unpack_dual(x)
+                torch.testing.assert_close(ours.primal.to_dense(), theirs.primal)
+                torch.testing.assert_close(ours.tangent.to_dense(), theirs.tangent)
+            t = values.clone()
+            t[index] = fwad.make_dual(given, tangent)
+            x = values.to_dense()
+            x[index] = fwad.make_dual(given, tangent)
+            ours, theirs = (fwad.unpack_dual(v).tangent for v in (t, x))
+            torch.testing.assert_close(ours.to_dense(), theirs)
+        t[0][1, 1] = 7.0
+        assert t[0, 1, 1] == 7
+
+
+@each_type
+def test_assignments_to_a_view_in_forward_mode(cls):
+    values, tangents = (cls.randn(2, 3, dtype=torch.float64) for _ in range(2))
+    with fwad.dual_level():
+        t = fwad.make_dual(values.clone(), tangents.clone())
+        x = fwad.make_dual(values.to_dense(), tangents.to_dense())
+        for m in (t, x):
+            m[0][1, 1] = 0.0
+            m.mT[1][2, 2] = fwad.make_dual(torch.tensor(3.0), torch.tensor(4.0))
+        ours, theirs = fwad.unpack_dual(t), fwad.unpack_dual(x)
+        torch.testing.assert_close(ours.primal.to_dense(), theirs.primal)
+        torch.testing.assert_close(ours.tangent.to_dense(), theirs.tangent)
+
+
+@each_type
+def test_assignments_that_do_not_fit(cls):
+    t = cls.randn(4)
+    i, j = (0, 3) if cls is L else (3, 0)
+    if cls in MIRRORED:
+        with pytest.raises(ValueError, match="another value.*to_dense"):
+            t[:2, :2] = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        with pytest.raises(ValueError, match="element"):
+            t[...] = torch.arange(16.0).reshape(4, 4)
+        return
+    with pytest.raises(ValueError, match=rf"{cls.__name__}.*\({i}, {j}\).*structural zero"):
+        t[i, j] = 1.0
+    t[i, j] = 0.0
+    with pytest.raises(ValueError, match="structural zero"):
+        t[:, j] = 1.0
+    with pytest.raises(ValueError, match="element"):
+        t[...] = torch.ones(4, 4)
+
+
+@each_type
+def test_assignments_are_noticed_by_autograd(cls):
+    t = cls.randn(3, requires_grad=True)
+    y = t * 1
+    z = y * y
+    version = y._version
+    with torch.no_grad():
+        y[1, 1] = 0.0
+    assert y._version == version + 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.to_dense().sum().backward()
+
+
+@pytest.mark.parametrize("cls", [S, H])
+def test_blocks_assigned_on_both_sides_have_the_gradient_once(cls):
+    mask = torch.tensor([[True, True, False], [True, True, False], [False, False, False]])
+    for index in ((slice(0, 2), slice(0, 2)), ([[0], [1]], [0, 1]), mask, (0, 1)):
+        value = torch.tensor(2.0, requires_grad=True)
+        t, twin = cls.zeros(3), torch.zeros(3, 3)
+        t[index] = value
+        twin[index] = 2
+        if index == (0, 1):
+            twin[1, 0] = 2  # Both are one stored element.
+        torch.testing.assert_close(t.to_dense().detach(), twin)
+        t.to_dense().sum().backward()
+        assert value.grad == (twin != 0).sum(), index
+
+
+def test_matrices_of_another_order_are_no_values():
+    t = L.randn(3)
+    before = t.clone()
+    with pytest.raises(ValueError, match=r"element \(0, 1\) is 5"):
+        t[:] = L(torch.tensor([5.0]))
+    assert torch.equal(t, before)
+    t[:] = L(torch.tensor([0.0]))
+    assert torch.equal(t, L.zeros(3))
+
+
+@each_type
+def test_values_may_have_more_dimensions_of_length_one(cls):
+    t, twin = cls.randn(2, 3), torch.zeros(2, 3, 3)
+    t[:] = torch.zeros(1, 1, 2, 3, 3)
+    t[1, 2, 2] = torch.ones(1, 1)
+    twin[1, 2, 2] = 1
+    torch.testing.assert_close(t.to_dense(), twin)
+    with pytest.raises(RuntimeError):
+        t[0, 0] = torch.zeros(2, 3)
