@@ -1,11 +1,16 @@
 #include "engine.h"
 
+#include <algorithm>
+
 #include "engine_plan.h"
 #include "image_pack.h"
 #include "launch.h"
 
 namespace packedtri::cuda {
 namespace {
+
+// Images of a batch take no more scratch memory at a time, unless those of one matrix do.
+constexpr int64_t BATCH_SCRATCH = int64_t{256} << 20;
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
@@ -29,18 +34,22 @@ CUtensorMapDataType map_type(DType dtype) {
     return dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }
 
-// Boxes of 64 rows of 128 bytes in the order of the blocks of an image.
-CUtensorMap map_of(const Operand& x, DType dtype) {
+// Boxes of 64 rows of 128 bytes of `matrices` of a batch, in the order of the blocks of an image.
+CUtensorMap map_of(const Operand& x, DType dtype, int64_t matrices) {
     const bool rows = runs_along_rows(x);
     const auto inner = static_cast<cuuint64_t>(rows ? x.cols : x.rows),
                outer = static_cast<cuuint64_t>(rows ? x.rows : x.cols),
                size_of = static_cast<cuuint64_t>(element_size(dtype)),
                stride = static_cast<cuuint64_t>(rows ? x.row_stride : x.col_stride) * size_of;
-    const cuuint64_t size[2] = {inner, outer}, strides[1] = {stride};
-    const cuuint32_t box[2] = {static_cast<cuuint32_t>(Image::ROW_BYTES / size_of), Image::SIDE},
-                     steps[2] = {1, 1};
+    // All matrices of a batch may be one, and the next of one alone is never read.
+    const bool alone = matrices == 1 || x.batch_stride == 0;
+    const cuuint64_t next = alone ? stride : static_cast<cuuint64_t>(x.batch_stride) * size_of;
+    const cuuint64_t size[3] = {inner, outer, alone ? 1 : static_cast<cuuint64_t>(matrices)},
+                     strides[2] = {stride, next};
+    const cuuint32_t box[3] = {static_cast<cuuint32_t>(Image::ROW_BYTES / size_of), Image::SIDE, 1},
+                     steps[3] = {1, 1, 1};
     CUtensorMap map;
-    if (encoder()(&map, map_type(dtype), 2, const_cast<void*>(x.data), size, strides, box, steps,
+    if (encoder()(&map, map_type(dtype), 3, const_cast<void*>(x.data), size, strides, box, steps,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
@@ -65,7 +74,8 @@ struct Images {
     };
     Place places[MOST_IMAGES];
     int count = 0;
-    uintptr_t free;  // Where the next one goes.
+    int64_t together;  // Matrices that have theirs at once.
+    uintptr_t free;    // Where the next one goes.
 
     // Which image an operand of `p` is read from.
     int place(const Product& p, const Operand& x, const EngineSource& source) {
@@ -73,30 +83,50 @@ struct Images {
         for (int i = 0; i < count; ++i)
             if (same_image(p, x, source, places[i].operand, places[i].source)) return i;
         places[count] = {x, source, reinterpret_cast<char*>(free)};
-        free += static_cast<uintptr_t>(source.bytes);
+        free += static_cast<uintptr_t>(source.scratch_bytes(together));
         return count++;
     }
     const char* at(int image) const { return image == ImageUse::NONE ? nullptr : places[image].at; }
 
-    // Whether matrix `batch` has not got an image in common with the one before.
-    bool needed(int image, int64_t batch) const {
-        return batch == 0 || places[image].operand.batch_stride != 0;
-    }
-    ImageRequest request(int image, int64_t batch, DType dtype) const {
+    // Whether the matrices from `first` on have not got an image in common with those before.
+    bool needed(int image, int64_t first) const { return first == 0 || !places[image].source.same; }
+    ImageRequest request(int image, int64_t first, int64_t matrices, DType dtype) const {
         const auto& [x, source, at] = places[image];
-        Operand one = x;
-        one.data = matrix(x.data, batch, x.batch_stride, dtype);
-        return {one, source.across, source.blocks, at, source.part_bytes};
+        Operand from = x;
+        from.data = matrix(x.data, first, x.batch_stride, dtype);
+        return {from,
+                source.across,
+                source.blocks,
+                at,
+                source.part_bytes,
+                source.bytes,
+                source.same ? 1 : static_cast<int>(matrices)};
     }
 };
 
 // How many words count what is made of the pieces of an image.
 int64_t piece_words(const Grid& blocks) { return PackOrder::pieces_of(blocks).count(); }
 
+// How many matrices of the batch are computed at once: all, unless that takes much memory, or their images
+// are made on the way.
+int64_t matrices_together(const EngineTask* tasks, int count) {
+    int64_t bytes = 0;
+    for (int t = 0; t < count; ++t) {
+        if (tasks[t].config.method == Method::Fused) return 1;
+        bytes += engine_layout(tasks[t].product, tasks[t].config).scratch_bytes(1);
+    }
+    const int64_t most =
+        std::clamp<int64_t>(BATCH_SCRATCH / bytes, 1, EngineItem::MOST_MATRICES - 1);
+    const int64_t batch = tasks[0].product.batch;
+    return batch <= most ? std::max<int64_t>(batch, 1) : ceil_div(batch, ceil_div(batch, most));
+}
+
 // Plans products whose scratch memory begins at `scratch`: the words that must be zero, then the images.
 class Plans {
   public:
-    Plans(const EngineTask* tasks, int count, uintptr_t scratch) : count_(count) {
+    Plans(const EngineTask* tasks, int count, uintptr_t scratch)
+        : tasks_(tasks), count_(count), together_(matrices_together(tasks, count)) {
+        images_.together = together_;
         images_.free = scratch;
         for (int t = 0; t < count; ++t) {
             EnginePlan& plan = of_[t];
@@ -106,7 +136,7 @@ class Plans {
             plan.drawn = reinterpret_cast<int*>(images_.free);
             // Before the first mark is the word for all.
             plan.marks = reinterpret_cast<int*>(images_.free + 2 * sizeof(int));
-            images_.free += static_cast<uintptr_t>(plan.layout.control_bytes);
+            images_.free += static_cast<uintptr_t>(plan.layout.control_bytes(together_));
         }
         unmade_.work.drawn = reinterpret_cast<int*>(images_.free);
         unmade_.work.done = reinterpret_cast<int*>(images_.free + sizeof(int));
@@ -127,20 +157,23 @@ class Plans {
     uintptr_t end() const { return images_.free; }
     const EnginePlan& of(int t) const { return of_[t]; }
 
-    // Computes the products of matrix `batch` of `tasks`.
-    void run(const EngineTask* tasks, int64_t batch, cudaStream_t stream) {
-        const DType dtype = tasks[0].product.dtype;
+    int64_t together() const { return together_; }
+
+    // Computes the products of matrices of the batch from `first` on.
+    void run(int64_t first, cudaStream_t stream) {
+        const DType dtype = tasks_[0].product.dtype;
+        const int64_t matrices = std::min(together_, tasks_[0].product.batch - first);
         for (int t = 0; t < count_; ++t) {
-            const Product& p = tasks[t].product;
-            Product& one = of_[t].product;
-            one.batch = 1;
-            one.a.data = matrix(p.a.data, batch, p.a.batch_stride, dtype);
-            one.b.data = matrix(p.b.data, batch, p.b.batch_stride, dtype);
-            one.c.data = matrix(p.c.data, batch, p.c.batch_stride, dtype);
-            if (of_[t].layout.a.mapped) of_[t].a_map = map_of(one.a, dtype);
-            if (of_[t].layout.b.mapped) of_[t].b_map = map_of(one.b, dtype);
+            const Product& p = tasks_[t].product;
+            Product& part = of_[t].product;
+            part.batch = matrices;
+            part.a.data = matrix(p.a.data, first, p.a.batch_stride, dtype);
+            part.b.data = matrix(p.b.data, first, p.b.batch_stride, dtype);
+            part.c.data = matrix(p.c.data, first, p.c.batch_stride, dtype);
+            if (of_[t].layout.a.mapped) of_[t].a_map = map_of(part.a, dtype, matrices);
+            if (of_[t].layout.b.mapped) of_[t].b_map = map_of(part.b, dtype, matrices);
         }
-        make_images(batch, stream);
+        make_images(first, matrices, stream);
         if (dtype == DType::f16) engine_f16(of_, count_, unmade_, stream);
         else if (dtype == DType::bf16) engine_bf16(of_, count_, unmade_, stream);
         else if (of_[0].product.tf32) engine_tf32(of_, count_, unmade_, stream);
@@ -157,19 +190,19 @@ class Plans {
         return scratch_piece(words * 4);
     }
 
-    // Makes the images that this matrix does not have in common with the one before, or leaves that to the
+    // Makes the images that these matrices do not have in common with those before, or leaves that to the
     // launch which reads them.
-    void make_images(int64_t batch, cudaStream_t stream) {
+    void make_images(int64_t first, int64_t matrices, cudaStream_t stream) {
         const Product& p = of_[0].product;
         int number[MOST_IMAGES];  // Of an image among those that are needed.
         unmade_.count = 0;
         for (int x = 0; x < images_.count; ++x) {
             number[x] = ImageUse::NONE;
-            if (!images_.needed(x, batch)) continue;
+            if (!images_.needed(x, first)) continue;
             number[x] = unmade_.count;
-            unmade_.images[unmade_.count++] = images_.request(x, batch, p.dtype);
+            unmade_.images[unmade_.count++] = images_.request(x, first, matrices, p.dtype);
         }
-        if (unmade_.count > 0 && !leave_to_launch(number, batch)) {
+        if (unmade_.count > 0 && !leave_to_launch(number, first)) {
             pack_images(p.dtype, p.tf32, unmade_.images, unmade_.count, of_[0].drawn, words_,
                         stream);
             unmade_.count = 0;
@@ -186,14 +219,14 @@ class Plans {
                                                    : unmade_.work.ready[number[use.image]];
     }
 
-    bool leave_to_launch(const int* number, int64_t batch) {
+    bool leave_to_launch(const int* number, int64_t matrix) {
         for (int t = 0; t < count_; ++t)
             if (of_[t].config.method != Method::Fused) return false;
         for (int x = 0; x + 1 < unmade_.count; ++x)
             unmade_.work.ready[x + 1] =
                 unmade_.work.ready[x] + piece_words(unmade_.images[x].blocks);
         // All matrices but the first have the same to make.
-        if (batch <= 1) ordered_ = set_order(number);
+        if (matrix <= 1) ordered_ = set_order(number);
         return ordered_;
     }
 
@@ -213,9 +246,11 @@ class Plans {
                               current_device().multiprocessors / 2);
     }
 
+    const EngineTask* tasks_;
+    int count_;
+    int64_t together_;  // Matrices of the batch that are computed at once.
     EnginePlan of_[MOST_ENGINE_TASKS]{};
     ImageUse uses_[MOST_ENGINE_TASKS][2];  // Of A and of B.
-    int count_;
     int words_;
     bool ordered_ = false;
     Images images_;
@@ -231,8 +266,8 @@ int64_t engine_scratch(const EngineTask* tasks, int count) {
 void engine(const EngineTask* tasks, int count, void* scratch,
             void (*finish)(const Product&, cudaStream_t), cudaStream_t stream) {
     Plans plans(tasks, count, reinterpret_cast<uintptr_t>(scratch));
-    for (int64_t batch = 0; batch < tasks[0].product.batch; ++batch) {
-        plans.run(tasks, batch, stream);
+    for (int64_t first = 0; first < tasks[0].product.batch; first += plans.together()) {
+        plans.run(first, stream);
         for (int t = 0; t < count; ++t) {
             Product rest = plans.of(t).product;
             rest.marks = plans.of(t).marks;

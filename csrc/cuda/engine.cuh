@@ -14,7 +14,9 @@ namespace packedtri::cuda {
 struct EngineOperand {
     const char* image;   // Its first part; null where the matrix is mapped.
     int64_t part_bytes;  // To the next part.
-    Grid blocks;         // Of the image.
+    // To the image of the next matrix of the batch; of a mapped operand one, or zero if all have the same.
+    int64_t next;
+    Grid blocks;  // Of the image.
     Kind kind;
     bool across;  // Its rows of memory run across the sum.
     // Where the image is made while the product is computed: how many units each piece has, as they come.
@@ -24,7 +26,7 @@ struct EngineOperand {
 template <class T>
 struct EngineResult {
     T* data;
-    int64_t ld;
+    int64_t ld, next;    // `next`: to the next matrix.
     bool packed, lower;  // How it is stored (see row_offset), and whether only to its diagonal.
     float alpha, beta;
     int m, n;
@@ -38,6 +40,7 @@ struct EngineProduct {
     int n_blocks, k_blocks;
     EngineWork work;
     int* marks;  // Zero when the launch starts: see EngineConsumer::finite.
+    int marks_of_matrix;
 };
 
 // Whether the rows of memory of A and of B run across the sum. Of two products in a launch that is told
@@ -63,7 +66,9 @@ struct EnginePacking<T, true> {
 template <class T, int PRODUCTS, bool PACKS>
 struct EngineArgs {
     EngineProduct<T> of[PRODUCTS];
-    int shared, alone;  // So many tiles are shared, and had by blocks alone, of all products.
+    // So many tiles of each matrix are shared, and had by blocks alone, of all products.
+    int shared, alone;
+    BatchOrder batch;
     int split;
     int* drawn;  // How many of the latter have been drawn: zero when the launch starts.
     EnginePacking<T, PACKS> packing;

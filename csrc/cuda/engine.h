@@ -18,9 +18,10 @@ constexpr int MOST_ENGINE_TASKS = 2;
 // Bytes of scratch memory that `engine` needs, aligned to 1024 as it must be.
 int64_t engine_scratch(const EngineTask* tasks, int count);
 
-// Computes products, matrix by matrix of the batch, with one image of each operand that several read.
-// After each matrix, `finish` gets the products of this one with Product::marks set to the blocks that
-// were not stored, because a result was not finite: it is to compute these from stored elements only.
+// Computes products, as many matrices of the batch together as there is scratch memory for, with one
+// image of each operand that several read. After these, `finish` gets their products with Product::marks
+// set to the blocks that were not stored, because a result was not finite: it is to compute these from
+// stored elements only.
 void engine(const EngineTask* tasks, int count, void* scratch,
             void (*finish)(const Product&, cudaStream_t), cudaStream_t stream);
 

@@ -28,6 +28,7 @@ class EngineConsumer {
             if (word == EngineItem::NONE) break;
             const EngineItem item = EngineItem::of(word);
             product_ = item.product;
+            matrix_ = item.matrix;
             const Tile tile(p().a.kind, p().b.kind, p().a.across, p().b.across, p().work, item,
                             rank_, p().n_blocks, p().k_blocks);
             float acc[Shape::ACCS];
@@ -206,7 +207,8 @@ class EngineConsumer {
     };
 
     __device__ void store(const Tile& tile, const float* acc) {
-        const Result c = p().c;  // Copied, since what is indexed is not kept in registers.
+        Result c = p().c;  // Copied, since what is indexed is not kept in registers.
+        c.data += matrix_ * c.next;
         if constexpr (Across::KNOWN) store<Across::B>(c, tile, acc);
         else if (tile.b_across) store<true>(c, tile, acc);
         else store<false>(c, tile, acc);
@@ -316,7 +318,8 @@ class EngineConsumer {
                   lane = static_cast<int>(threadIdx.x) % 32;
         const int j = tile.j0 * SIDE / MARKED_COLUMNS + lane;
         if (lane < Shape::BN / MARKED_COLUMNS && j < columns)
-            p().marks[(tile.i0 + group_) * columns + j] = p().marks[-1] = 1;
+            p().marks[matrix_ * p().marks_of_matrix + (tile.i0 + group_) * columns + j] =
+                p().marks[-1] = 1;
         return false;
     }
 
@@ -345,7 +348,7 @@ class EngineConsumer {
     const Args& args_;
     const EngineShared<Shape> shared_;
     const int rank_, group_;
-    int product_ = 0;  // That the tile is of.
+    int product_ = 0, matrix_ = 0;  // That the tile is of.
     StageCounter<Shape::STAGES> at_;
     StageCounter<1> meetings_;
 };

@@ -11,7 +11,8 @@ namespace packedtri::cuda {
 
 inline EngineOperand engine_operand(const EngineSource& s, const char* image, const int* ready,
                                     Kind kind) {
-    return {s.mapped ? nullptr : image, s.part_bytes, s.blocks, kind, s.across, ready};
+    const int64_t next = s.same ? 0 : s.mapped ? 1 : s.bytes;
+    return {s.mapped ? nullptr : image, s.part_bytes, next, s.blocks, kind, s.across, ready};
 }
 
 template <class T>
@@ -23,12 +24,13 @@ EngineProduct<T> engine_product(const EnginePlan& plan) {
             engine_operand(plan.layout.a, plan.a_image, plan.a_ready, p.a.kind),
             engine_operand(plan.layout.b, plan.b_image, plan.b_ready, p.b.kind),
             {static_cast<T*>(p.c.data), lower && !p.c.staggered ? 0 : p.c.row_stride,
-             lower || p.c.staggered, lower, static_cast<float>(p.alpha), static_cast<float>(p.beta),
-             static_cast<int>(p.m), static_cast<int>(p.n)},
+             p.c.batch_stride, lower || p.c.staggered, lower, static_cast<float>(p.alpha),
+             static_cast<float>(p.beta), static_cast<int>(p.m), static_cast<int>(p.n)},
             static_cast<int>(ceil_div(p.n, Image::SIDE)),
             static_cast<int>(ceil_div(p.k, Image::SIDE)),
             plan.layout.work,
-            plan.marks};
+            plan.marks,
+            static_cast<int>(plan.layout.marks)};
 }
 
 // Tiles of one number follow one another, of a product that has none there too.
@@ -44,6 +46,9 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
         args.shared = std::max(args.shared, PRODUCTS * work.shared_tiles);
         args.alone = std::max(args.alone, PRODUCTS * static_cast<int>(work.size()));
     }
+    args.batch =
+        batch_order(static_cast<int>(plans[0].product.batch), std::max(args.shared, args.alone),
+                    current_device().multiprocessors / Shape::CLUSTER);
     if constexpr (Shape::PACKS) {
         args.packing.work = unmade.work;
         for (int x = 0; x < unmade.count; ++x) args.packing.of[x] = pack_args<T>(unmade.images[x]);
@@ -77,7 +82,8 @@ void launch_kernel(const EnginePlan* plans, const EngineUnmade& unmade, cudaStre
     attributes.overlap();  // The kernel sets itself up while the images are still being made.
     if (cluster > 1) attributes.cluster(cluster);
     attributes.give(config);
-    const int64_t needed = args.shared + ceil_div(args.alone, args.split);
+    const int64_t needed = args.batch.matrices * int64_t{args.shared} +
+                           ceil_div(args.batch.matrices * int64_t{args.alone}, args.split);
     const int64_t clusters = std::min<int64_t>(needed, clusters_at_once(kernel, config, cluster));
     config.gridDim = dim3(static_cast<unsigned>(clusters * cluster));
     check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");

@@ -33,6 +33,7 @@ EngineSource source(const Product& p, const Operand& x, bool is_a) {
     // A symmetric matrix is its own transpose: its image need not be another for either operand.
     s.across = runs_along_rows(x) != is_a && !(p.tf32 && x.kind == Kind::Symmetric);
     s.mapped = mappable(p, x, s.across);
+    s.same = x.batch_stride == 0;
     s.blocks = blocks_of(x);
     s.part_bytes = s.blocks.count() * Image::BLOCK_BYTES;
     s.bytes = s.mapped ? 0 : s.part_bytes * images(p);
@@ -54,6 +55,10 @@ bool same_image(const Product& p, const Operand& x, const EngineSource& source,
     return same_memory(x, other) && (!p.tf32 || source.across == other_source.across);
 }
 
+bool maps_dense_operand(const Product& p) {
+    return source(p, p.a, true).mapped || source(p, p.b, false).mapped;
+}
+
 EngineLayout engine_layout(const Product& p, const Config& config) {
     EngineLayout layout{};
     layout.a = source(p, p.a, true);
@@ -73,7 +78,6 @@ EngineLayout engine_layout(const Product& p, const Config& config) {
             : 0;
     layout.work = {schedule, config.split, static_cast<int>(std::min(shared, schedule.size()))};
     layout.marks = 2 * ceil_div(p.m, 2 * Image::SIDE) * ceil_div(p.n, MARKED_COLUMNS);
-    layout.control_bytes = scratch_piece((2 + layout.marks) * 4);
     return layout;
 }
 

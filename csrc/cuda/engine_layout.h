@@ -10,24 +10,36 @@ namespace packedtri::cuda {
 struct EngineSource {
     bool mapped;                // Read where it is; else through an image.
     bool across;                // Its rows of memory run across the sum.
+    bool same;                  // All matrices of the batch have the same.
     Grid blocks;                // Of its image.
     int64_t part_bytes, bytes;  // Of one part of the image, and of all.
-};
 
-struct EngineLayout {
-    EngineSource a, b;
-    bool shared_image;  // Both operands read that of a.
-    EngineWork work;
-    int64_t marks;          // Words: see EngineConsumer::finite.
-    int64_t control_bytes;  // Of all words that must be zero, but those for unmade images.
-
-    int64_t scratch_bytes() const { return control_bytes + a.bytes + (shared_image ? 0 : b.bytes); }
+    int64_t scratch_bytes(int64_t matrices) const { return same ? bytes : matrices * bytes; }
 };
 
 // Pieces of scratch memory begin at multiples of 1024 bytes, as the swizzle of images wants it.
 inline int64_t scratch_piece(int64_t bytes) { return ceil_div(bytes, 1024) * 1024; }
 
+struct EngineLayout {
+    EngineSource a, b;
+    bool shared_image;  // Both operands read that of a.
+    EngineWork work;
+    int64_t marks;  // Words of a matrix: see EngineConsumer::finite.
+
+    // Of all words that must be zero for so many matrices, but those for unmade images.
+    int64_t control_bytes(int64_t matrices) const {
+        return scratch_piece((2 + matrices * marks) * 4);
+    }
+    int64_t scratch_bytes(int64_t matrices) const {
+        return control_bytes(matrices) + a.scratch_bytes(matrices) +
+               (shared_image ? 0 : b.scratch_bytes(matrices));
+    }
+};
+
 EngineLayout engine_layout(const Product& p, const Config& config);
+
+// Whether a dense operand is read where it is.
+bool maps_dense_operand(const Product& p);
 
 // Whether an operand of `p` and another one, both of which need images, have the same.
 bool same_image(const Product& p, const Operand& x, const EngineSource& source,

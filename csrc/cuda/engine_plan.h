@@ -10,7 +10,7 @@
 namespace packedtri::cuda {
 
 struct EnginePlan {
-    Product product;  // One matrix of the batch.
+    Product product;  // Matrices of the batch that have one launch together.
     Config config;
     EngineLayout layout;
     CUtensorMap a_map, b_map;  // Of mapped operands.

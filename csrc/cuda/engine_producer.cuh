@@ -13,7 +13,8 @@ class EngineProducer {
 
   public:
     __device__ EngineProducer(const Args& args, const EngineShared<Shape>& shared, int rank)
-        : args_(args), shared_(shared), rank_(rank) {}
+        : args_(args), shared_(shared), rank_(rank), all_shared_(args.shared * args.batch.matrices),
+          all_alone_(args.alone * args.batch.matrices) {}
 
     __device__ void run() {
         int64_t word = rank_ == 0 ? first() : 0;
@@ -44,20 +45,22 @@ class EngineProducer {
     }
     __device__ int64_t first() {
         shared_tile_ = group();
-        if (shared_tile_ < args_.shared) return share();
-        return take((shared_tile_ - args_.shared) * sharers() + part());
+        if (shared_tile_ < all_shared_) return share();
+        return take((shared_tile_ - all_shared_) * sharers() + part());
     }
-    __device__ int64_t following() { return shared_tile_ < args_.shared ? share() : take(draw()); }
+    __device__ int64_t following() { return shared_tile_ < all_shared_ ? share() : take(draw()); }
     __device__ int part() const {
         return sharers() > 1 ? static_cast<int>(blockIdx.x) % sharers() : 0;
     }
 
     // This block's part of the next tile that it shares.
     __device__ int64_t share() {
-        while (shared_tile_ < args_.shared) {
+        while (shared_tile_ < all_shared_) {
+            const auto [matrix, number] = args_.batch.at(shared_tile_, args_.shared);
             bool exists = false;
-            EngineItem item = work_of(shared_tile_).shared(tile_of(shared_tile_), part(), exists);
-            item.product = product_of(shared_tile_);
+            EngineItem item = work_of(number).shared(tile_of(number), part(), exists);
+            item.product = product_of(number);
+            item.matrix = matrix;
             shared_tile_ += groups();
             if (exists) return item.word();
         }
@@ -66,7 +69,7 @@ class EngineProducer {
 
     __device__ int draw() {
         wait_for_stages();  // The counter is made zero by the kernel before.
-        const int started = max(0, groups() - args_.shared) * sharers();
+        const int started = max(0, groups() - all_shared_) * sharers();
         return started + atomicAdd(args_.drawn, 1);
     }
 
@@ -82,11 +85,13 @@ class EngineProducer {
     }
 
     // The item of this number, or of a later one where there is none.
-    __device__ int64_t take(int number) {
-        for (; number < args_.alone; number = draw()) {
+    __device__ int64_t take(int drawn) {
+        for (; drawn < all_alone_; drawn = draw()) {
+            const auto [matrix, number] = args_.batch.at(drawn, args_.alone);
             bool exists = false;
             EngineItem item = work_of(number).alone(tile_of(number), exists);
             item.product = product_of(number);
+            item.matrix = matrix;
             if (exists) return item.word();
         }
         return EngineItem::NONE;
@@ -127,14 +132,17 @@ class EngineProducer {
         // In blocks: to the block at the next k, what that grows by, and from the first line's block to
         // the second's. In a mapped matrix the last is from line to line.
         int step, bend, second;
-        int line;  // The first.
+        int line;    // The first.
+        int matrix;  // Of the map.
         bool across;
 
-        __device__ Stream(const EngineOperand& x, const CUtensorMap& map, int line, int other,
-                          int k)
+        __device__ Stream(const EngineOperand& x, const CUtensorMap& map, int matrix, int line,
+                          int other, int k)
             : map(&map), at(x.image), part_bytes(x.part_bytes), step(0), bend(0),
-              second(other - line), line(line), across(x.across) {
+              second(other - line), line(line), matrix(matrix * static_cast<int>(x.next)),
+              across(x.across) {
             if (!at) return;
+            at += matrix * x.next;
             const auto index = [&](int line) {
                 return across ? x.blocks.index(k, line) : x.blocks.index(line, k);
             };
@@ -210,8 +218,9 @@ class EngineProducer {
         const auto column = [&](int place) {
             return tile.j0 + min(Tile::column_at(place, tile.b_across), tile.columns - 1);
         };
-        Stream a(p.a, p.a_map, tile.i0, tile.i0 + 1, tile.k0),
-            b(p.b, p.b_map, column(place), column(place + 1), tile.k0);
+        const int matrix = EngineItem::of(word).matrix;
+        Stream a(p.a, p.a_map, matrix, tile.i0, tile.i0 + 1, tile.k0),
+            b(p.b, p.b_map, matrix, column(place), column(place + 1), tile.k0);
         const int rows = min(2, static_cast<int>(ceil_div(p.c.m, Shape::SIDE)) - tile.i0);
         const KRange whole = tile.whole(rows);
         int64_t next = EngineItem::NONE;
@@ -254,10 +263,10 @@ class EngineProducer {
                 if (second) ptx::bulk_load(to_a + BYTES, a.block(part, true), BYTES, full);
             } else {
                 if (first)
-                    ptx::tensor_load(to_a, a.map, a.box_row(k, false), a.box_column(k, part, false),
-                                     full);
+                    ptx::tensor_load(to_a, a.map, a.matrix, a.box_row(k, false),
+                                     a.box_column(k, part, false), full);
                 if (second)
-                    ptx::tensor_load(to_a + BYTES, a.map, a.box_row(k, true),
+                    ptx::tensor_load(to_a + BYTES, a.map, a.matrix, a.box_row(k, true),
                                      a.box_column(k, part, true), full);
             }
             if (columns <= 0) continue;
@@ -267,9 +276,9 @@ class EngineProducer {
                 copy_b(to_b, b.block(part, false), BYTES, full);
                 if (columns > 1) copy_b(to_b + BYTES, b.block(part, true), BYTES, full);
             } else {
-                copy_box(to_b, b.map, b.box_row(k, false), b.box_column(k, part, false), full);
+                copy_box(to_b, b, b.box_row(k, false), b.box_column(k, part, false), full);
                 if (columns > 1)
-                    copy_box(to_b + BYTES, b.map, b.box_row(k, true), b.box_column(k, part, true),
+                    copy_box(to_b + BYTES, b, b.box_row(k, true), b.box_column(k, part, true),
                              full);
             }
         }
@@ -281,15 +290,16 @@ class EngineProducer {
         if (Shape::CLUSTER > 1) ptx::bulk_load_multicast(to, from, bytes, full, BOTH);
         else ptx::bulk_load(to, from, bytes, full);
     }
-    __device__ static void copy_box(uint32_t to, const CUtensorMap* map, int row, int col,
-                                    uint32_t full) {
-        if (Shape::CLUSTER > 1) ptx::tensor_load_multicast(to, map, row, col, full, BOTH);
-        else ptx::tensor_load(to, map, row, col, full);
+    __device__ static void copy_box(uint32_t to, const Stream& b, int row, int col, uint32_t full) {
+        if (Shape::CLUSTER > 1)
+            ptx::tensor_load_multicast(to, b.map, b.matrix, row, col, full, BOTH);
+        else ptx::tensor_load(to, b.map, b.matrix, row, col, full);
     }
 
     const Args& args_;
     const EngineShared<Shape> shared_;
     const int rank_;
+    const int all_shared_, all_alone_;  // Of all matrices.
     StageCounter<Shape::STAGES> at_;
     StageCounter<1> meetings_;
     bool started_ = false, parts_meet_ = false;

@@ -16,17 +16,46 @@ constexpr int MARKED_COLUMNS = 128;
 // part share - 1. Travels as one word.
 struct EngineItem {
     static constexpr int64_t NONE = -1;  // Instead of an item, it ends the work.
+    static constexpr int MOST_MATRICES = 1 << 15;
     int i, j, share;
     int product = 0;
+    int matrix = 0;  // Of the batch.
 
     PACKEDTRI_HD constexpr int64_t word() const {
-        return int64_t{product} << 48 | int64_t{share} << 32 | int64_t{i} << 16 | j;
+        return int64_t{matrix} << 48 | int64_t{product} << 40 | int64_t{share} << 32 |
+               int64_t{i} << 16 | j;
     }
     PACKEDTRI_HD static constexpr EngineItem of(int64_t word) {
         return {static_cast<int>(word >> 16 & 0xffff), static_cast<int>(word & 0xffff),
-                static_cast<int>(word >> 32 & 0xffff), static_cast<int>(word >> 48)};
+                static_cast<int>(word >> 32 & 0xff), static_cast<int>(word >> 40 & 0xff),
+                static_cast<int>(word >> 48)};
     }
 };
+
+// In which order the matrices of a batch come. Each has `each` items, the longest sums first; those of
+// `group` matrices take turns, so that the longest of all these are first.
+struct BatchOrder {
+    int matrices, group;
+
+    struct Place {
+        int matrix, number;  // The latter within the matrix.
+    };
+    // Of a number below matrices * each. Divisions take long, and most products are alone.
+    PACKEDTRI_HD constexpr Place at(int number, int each) const {
+        if (matrices == 1) return {0, number};
+        const int first = number / (group * each) * group;
+        const int turns = matrices - first < group ? matrices - first : group;
+        const int within = number - first * each;
+        return {first + within % turns, within / turns};
+    }
+};
+
+// So many matrices take turns that each of `slots` has some items of a group: more would read more memory at
+// a time than the L2 cache holds.
+constexpr BatchOrder batch_order(int matrices, int each, int slots) {
+    const int group = (4 * slots + each - 1) / each;
+    return {matrices, group < matrices ? group : matrices};
+}
 
 // The items of a product. The first shared_tiles of the schedule are computed by `split` blocks each, which
 // form a cluster: a part of the sum a block. The others are numbered from 0 on.

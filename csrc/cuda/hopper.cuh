@@ -118,23 +118,24 @@ __device__ __forceinline__ void bulk_fence_global() {
 #endif
 }
 // Copies the 64 x 64 box at (row, col) of a mapped matrix; places outside the matrix become zero.
-__device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap* map, int row, int col,
-                                            uint32_t barrier) {
+__device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap* map, int matrix,
+                                            int row, int col, uint32_t barrier) {
 #if PACKEDTRI_HOPPER
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-        "l"(map), "r"(col), "r"(row), "r"(barrier)
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+        "l"(map), "r"(col), "r"(row), "r"(matrix), "r"(barrier)
         : "memory");
 #endif
 }
-__device__ __forceinline__ void tensor_load_multicast(uint32_t to, const CUtensorMap* map, int row,
-                                                      int col, uint32_t barrier, uint16_t blocks) {
+__device__ __forceinline__ void tensor_load_multicast(uint32_t to, const CUtensorMap* map,
+                                                      int matrix, int row, int col,
+                                                      uint32_t barrier, uint16_t blocks) {
 #if PACKEDTRI_HOPPER
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-        "l"(map), "r"(col), "r"(row), "r"(barrier), "h"(blocks)
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+        "l"(map), "r"(col), "r"(row), "r"(matrix), "r"(barrier), "h"(blocks)
         : "memory");
 #endif
 }

@@ -1,5 +1,7 @@
 #include "image_pack.h"
 
+#include <algorithm>
+
 #include "elements.cuh"
 #include "hopper.cuh"
 #include "launch.h"
@@ -22,15 +24,14 @@ __device__ __forceinline__ void block_at(const Grid& blocks, int64_t index, int&
 
 // One block of the image by 256 threads, 8 lanes a row.
 template <class T>
-__device__ void pack_block(const PackArgs<T>& args, int row, int col, char* to) {
+__device__ void pack_block(const PackArgs<T>& args, const T* data, int row, int col, char* to) {
     const int chunk = threadIdx.x % 8;
-    const T* end = args.panel.data + args.panel.end;
+    const T* end = data + args.panel.end;
 #pragma unroll
     for (int pass = 0; pass < 2; ++pass) {
         const int r = threadIdx.x / 8 + 32 * pass, i = row * SIDE + r, j = col * SIDE + chunk * 8;
         const int valid = i < args.panel.rows ? max(0, min(8, args.panel.length(i) - j)) : 0;
-        const uint4 word =
-            load_chunk(args.panel.data + args.panel.row_offset(i) + j, valid, args.panel.data, end);
+        const uint4 word = load_chunk(data + args.panel.row_offset(i) + j, valid, data, end);
         *reinterpret_cast<uint4*>(to + Image::chunk_offset(r, chunk)) = word;
     }
 }
@@ -48,13 +49,14 @@ __device__ __forceinline__ void split(float x, __nv_bfloat16 (&parts)[3]) {
 }
 
 // The same for float32: a warp a row, two elements a lane, three images.
-__device__ void pack_block(const PackArgs<float>& args, int row, int col, char* to) {
+__device__ void pack_block(const PackArgs<float>& args, const float* data, int row, int col,
+                           char* to) {
     const int lane = threadIdx.x % 32, j = col * SIDE + 2 * lane;
 #pragma unroll
     for (int pass = 0; pass < 8; ++pass) {
         const int r = threadIdx.x / 32 + 8 * pass, i = row * SIDE + r;
         const int valid = i < args.panel.rows ? args.panel.length(i) - j : 0;
-        const float* from = args.panel.data + args.panel.row_offset(i) + j;
+        const float* from = data + args.panel.row_offset(i) + j;
         __nv_bfloat16 x[3], y[3];
         split(valid > 0 ? __ldg(from) : 0.f, x);
         split(valid > 1 ? __ldg(from + 1) : 0.f, y);
@@ -118,9 +120,9 @@ __device__ __forceinline__ void store_block(char* to, int64_t part_bytes, X x, T
 
 // Element (i, j) of the rows of memory, zero where none is stored.
 template <class T>
-__device__ __forceinline__ T element(const PackArgs<T>& args, int i, int j) {
+__device__ __forceinline__ T element(const PackArgs<T>& args, const T* data, int i, int j) {
     const bool valid = i < args.panel.rows && j < args.panel.length(i);
-    return valid ? args.panel.data[args.panel.row_offset(i) + j] : T{};
+    return valid ? data[args.panel.row_offset(i) + j] : T{};
 }
 
 // A block in shared memory, the only one, padded so that neither its rows nor its columns meet in one
@@ -129,10 +131,11 @@ template <class T>
 struct StoredBlock {
     T at[SIDE][SIDE + 4 / sizeof(T)];
 
-    __device__ void load(const PackArgs<T>& args, int row, int col) {
+    __device__ void load(const PackArgs<T>& args, const T* data, int row, int col) {
 #pragma unroll 4
         for (int x = threadIdx.x; x < SIDE * SIDE; x += 256)
-            at[x / SIDE][x % SIDE] = element(args, row * SIDE + x / SIDE, col * SIDE + x % SIDE);
+            at[x / SIDE][x % SIDE] =
+                element(args, data, row * SIDE + x / SIDE, col * SIDE + x % SIDE);
         __syncthreads();
     }
 };
@@ -144,9 +147,9 @@ __device__ StoredBlock<T>& stored_block() {
 
 // A block of a symmetric matrix, on either side of the diagonal, from the stored half.
 template <class T>
-__device__ void pack_mirrored(const PackArgs<T>& args, int row, int col, char* to) {
+__device__ void pack_mirrored(const PackArgs<T>& args, const T* data, int row, int col, char* to) {
     StoredBlock<T>& stored = stored_block<T>();
-    stored.load(args, max(row, col), min(row, col));
+    stored.load(args, data, max(row, col), min(row, col));
     store_block(
         to, args.part_bytes,
         [&](int r, int c) {
@@ -156,15 +159,17 @@ __device__ void pack_mirrored(const PackArgs<T>& args, int row, int col, char* t
         T{});
 }
 
-__device__ void pack_block(const PackArgs<Tf32>& args, int row, int col, char* to) {
+__device__ void pack_block(const PackArgs<Tf32>& args, const Tf32* data, int row, int col,
+                           char* to) {
     if (args.transposed) {
         StoredBlock<Tf32>& stored = stored_block<Tf32>();
-        stored.load(args, row, col);
+        stored.load(args, data, row, col);
         store_block(to, args.part_bytes, [&](int r, int c) { return stored.at[c][r]; }, Tf32{});
     } else {
         store_block(
             to, args.part_bytes,
-            [&](int r, int c) { return element(args, row * SIDE + r, col * SIDE + c); }, Tf32{});
+            [&](int r, int c) { return element(args, data, row * SIDE + r, col * SIDE + c); },
+            Tf32{});
     }
 }
 
@@ -181,16 +186,20 @@ __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackA
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     if (blockIdx.x == 0)
-        for (int w = threadIdx.x; w < all.control_words; w += 256) all.control[w] = 0;
+        for (int w = blockIdx.y * 256 + threadIdx.x; w < all.control_words; w += gridDim.y * 256)
+            all.control[w] = 0;
     int which = 0;
     while (blockIdx.x >= all.end[which]) ++which;
+    const int matrix = static_cast<int>(blockIdx.y);
     const PackArgs<T>& args = all.of[which];
+    if (matrix >= args.matrices) return;
+    const T* data = args.panel.data + matrix * args.next;
     const int64_t index = blockIdx.x - (which > 0 ? all.end[which - 1] : 0);
     int row, col;
     block_at(args.blocks, index, row, col);
-    char* to = args.to + index * Image::BLOCK_BYTES;
-    if (args.mirrored) pack_mirrored(args, row, col, to);
-    else pack_block(args, row, col, to);
+    char* to = args.to + matrix * args.next_image + index * Image::BLOCK_BYTES;
+    if (args.mirrored) pack_mirrored(args, data, row, col, to);
+    else pack_block(args, data, row, col, to);
 }
 
 template <class T>
@@ -198,13 +207,16 @@ void launch_pack(const ImageRequest* requests, int count, int* control, int word
                  cudaStream_t stream) {
     PackAll<T> all{};
     int64_t blocks = 0;
+    int matrices = 0;
     for (int r = 0; r < count; ++r) {
         all.of[r] = pack_args<T>(requests[r]);
         all.end[r] = blocks += requests[r].blocks.count();
+        matrices = std::max(matrices, requests[r].matrices);
     }
     all.control = control;
     all.control_words = words;
-    launch_overlapping(pack_kernel<T>, dim3(static_cast<unsigned>(blocks)), 256, all, stream,
+    const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(matrices));
+    launch_overlapping(pack_kernel<T>, grid, 256, all, stream,
                        "cannot launch the packing of a product's operands");
 }
 

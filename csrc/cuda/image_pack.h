@@ -9,17 +9,18 @@
 
 namespace packedtri::cuda {
 
-// An image to be made of one matrix of the operand's batch. part_bytes is the distance between the
-// images of elements that take several.
+// Images to be made of matrices of the operand's batch. part_bytes is the distance between the images of
+// elements that take several, `bytes` that between the images of matrices.
 struct ImageRequest {
     Operand operand;
     bool across;  // Its rows of memory run across the sum.
     Grid blocks;
     char* to;
-    int64_t part_bytes;
+    int64_t part_bytes, bytes;
+    int matrices;
 };
 
-// Makes up to MOST_IMAGES images in one launch, and zeroes `words` words at `control`. float32 is rounded
+// Grants up to MOST_IMAGES requests in one launch, and zeroes `words` words at `control`. float32 is rounded
 // to TF32, or split into three bfloat16, whose sum it is.
 void pack_images(DType dtype, bool tf32, const ImageRequest* requests, int count, int* control,
                  int words, cudaStream_t stream);

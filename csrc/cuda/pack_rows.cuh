@@ -19,6 +19,9 @@ struct PackArgs {
     Grid blocks;
     char* to;
     int64_t part_bytes;
+    // To the next matrix, in elements and in bytes of its image.
+    int64_t next, next_image;
+    int matrices;
 
     __device__ char* block(int row, int col) const {
         return to + blocks.index(row, col) * Image::BLOCK_BYTES;
@@ -36,7 +39,10 @@ PackArgs<T> pack_args(const ImageRequest& request) {
             request.across,
             request.blocks,
             request.to,
-            request.part_bytes};
+            request.part_bytes,
+            request.operand.batch_stride,
+            request.bytes,
+            request.matrices};
 }
 
 // Makes units of a piece: 32 rows, as wide as the piece, a chunk of each row a lane. Few warps do this, one

@@ -111,13 +111,16 @@ __global__ void __launch_bounds__(MainLoop::THREADS, 1)
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     if (args.marks[-1] == 0) return;
-    for (int64_t item = blockIdx.x; item < args.schedule.size(); item += gridDim.x) {
-        const Schedule::Tile tile = args.schedule.at(item);
+    const int64_t of_matrix = int64_t{2} * args.schedule.tiles_m * args.schedule.tiles_n;
+    for (int64_t item = blockIdx.x; item < args.items; item += gridDim.x) {
+        const Schedule::Tile tile = args.schedule.at(item / args.batch);
         if (!tile.exists) continue;
-        const int* mark = args.marks + 2 * tile.i * args.schedule.tiles_n + tile.j;
+        const int64_t batch = item % args.batch;
+        const int* mark =
+            args.marks + batch * of_matrix + 2 * tile.i * args.schedule.tiles_n + tile.j;
         const int first_row = mark[0] ? 0 : 64, end_row = mark[args.schedule.tiles_n] ? 128 : 64;
         if (first_row == end_row) continue;
-        compute_tile<MainLoop>(args, tile, 0, 0, 1, first_row, end_row, shared);
+        compute_tile<MainLoop>(args, tile, batch, 0, 1, first_row, end_row, shared);
         __syncthreads();
     }
 }

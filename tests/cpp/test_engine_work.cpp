@@ -17,10 +17,12 @@ std::vector<EngineItem> items_of(const EngineWork& work) {
     const auto add = [&](EngineItem item, bool exists) {
         if (!exists) return;
         item.product = item.i % 2;
+        item.matrix = item.j % 2 ? EngineItem::MOST_MATRICES - 1 : item.i;
         const EngineItem same = EngineItem::of(item.word());
         CHECK(same.i == item.i && same.j == item.j && same.share == item.share &&
-                  same.product == item.product && item.word() >= 0,
-              "(%d, %d), %d of %d", item.i, item.j, item.share, item.product);
+                  same.product == item.product && same.matrix == item.matrix && item.word() >= 0,
+              "(%d, %d), %d of %d, matrix %d", item.i, item.j, item.share, item.product,
+              item.matrix);
         items.push_back(item);
     };
     bool exists = false;
@@ -101,7 +103,29 @@ void every_product(int m, int n, int k, int split, int above, int group) {
             }
 }
 
+// Every item of every matrix once, and those of matrices that take turns in their order.
+void every_matrix(int matrices, int each, int slots) {
+    const cuda::BatchOrder order = cuda::batch_order(matrices, each, slots);
+    CHECK(order.group >= 1 && order.group <= matrices &&
+              (order.group == matrices || order.group * each >= slots),
+          "groups of %d of %d matrices", order.group, matrices);
+    std::vector<int> next(matrices);
+    for (int number = 0; number < matrices * each; ++number) {
+        const auto place = order.at(number, each);
+        CHECK(place.matrix >= 0 && place.matrix < matrices && place.number == next[place.matrix],
+              "item %d of %d matrices: %d of matrix %d", number, matrices, place.number,
+              place.matrix);
+        ++next[place.matrix];
+        const int group = place.matrix / order.group;
+        for (int x = 0; x < group * order.group; ++x)
+            CHECK(next[x] == each, "matrix %d comes before %d ends", place.matrix, x);
+    }
+}
+
 int main() {
+    for (const int matrices : {1, 2, 3, 7, 40})
+        for (const int each : {1, 3, 10})
+            for (const int slots : {1, 2, 66}) every_matrix(matrices, each, slots);
     for (const int split : {1, 2, 4, 8})
         for (const int above : {1, 2, 3})
             for (const int group : {1, 2}) {
