@@ -5,7 +5,7 @@
 #
 # Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. Two more run
 # only where they are named. sweep has about 800 cases, which take two minutes: it looks for sizes at which
-# dense torch is faster, and lists them at the end of its logs. conversions, a minute, does the same with
+# dense torch is faster, and lists them at the end of its logs. conversions, two minutes, does the same with
 # the conversions of operands and results counted in dense torch's time. racecheck takes twenty seconds
 # and more a test, so its limit ends it before it has run them all.
 #
@@ -137,12 +137,25 @@ for name in "${steps[@]}"; do
         --commit "$commit" --output "$output/conversions_columns" --n 128:4096:x2 --n 1536 \
         "${types[@]}" --op L@dense --op U@dense --op dense@L \
         --op S@dense --op solve_triangular --m 2 --m 8 --m 32 --m 128
+      products=(--op L@L --op L@U --op L@L.mT --op L@S --op syrk --op L@dense --op U@dense
+        --op dense@L --op S@dense)
       for batch in 32 512; do
         step "conversions_batched_$batch" 120 python3 -m packedtri bench --device cuda --quick \
           --conversions --commit "$commit" --output "$output/conversions_batched_$batch" \
-          --batch "$batch" --batched-n 16:256:x2 --batched-n 96:384:x2 "${types[@]}" --op L@L \
-          --op L@U --op L@L.mT --op L@S --op syrk --op L@dense --op U@dense --op dense@L \
-          --op S@dense --op L@x --op S@x --op solve_triangular --op cholesky
+          --batch "$batch" --batched-n 16:256:x2 --batched-n 96:384:x2 "${types[@]}" \
+          "${products[@]}" --op L@x --op S@x --op solve_triangular --op cholesky
+      done
+      step conversions_batched_8 120 python3 -m packedtri bench --device cuda --quick \
+        --conversions --commit "$commit" --output "$output/conversions_batched_8" \
+        --batch 8 --batched-n 256:1024:x2 --batched-n 384:1536:x2 "${types[@]}" "${products[@]}"
+      step conversions_tf32 120 python3 -m packedtri bench --device cuda --quick --conversions \
+        --commit "$commit" --output "$output/conversions_tf32" --dtype float32 --tf32 \
+        --n 128:4096:x2 --n 192:3072:x2 "${products[@]}" --op S@S
+      for batch in 8 32 512; do
+        step "conversions_tf32_batched_$batch" 120 python3 -m packedtri bench --device cuda --quick \
+          --conversions --commit "$commit" --output "$output/conversions_tf32_batched_$batch" \
+          --dtype float32 --tf32 --batch "$batch" --batched-n 64:512:x2 --batched-n 96:384:x2 \
+          "${products[@]}"
       done
       ;;
     *)

@@ -3,6 +3,7 @@
 #include "bindings.h"
 #include "cuda/config.h"
 #include "cuda/kernels.h"
+#include "cuda/launch.h"
 #include "torch_cuda.h"
 
 namespace packedtri {
@@ -43,7 +44,7 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
     TorchScratch scratch(a);
     return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
               [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
-              {[](const Product& p) { return cuda::leaves_to_dense(p); },
+              {[](const Product& p) { return cuda::leaves_to_dense(p, cuda::current_device()); },
                [&](const Product& p) { return unpacked_mm(a, b, n, a_kind, b_kind, p); }});
 }
 

@@ -11,9 +11,6 @@ bool any_forced();
 // How many operands are triangles.
 inline int triangles(const Product& p) { return is_triangular(p.a.kind) + is_triangular(p.b.kind); }
 
-// Whether there is enough to multiply for tile images, of `together` products like this one.
-bool enough_for_images(const Product& p, int together);
-
 // Whether a product has the kernel for few vectors, and is fastest with it.
 bool goes_thin(const Product& p);
 

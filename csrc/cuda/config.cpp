@@ -91,9 +91,49 @@ bool engine_can(const Product& p, const Device& device) {
     return p.dtype == DType::f32 || (element_size(p.dtype) == 2 && plain);
 }
 
+// Whether a batch, of `multiplications` for each matrix, has enough to multiply for tile images. What these take
+// grows with the square of the order, what they save with its cube, hence `weight`. Products of dense matrices,
+// and those of one triangle, rather need tiles for all multiprocessors.
+bool enough_in_batch(const Product& p, const Device& device, int together, double multiplications) {
+    const int64_t narrowest = std::min({p.m, p.n, p.k});
+    const double all = multiplications * static_cast<double>(p.batch),
+                 weight = all * static_cast<double>(narrowest),
+                 tiles =
+                     together * work(p, engine_tile_side(TileSize::Small), device.multiprocessors)
+                                    .tiles_per_slot;
+    const int count = triangles(p);
+    const bool packed = p.c.kind == Kind::Lower;
+    if (in_parts(p)) {
+        if (has_symmetric(p)) return narrowest >= 500 && all >= 3e8;
+        return weight >= 2.5e10 && narrowest >= (packed ? 500 : count == 2 ? 380 : 300);
+    }
+    // Unpacked copies of both halves are quicker than their images.
+    if (has_symmetric(p)) return false;
+    if (packed && count == 2) return p.tf32 ? narrowest >= 256 && weight >= 2e10 : weight >= 3e11;
+    if (packed) return narrowest >= 128 && tiles >= (p.tf32 ? 0.68 : 1.4);
+    if (p.tf32 && count == 2) return narrowest >= 192 && weight > 5e10;
+    return narrowest >= 250 && tiles >= 2 && (!p.tf32 || maps_dense_operand(p));
+}
+
+// Whether there is enough to multiply for tile images, of `together` products like this one: making them costs
+// time, which must be small beside the product.
+bool enough_for_images(const Product& p, const Device& device, int together) {
+    const double multiplications = together * static_cast<double>(p.m) * static_cast<double>(p.n) *
+                                   static_cast<double>(p.k) * stored_share(p);
+    if (p.batch > 1) return enough_in_batch(p, device, together, multiplications);
+    const double least = element_size(p.dtype) == 2 ? 2.5e8 : p.tf32 ? 7e7 : 8.5e7;
+    // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
+    // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
+    const bool symmetric = has_symmetric(p) && !p.tf32;
+    const double more = symmetric ? 3e8 : 0, least_narrow = 5e8;
+    const int64_t narrowest = std::min({p.m, p.n, p.k});
+    return narrowest >= (symmetric ? 200 : 128) &&
+           multiplications >= std::max({least, more, narrowest >= 512 ? 0 : least_narrow});
+}
+
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
-    return enough_for_images(p, together) &&
-           engine_layout(p, config).scratch_bytes() <= device.scratch;
+    return enough_for_images(p, device, together) &&
+           engine_layout(p, config).scratch_bytes(1) <= device.scratch;
 }
 
 // Whether the kernel for 16-bit elements on Hopper reaches all of a matrix of `lines` memory rows, `pitch`
@@ -122,13 +162,22 @@ bool hopper_can(const Product& p, TileSize tile, const Device& device) {
            in_reach(p.b) && in_reach(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride);
 }
 
+// Whether large tiles of the engine are faster than `small` ones. They need half the traffic, but there must be
+// enough of them, and they leave no room for the parts of float32. In a batch half of each may be padding,
+// the more where triangles meet.
+bool engine_takes_large(const Product& p, const Work& small) {
+    if (in_parts(p)) return false;
+    const int64_t narrowest = std::min({p.m, p.n, p.k});
+    const bool both = triangles(p) == 2 && (p.tf32 || p.c.kind == Kind::Lower);
+    if (p.batch > 1 && narrowest < (both ? 1100 : 700)) return false;
+    return small.per_slot >= (p.tf32 && triangles(p) == 0 ? 16 : 24);
+}
+
 Config choose_engine(const Product& p, const Device& device, int together) {
     Config config{Method::Engine, TileSize::Small, 1, 1, 1};
     Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
     small.per_slot *= together;
-    // Large tiles need half the traffic, but there must be enough of them. They leave no room for the
-    // parts of float32.
-    if (small.per_slot >= 24 && !in_parts(p)) {
+    if (engine_takes_large(p, small)) {
         config.tile = TileSize::Large;
     } else {
         const double excess = static_cast<double>(small.longest) / small.per_slot;
@@ -270,21 +319,6 @@ Config choose_direct(const Product& p, const Device& device) {
 
 bool any_forced() { return forced_method >= 0; }
 
-// Making the images costs time, which must be small beside the product. A batch of small products fills
-// the device without.
-bool enough_for_images(const Product& p, int together) {
-    const double multiplications = together * static_cast<double>(p.m) * static_cast<double>(p.n) *
-                                   static_cast<double>(p.k) * stored_share(p);
-    const double least = p.batch > 1 ? 1.4e9 : element_size(p.dtype) == 2 ? 2.5e8 : 8.5e7;
-    // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
-    // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
-    const bool symmetric = has_symmetric(p) && !p.tf32;
-    const double more = symmetric ? 3e8 : 0, least_narrow = 5e8;
-    const int64_t narrowest = std::min({p.m, p.n, p.k});
-    return narrowest >= (symmetric ? 200 : 128) &&
-           multiplications >= std::max({least, more, narrowest >= 512 ? 0 : least_narrow});
-}
-
 bool goes_thin(const Product& p) {
     if (!thin_can(p)) return false;
     const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
@@ -353,7 +387,7 @@ int small_side(const Product& p, const Device& device) {
 }
 
 std::string explain(const Product& p, const Device& device) {
-    if (leaves_to_dense(p)) {
+    if (leaves_to_dense(p, device)) {
         if (!unpacks_one(p)) return "unpacked, then dense torch";
         Product rest = p;
         for (Operand* x : {&rest.a, &rest.b})

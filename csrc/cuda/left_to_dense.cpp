@@ -24,6 +24,7 @@ bool batch_between(const Product& p, double least, double most) {
 // Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
 bool few_packed_tiles(const Product& p) {
     const int64_t longest = std::max({p.m, p.n, p.k});
+    if (p.tf32) return p.batch == 1 ? between(p, 100, 1700) : longest >= 100;
     if (element_size(p.dtype) == 2) {
         if (p.batch == 1) return between(p, 600, 2400);
         return longest > 128 && batch_between(p, 490, 2400);
@@ -39,6 +40,10 @@ bool few_packed_tiles(const Product& p) {
 
 // The same of a triangle and a dense matrix.
 bool few_tiles(const Product& p) {
+    if (p.tf32) {
+        if (2 * std::min({p.m, p.n, p.k}) < std::max({p.m, p.n, p.k})) return false;
+        return p.batch == 1 ? between(p, 330, 1400) : batch_between(p, 256, 16384);
+    }
     // Many of them get tiles of their own only from a certain size on (small.h).
     if (element_size(p.dtype) == 2)
         return p.batch == 1 ? between(p, 700, 2200)
@@ -61,7 +66,11 @@ bool middle_sized(const Product& p) {
     const int count = triangles(p);
     if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
     if (count == 1) return few_tiles(p);
-    if (count < 2 || element_size(p.dtype) != 2) return false;
+    if (count < 2) return false;
+    if (p.tf32)
+        return p.batch == 1 ? between(p, 450, 700)
+                            : std::max({p.m, p.n, p.k}) > 128 && batch_between(p, 370, 16384);
+    if (element_size(p.dtype) != 2) return false;
     return batch_between(p, 850, 1400) && (p.batch == 1 || between(p, 700, 1400));
 }
 
@@ -74,15 +83,17 @@ bool unpacked_mv(const Product& p) {
 
 }  // namespace
 
-bool leaves_to_dense(const Product& p) {
+bool leaves_to_dense(const Product& p, const Device& device) {
     if (p.k == 0 || any_forced() || goes_thin(p)) return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
     // dense results.
     if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p)) return false;
-    if (p.dtype == DType::f32 && enough_for_images(p, 1)) return false;
     const bool one = unpacks_one(p);
-    // Where float32 may be rounded, dense torch does so also in products that do not gain by it.
-    if (p.tf32 && !one) return false;
+    // In TF32 the dense product is faster than images of both halves of a symmetric matrix at every size, and
+    // than other images at the middle sizes.
+    const bool faster = p.tf32 && !one && (has_symmetric(p) || p.batch == 1);
+    if ((p.dtype == DType::f32 || p.batch > 1) && !faster && by_images(choose(p, device)))
+        return false;
     // Copies of the packed operands, and of a result that is packed in the end.
     const int64_t matrices =
         one ? 1 : (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense) + (p.c.kind == Kind::Lower);

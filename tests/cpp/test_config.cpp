@@ -69,22 +69,23 @@ void large_products_go_through_images() {
 // Dense torch gets what it does faster; what zeros spoil there is mended, in dense results.
 void some_problems_are_left_to_dense_torch() {
     Product p = lower_product(DType::bf16, 1024);
-    CHECK(!cuda::leaves_to_dense(p), "two triangles");
+    CHECK(!cuda::leaves_to_dense(p, hopper), "two triangles");
     static const char dense = 0;
     p.b = {&dense, Kind::Dense, 1024, 1024, 1024, 1, 0};
     p.c = {nullptr, Kind::Dense, 1024, 0};
-    CHECK(cuda::leaves_to_dense(p), "a middle-sized product with a dense matrix");
+    CHECK(cuda::leaves_to_dense(p, hopper), "a middle-sized product with a dense matrix");
     p.b.kind = Kind::Symmetric;
-    CHECK(cuda::leaves_to_dense(p) && cuda::unpacks_one(p), "a triangle and a symmetric matrix");
+    CHECK(cuda::leaves_to_dense(p, hopper) && cuda::unpacks_one(p),
+          "a triangle and a symmetric matrix");
     CHECK(cuda::explain(p, hopper).find("symmetric operand unpacked, then unpacked") == 0, "both");
     p.a.kind = Kind::Symmetric;
     CHECK(!cuda::unpacks_one(p), "symmetric matrices");
     p.m = p.n = p.k = 8192;
-    CHECK(cuda::leaves_to_dense(p), "symmetric matrices");
+    CHECK(cuda::leaves_to_dense(p, hopper), "symmetric matrices");
     p.dtype = DType::f32;
-    CHECK(!cuda::leaves_to_dense(p), "float32");
+    CHECK(!cuda::leaves_to_dense(p, hopper), "float32");
     p.m = p.n = p.k = 256;
-    CHECK(cuda::leaves_to_dense(p), "too small for images");
+    CHECK(cuda::leaves_to_dense(p, hopper), "too small for images");
 
     CHECK(cuda::leaves_to_dense(Factor{DType::f32, 1024, 1, nullptr, 0, nullptr}), "one factor");
     CHECK(!cuda::leaves_to_dense(Factor{DType::f32, 1024, 2, nullptr, 0, nullptr}), "factors");
@@ -107,7 +108,7 @@ void narrow_products_are_left_to_dense_torch() {
         p.b = {&dense, Kind::Dense, n, vectors, vectors, 1, 0};
         p.c = {nullptr, Kind::Dense, vectors, 0};
         p.n = vectors;
-        return cuda::leaves_to_dense(p);
+        return cuda::leaves_to_dense(p, hopper);
     };
     CHECK(left(DType::f64, 1536, 32) && left(DType::f64, 1024, 128), "float64");
     CHECK(left(DType::f64, 256, 256) && left(DType::f64, 160, 160, 64), "small, batches");
@@ -125,7 +126,7 @@ void symmetric_vectors() {
     p.n = 1;
     CHECK(cuda::explain(p, hopper).find("one pass") != std::string::npos, "512");
     p.m = p.k = 511;
-    CHECK(cuda::leaves_to_dense(p), "511");
+    CHECK(cuda::leaves_to_dense(p, hopper), "511");
     p.batch = 2;
     CHECK(cuda::explain(p, hopper).find("two passes") != std::string::npos, "two of 511");
 
@@ -136,32 +137,36 @@ void symmetric_vectors() {
         p.batch = batch;
     };
     small(DType::bf16, 128, 1);
-    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p), "128");
+    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "128");
     small(DType::f32, 129, 1);
-    CHECK(!cuda::mv_symmetric_can(p) && cuda::leaves_to_dense(p), "129");
+    CHECK(!cuda::mv_symmetric_can(p) && cuda::leaves_to_dense(p, hopper), "129");
     small(DType::f32, 129, 50);
-    CHECK(!cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p), "a few of 129");
+    CHECK(!cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "a few of 129");
     small(DType::bf16, 256, 100);
-    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p), "many of 256");
+    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "many of 256");
     small(DType::f32, 300, 8);
     CHECK(cuda::mv_symmetric_can(p), "some of 300");
 }
 
+// A triangle times a dense matrix, and a packed product of dense ones.
+Product times_dense(DType dtype, int64_t n, int64_t batch) {
+    alignas(16) static const char dense[16] = {};
+    Product p = lower_product(dtype, n, batch);
+    p.b = {dense, Kind::Dense, n, n, n, 1, n * n};
+    p.c = {nullptr, Kind::Dense, n, n * n};
+    return p;
+}
+Product gram(DType dtype, int64_t n, int64_t batch) {
+    Product p = lower_product(dtype, n, batch);
+    p.a = times_dense(dtype, n, batch).b;
+    p.b = p.a;
+    std::swap(p.b.row_stride, p.b.col_stride);
+    return p;
+}
+
 // Batches of small products: tiles without padding, and sums that are shared only where tiles are few.
 void batches() {
-    static const char dense = 0;
     const auto choice = [](Product p) { return cuda::choose(p, hopper); };
-    const auto times_dense = [](DType dtype, int64_t n, int64_t batch) {
-        Product p = lower_product(dtype, n, batch);
-        p.b = {&dense, Kind::Dense, n, n, n, 1, n * n};
-        p.c = {nullptr, Kind::Dense, n, n * n};
-        return p;
-    };
-    const auto gram = [](DType dtype, int64_t n, int64_t batch) {
-        Product p = lower_product(dtype, n, batch);
-        p.a = p.b = {&dense, Kind::Dense, n, n, n, 1, n * n};
-        return p;
-    };
     const Config alone{Method::Direct, TileSize::Large, 1, 1, 1};
     CHECK(choice(times_dense(DType::f32, 256, 128)) == alone, "large tiles fill the device");
     CHECK(choice(times_dense(DType::f32, 192, 512)).tile == TileSize::Small, "half of them empty");
@@ -172,13 +177,50 @@ void batches() {
     const Config words{Method::Hopper, TileSize::Small, 1, 1, 1};
     CHECK(choice(lower_product(DType::bf16, 192, 32)) == words, "bfloat16");
 
-    CHECK(cuda::leaves_to_dense(times_dense(DType::bf16, 384, 32)), "as much as one of 700");
-    CHECK(!cuda::leaves_to_dense(times_dense(DType::bf16, 192, 8)), "less than that");
-    CHECK(!cuda::leaves_to_dense(times_dense(DType::bf16, 1024, 1'000'000)), "memory");
-    CHECK(cuda::leaves_to_dense(gram(DType::bf16, 192, 128)), "dense operands, bfloat16");
-    CHECK(!cuda::leaves_to_dense(gram(DType::f64, 256, 128)), "dense operands, float64");
-    CHECK(cuda::leaves_to_dense(gram(DType::f32, 96, 32)), "dense operands, float32");
-    CHECK(!cuda::leaves_to_dense(gram(DType::f32, 96, 512)), "many of them");
+    CHECK(cuda::leaves_to_dense(times_dense(DType::bf16, 512, 8), hopper),
+          "as much as one of 1024");
+    CHECK(!cuda::leaves_to_dense(times_dense(DType::bf16, 192, 8), hopper), "less than that");
+    CHECK(!cuda::leaves_to_dense(times_dense(DType::bf16, 1024, 1'000'000), hopper), "memory");
+    CHECK(cuda::leaves_to_dense(gram(DType::bf16, 192, 32), hopper), "dense operands, bfloat16");
+    CHECK(!cuda::leaves_to_dense(gram(DType::f64, 256, 128), hopper), "dense operands, float64");
+    CHECK(cuda::leaves_to_dense(gram(DType::f32, 96, 32), hopper), "dense operands, float32");
+    CHECK(!cuda::leaves_to_dense(gram(DType::f32, 96, 512), hopper), "many of them");
+}
+
+// Batches whose matrices are large enough, or enough of them, go through images together.
+void batches_by_images() {
+    const auto by_images = [](const Product& p, const cuda::Device& device = hopper) {
+        const bool images = cuda::choose(p, device).method == Method::Engine;
+        CHECK(!images || !cuda::leaves_to_dense(p, device), "twice");
+        return images;
+    };
+    const auto rounded = [](Product p) {
+        p.tf32 = true;
+        return p;
+    };
+    CHECK(by_images(lower_product(DType::bf16, 512, 32)), "bfloat16");
+    CHECK(!by_images(lower_product(DType::bf16, 512, 8)), "few");
+    CHECK(by_images(lower_product(DType::f32, 512, 4)), "float32");
+    CHECK(!by_images(lower_product(DType::f32, 384, 512)), "small");
+    CHECK(!by_images(lower_product(DType::f32, 512, 4), ampere), "another device");
+    CHECK(by_images(times_dense(DType::bf16, 384, 32)), "a dense operand");
+    CHECK(!by_images(times_dense(DType::bf16, 512, 8)), "few tiles");
+    CHECK(by_images(gram(DType::bf16, 256, 128)), "dense operands");
+    CHECK(!by_images(gram(DType::bf16, 192, 32)), "few tiles of these");
+    CHECK(by_images(rounded(gram(DType::f32, 256, 32))), "dense operands in TF32");
+    // The tensor cores read 4-byte elements along the sum alone, so this operand would need an image.
+    CHECK(!by_images(rounded(times_dense(DType::f32, 512, 128))), "rows across the sum");
+    CHECK(cuda::leaves_to_dense(rounded(times_dense(DType::f32, 512, 128)), hopper), "left");
+    Product s = times_dense(DType::f32, 2048, 1);
+    s.a.kind = Kind::Symmetric;
+    CHECK(!cuda::leaves_to_dense(s, hopper) && cuda::leaves_to_dense(rounded(s), hopper),
+          "a symmetric operand");
+
+    // Small tiles pad less.
+    CHECK(cuda::choose(times_dense(DType::bf16, 512, 512), hopper).tile == TileSize::Small, "512");
+    CHECK(cuda::choose(times_dense(DType::bf16, 1024, 32), hopper).tile == TileSize::Large, "1024");
+    CHECK(cuda::choose(lower_product(DType::bf16, 1024, 32), hopper).tile == TileSize::Small,
+          "triangles");
 }
 
 // A few vectors have a kernel that reads the packed operand once, or a symmetric one twice.
@@ -194,7 +236,7 @@ void few_vectors() {
         return p;
     };
     const auto thin = [](const Product& p) {
-        return cuda::choose(p, hopper).method == Method::Thin && !cuda::leaves_to_dense(p);
+        return cuda::choose(p, hopper).method == Method::Thin && !cuda::leaves_to_dense(p, hopper);
     };
     CHECK(thin(product(DType::f32, Kind::Lower, 8192, 16)), "float32");
     CHECK(thin(product(DType::bf16, Kind::Upper, 8192, 64)), "bfloat16");
@@ -333,6 +375,7 @@ int main() {
     narrow_products_are_left_to_dense_torch();
     symmetric_vectors();
     batches();
+    batches_by_images();
     few_vectors();
     the_engine_shares_what_it_can();
     tf32_is_a_choice();
