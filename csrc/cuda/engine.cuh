@@ -66,9 +66,8 @@ struct EnginePacking<T, true> {
 template <class T, int PRODUCTS, bool PACKS>
 struct EngineArgs {
     EngineProduct<T> of[PRODUCTS];
-    // So many tiles of each matrix are shared, and had by blocks alone, of all products.
-    int shared, alone;
-    BatchOrder batch;
+    BatchOrder shared,
+        alone;  // The tiles that are shared, and had by blocks alone, of all products.
     int split;
     int* drawn;  // How many of the latter have been drawn: zero when the launch starts.
     EnginePacking<T, PACKS> packing;

@@ -40,15 +40,17 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
     EngineArgs<T, PRODUCTS, Shape::PACKS> args{};
     args.split = plans[0].config.split;
     args.drawn = plans[0].drawn;
+    int shared = 0, alone = 0;
     for (int t = 0; t < PRODUCTS; ++t) {
         const EngineWork& work = plans[t].layout.work;
         args.of[t] = engine_product<T>(plans[t]);
-        args.shared = std::max(args.shared, PRODUCTS * work.shared_tiles);
-        args.alone = std::max(args.alone, PRODUCTS * static_cast<int>(work.size()));
+        shared = std::max(shared, PRODUCTS * work.shared_tiles);
+        alone = std::max(alone, PRODUCTS * static_cast<int>(work.size()));
     }
-    args.batch =
-        batch_order(static_cast<int>(plans[0].product.batch), std::max(args.shared, args.alone),
-                    current_device().multiprocessors / Shape::CLUSTER);
+    const int matrices = static_cast<int>(plans[0].product.batch),
+              slots = current_device().multiprocessors / Shape::CLUSTER;
+    args.shared = batch_order(matrices, shared, slots);
+    args.alone = batch_order(matrices, alone, slots);
     if constexpr (Shape::PACKS) {
         args.packing.work = unmade.work;
         for (int x = 0; x < unmade.count; ++x) args.packing.of[x] = pack_args<T>(unmade.images[x]);
@@ -82,8 +84,7 @@ void launch_kernel(const EnginePlan* plans, const EngineUnmade& unmade, cudaStre
     attributes.overlap();  // The kernel sets itself up while the images are still being made.
     if (cluster > 1) attributes.cluster(cluster);
     attributes.give(config);
-    const int64_t needed = args.batch.matrices * int64_t{args.shared} +
-                           ceil_div(args.batch.matrices * int64_t{args.alone}, args.split);
+    const int64_t needed = args.shared.all + ceil_div(args.alone.all, args.split);
     const int64_t clusters = std::min<int64_t>(needed, clusters_at_once(kernel, config, cluster));
     config.gridDim = dim3(static_cast<unsigned>(clusters * cluster));
     check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");

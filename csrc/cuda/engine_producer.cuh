@@ -13,8 +13,7 @@ class EngineProducer {
 
   public:
     __device__ EngineProducer(const Args& args, const EngineShared<Shape>& shared, int rank)
-        : args_(args), shared_(shared), rank_(rank), all_shared_(args.shared * args.batch.matrices),
-          all_alone_(args.alone * args.batch.matrices) {}
+        : args_(args), shared_(shared), rank_(rank) {}
 
     __device__ void run() {
         int64_t word = rank_ == 0 ? first() : 0;
@@ -45,18 +44,20 @@ class EngineProducer {
     }
     __device__ int64_t first() {
         shared_tile_ = group();
-        if (shared_tile_ < all_shared_) return share();
-        return take((shared_tile_ - all_shared_) * sharers() + part());
+        if (shared_tile_ < args_.shared.all) return share();
+        return take((shared_tile_ - args_.shared.all) * sharers() + part());
     }
-    __device__ int64_t following() { return shared_tile_ < all_shared_ ? share() : take(draw()); }
+    __device__ int64_t following() {
+        return shared_tile_ < args_.shared.all ? share() : take(draw());
+    }
     __device__ int part() const {
         return sharers() > 1 ? static_cast<int>(blockIdx.x) % sharers() : 0;
     }
 
     // This block's part of the next tile that it shares.
     __device__ int64_t share() {
-        while (shared_tile_ < all_shared_) {
-            const auto [matrix, number] = args_.batch.at(shared_tile_, args_.shared);
+        while (shared_tile_ < args_.shared.all) {
+            const auto [matrix, number] = args_.shared.at(shared_tile_);
             bool exists = false;
             EngineItem item = work_of(number).shared(tile_of(number), part(), exists);
             item.product = product_of(number);
@@ -69,7 +70,7 @@ class EngineProducer {
 
     __device__ int draw() {
         wait_for_stages();  // The counter is made zero by the kernel before.
-        const int started = max(0, groups() - all_shared_) * sharers();
+        const int started = max(0, groups() - args_.shared.all) * sharers();
         return started + atomicAdd(args_.drawn, 1);
     }
 
@@ -86,8 +87,8 @@ class EngineProducer {
 
     // The item of this number, or of a later one where there is none.
     __device__ int64_t take(int drawn) {
-        for (; drawn < all_alone_; drawn = draw()) {
-            const auto [matrix, number] = args_.batch.at(drawn, args_.alone);
+        for (; drawn < args_.alone.all; drawn = draw()) {
+            const auto [matrix, number] = args_.alone.at(drawn);
             bool exists = false;
             EngineItem item = work_of(number).alone(tile_of(number), exists);
             item.product = product_of(number);
@@ -299,7 +300,6 @@ class EngineProducer {
     const Args& args_;
     const EngineShared<Shape> shared_;
     const int rank_;
-    const int all_shared_, all_alone_;  // Of all matrices.
     StageCounter<Shape::STAGES> at_;
     StageCounter<1> meetings_;
     bool started_ = false, parts_meet_ = false;

@@ -32,29 +32,33 @@ struct EngineItem {
     }
 };
 
-// In which order the matrices of a batch come. Each has `each` items, the longest sums first; those of
-// `group` matrices take turns, so that the longest of all these are first.
+// In which order the items of the matrices of a batch come: of each the longest sums first, and those of
+// `group` matrices in turn, so that the longest of all these are first.
 struct BatchOrder {
     int matrices, group;
+    int each, all;  // How many items there are.
 
     struct Place {
         int matrix, number;  // The latter within the matrix.
     };
-    // Of a number below matrices * each. Divisions take long, and most products are alone.
-    PACKEDTRI_HD constexpr Place at(int number, int each) const {
+    // Of a number below `all`. Divisions take long, and most products are alone.
+    PACKEDTRI_HD constexpr Place at(int number) const {
         if (matrices == 1) return {0, number};
-        const int first = number / (group * each) * group;
-        const int turns = matrices - first < group ? matrices - first : group;
-        const int within = number - first * each;
-        return {first + within % turns, within / turns};
+        const auto x = static_cast<unsigned>(number),
+                   of_group = static_cast<unsigned>(group * each);
+        const unsigned first = x / of_group * static_cast<unsigned>(group),
+                       left = static_cast<unsigned>(matrices) - first,
+                       turns = left < static_cast<unsigned>(group) ? left : group;
+        const unsigned within = x - first * static_cast<unsigned>(each);
+        return {static_cast<int>(first + within % turns), static_cast<int>(within / turns)};
     }
 };
 
 // So many matrices take turns that each of `slots` has some items of a group: more would read more memory at
 // a time than the L2 cache holds.
 constexpr BatchOrder batch_order(int matrices, int each, int slots) {
-    const int group = (4 * slots + each - 1) / each;
-    return {matrices, group < matrices ? group : matrices};
+    const int group = each == 0 ? 1 : (4 * slots + each - 1) / each;
+    return {matrices, group < matrices ? group : matrices, each, matrices * each};
 }
 
 // The items of a product. The first shared_tiles of the schedule are computed by `split` blocks each, which

@@ -181,18 +181,19 @@ struct PackAll {
     int control_words;
 };
 
-template <class T>
-__global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ PackAll<T> all) {
+// BATCH: of more than one matrix. To tell takes registers, and so warps that hide how long loads take.
+template <class T, bool BATCH>
+__global__ void __launch_bounds__(256, 8) pack_kernel(const __grid_constant__ PackAll<T> all) {
     ptx::wait_for_dependency();
     ptx::launch_dependents();
+    const int matrix = BATCH ? blockIdx.y : 0, matrices = BATCH ? gridDim.y : 1;
     if (blockIdx.x == 0)
-        for (int w = blockIdx.y * 256 + threadIdx.x; w < all.control_words; w += gridDim.y * 256)
+        for (int w = matrix * 256 + threadIdx.x; w < all.control_words; w += matrices * 256)
             all.control[w] = 0;
     int which = 0;
     while (blockIdx.x >= all.end[which]) ++which;
-    const int matrix = static_cast<int>(blockIdx.y);
     const PackArgs<T>& args = all.of[which];
-    if (matrix >= args.matrices) return;
+    if (BATCH && matrix >= args.matrices) return;
     const T* data = args.panel.data + matrix * args.next;
     const int64_t index = blockIdx.x - (which > 0 ? all.end[which - 1] : 0);
     int row, col;
@@ -216,8 +217,8 @@ void launch_pack(const ImageRequest* requests, int count, int* control, int word
     all.control = control;
     all.control_words = words;
     const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(matrices));
-    launch_overlapping(pack_kernel<T>, grid, 256, all, stream,
-                       "cannot launch the packing of a product's operands");
+    launch_overlapping(matrices > 1 ? pack_kernel<T, true> : pack_kernel<T, false>, grid, 256, all,
+                       stream, "cannot launch the packing of a product's operands");
 }
 
 struct ClearArgs {

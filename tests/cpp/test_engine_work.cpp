@@ -109,9 +109,10 @@ void every_matrix(int matrices, int each, int slots) {
     CHECK(order.group >= 1 && order.group <= matrices &&
               (order.group == matrices || order.group * each >= slots),
           "groups of %d of %d matrices", order.group, matrices);
+    CHECK(order.all == matrices * each, "%d items", order.all);
     std::vector<int> next(matrices);
     for (int number = 0; number < matrices * each; ++number) {
-        const auto place = order.at(number, each);
+        const auto place = order.at(number);
         CHECK(place.matrix >= 0 && place.matrix < matrices && place.number == next[place.matrix],
               "item %d of %d matrices: %d of matrix %d", number, matrices, place.number,
               place.matrix);
