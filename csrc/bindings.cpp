@@ -234,22 +234,14 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
 
 Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
                 const Product& p, const DenseWay& way) {
-    // A triangle that is read as its transpose is unpacked as it is: dense torch transposes for nothing.
-    const auto unpacked_as = [](int64_t kind) {
-        return kind == static_cast<int64_t>(Kind::Upper) ? static_cast<int64_t>(Kind::Lower) : kind;
+    const auto dense_of = [&](const Tensor& x, int64_t kind) {
+        return kind_of(kind, "mm", "kind") == Kind::Dense ? x : way.unpack(x, n, kind);
     };
-    const auto unpacked = [&](const Tensor& x, int64_t kind) {
-        return kind == static_cast<int64_t>(Kind::Dense) ? x : way.unpack(x, n, unpacked_as(kind));
-    };
-    const auto oriented = [](const Tensor& x, int64_t kind) {
-        return kind == static_cast<int64_t>(Kind::Upper) ? torch::stable::transpose(x, -2, -1) : x;
-    };
-    const Tensor left = unpacked(a, a_kind);
-    const bool same = unpacked_as(a_kind) == unpacked_as(b_kind) && a.data_ptr() == b.data_ptr() &&
+    const Tensor left = dense_of(a, a_kind);
+    const bool same = a_kind == b_kind && a.data_ptr() == b.data_ptr() &&
                       sizes_of(a) == sizes_of(b) && strides_of(a) == strides_of(b);
-    const Tensor right = same ? left : unpacked(b, b_kind);
-    const Tensor c = torch::stable::contiguous(
-        torch::stable::matmul(oriented(left, a_kind), oriented(right, b_kind)));
+    const Tensor c =
+        torch::stable::contiguous(torch::stable::matmul(left, same ? left : dense_of(b, b_kind)));
     Product done = p;
     done.c = {c.mutable_data_ptr(), Kind::Dense, p.n, p.m * p.n};
     way.mend(done);
