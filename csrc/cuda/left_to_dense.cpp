@@ -24,7 +24,7 @@ bool batch_between(const Product& p, double least, double most) {
 // Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
 bool few_packed_tiles(const Product& p) {
     const int64_t longest = std::max({p.m, p.n, p.k});
-    if (p.tf32) return p.batch == 1 ? between(p, 100, 1700) : longest >= 100;
+    if (p.tf32) return p.batch == 1 ? between(p, 100, 1700) : longest >= 64;
     if (element_size(p.dtype) == 2) {
         if (p.batch == 1) return between(p, 600, 2400);
         return longest > 128 && batch_between(p, 490, 2400);
@@ -68,7 +68,7 @@ bool middle_sized(const Product& p) {
     if (count == 1) return few_tiles(p);
     if (count < 2) return false;
     if (p.tf32)
-        return p.batch == 1 ? between(p, 450, 700)
+        return p.batch == 1 ? between(p, 450, 1100)
                             : std::max({p.m, p.n, p.k}) > 128 && batch_between(p, 370, 16384);
     if (element_size(p.dtype) != 2) return false;
     return batch_between(p, 850, 1400) && (p.batch == 1 || between(p, 700, 1400));
@@ -91,7 +91,8 @@ bool leaves_to_dense(const Product& p, const Device& device) {
     const bool one = unpacks_one(p);
     // In TF32 the dense product is faster than images of both halves of a symmetric matrix at every size, and
     // than other images at the middle sizes.
-    const bool faster = p.tf32 && !one && (has_symmetric(p) || p.batch == 1);
+    const bool faster =
+        p.tf32 && (one ? p.batch == 1 && between(p, 330, 1400) : has_symmetric(p) || p.batch == 1);
     if ((p.dtype == DType::f32 || p.batch > 1) && !faster && by_images(choose(p, device)))
         return false;
     // Copies of the packed operands, and of a result that is packed in the end.
