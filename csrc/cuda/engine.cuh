@@ -66,8 +66,7 @@ struct EnginePacking<T, true> {
 template <class T, int PRODUCTS, bool PACKS>
 struct EngineArgs {
     EngineProduct<T> of[PRODUCTS];
-    BatchOrder shared,
-        alone;  // The tiles that are shared, and had by blocks alone, of all products.
+    BatchOrder shared, alone;  // Tiles of all products that are shared, and that blocks have alone.
     int split;
     int* drawn;  // How many of the latter have been drawn: zero when the launch starts.
     EnginePacking<T, PACKS> packing;

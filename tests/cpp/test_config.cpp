@@ -215,6 +215,7 @@ void batches_by_images() {
     s.a.kind = Kind::Symmetric;
     CHECK(!cuda::leaves_to_dense(s, hopper) && cuda::leaves_to_dense(rounded(s), hopper),
           "a symmetric operand");
+    CHECK(cuda::leaves_to_dense(s, ampere), "a symmetric operand where there are no images");
     s.b = lower_product(DType::f32, 768).b;
     s.m = s.n = s.k = s.a.rows = s.a.cols = 768;
     CHECK(cuda::leaves_to_dense(rounded(s), hopper) && cuda::unpacks_one(s), "beside a triangle");
