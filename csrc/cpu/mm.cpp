@@ -28,7 +28,7 @@ struct TileSize {
 };
 
 // Large tiles spread the cost of packing over more arithmetic; small ones share the work evenly.
-// Panels of the largest fill about three quarters of a megabyte of cache.
+// Panels of the largest fill about a megabyte of cache in float32.
 TileSize tile_size(const Product& p, int threads) {
     TileSize s{384, 512};
     if (threads == 1) return s;

@@ -60,12 +60,12 @@ class TileProduct {
     template <bool row_major>
     void depth_block() {
         for (int64_t i = t_.i0; i < t_.i1; i += M::rows) pack_a<row_major>(i);
-        for (int64_t j = t_.j0; j < t_.j1; j += M::cols) {
-            const int64_t j1 = std::min(j + M::cols, t_.j1);
-            pack_b(j, j1);
-            for (int64_t i = t_.i0; i < t_.i1; i += M::rows)
-                micro_block<row_major>({i, std::min(i + M::rows, t_.i1), j, j1});
-        }
+        pack_b();
+        // The panel of A stays in the first cache, and the rows of C are passed through in one go.
+        for (int64_t i = t_.i0; i < t_.i1; i += M::rows)
+            for (int64_t j = t_.j0; j < t_.j1; j += M::cols)
+                micro_block<row_major>(
+                    {i, std::min(i + M::rows, t_.i1), j, std::min(j + M::cols, t_.j1)});
     }
 
     T* a_panel(int64_t i) const { return a_panels_ + (i - t_.i0) / M::rows * M::a_panel; }
@@ -85,9 +85,18 @@ class TileProduct {
         }
     }
 
-    void pack_b(int64_t j, int64_t j1) {
-        const KRange ks = clip(range({t_.i0, t_.i1, j, j1}), ks_);
-        if (ks.length() == 0) return;
+    // Rows of B are packed a few at a time, but all of their elements: what follows in memory is on its way
+    // then, and few pages are touched at once.
+    void pack_b() {
+        const int64_t step = b_.are_rows ? 16 : M::depth;
+        for (int64_t k = ks_.begin; k < ks_.end; k += step)
+            for (int64_t j = t_.j0; j < t_.j1; j += M::cols)
+                pack_b(j, std::min(j + M::cols, t_.j1), {k, k + step});
+    }
+
+    void pack_b(int64_t j, int64_t j1, KRange part) {
+        const KRange ks = clip(clip(range({t_.i0, t_.i1, j, j1}), ks_), part);
+        if (ks.length() <= 0) return;
         T* dst = b_panel(j) + (ks.begin - ks_.begin) * M::cols;
         if (b_.are_rows) {
             copy_lines<M::cols>(b_, {ks.begin, ks.end, j, j1}, dst, M::cols);
