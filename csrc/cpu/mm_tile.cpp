@@ -96,7 +96,7 @@ class TileProduct {
 
     void pack_b(int64_t j, int64_t j1, KRange part) {
         const KRange ks = clip(clip(range({t_.i0, t_.i1, j, j1}), ks_), part);
-        if (ks.length() <= 0) return;
+        if (ks.length() == 0) return;
         T* dst = b_panel(j) + (ks.begin - ks_.begin) * M::cols;
         if (b_.are_rows) {
             copy_lines<M::cols>(b_, {ks.begin, ks.end, j, j1}, dst, M::cols);

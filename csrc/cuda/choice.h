@@ -1,12 +1,21 @@
 // What the files of the choice of kernels (config.h) have in common.
 #pragma once
 
+#include <algorithm>
+
 #include "config.h"
 
 namespace packedtri::cuda {
 
 // Whether a method is forced, so that none is chosen for its speed.
 bool any_forced();
+
+inline int64_t longest(const Product& p) { return std::max({p.m, p.n, p.k}); }
+inline int64_t narrowest(const Product& p) { return std::min({p.m, p.n, p.k}); }
+// Multiplications of a matrix of the batch, as if all elements were stored.
+inline double volume(const Product& p) {
+    return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+}
 
 // How many operands are triangles.
 inline int triangles(const Product& p) { return is_triangular(p.a.kind) + is_triangular(p.b.kind); }

@@ -51,7 +51,7 @@ Work direct_work(const Product& p, TileSize size, const Device& device) {
 // Whether a product is one of a batch of small ones: many tiles with short sums, whose best choices are not
 // those of one product of as many tiles.
 bool small_in_batch(const Product& p) {
-    return p.batch >= 8 && std::max({p.m, p.n, p.k}) <= 1024 && !has_complex_elements(p.dtype);
+    return p.batch >= 8 && longest(p) <= 1024 && !has_complex_elements(p.dtype);
 }
 
 // Whether such products have enough large tiles to give each slot some: more, where their sums differ.
@@ -95,40 +95,38 @@ bool engine_can(const Product& p, const Device& device) {
 // grows with the square of the order, what they save with its cube, hence `weight`. Products of dense matrices,
 // and those of one triangle, rather need tiles for all multiprocessors.
 bool enough_in_batch(const Product& p, const Device& device, int together, double multiplications) {
-    const int64_t narrowest = std::min({p.m, p.n, p.k});
     const double all = multiplications * static_cast<double>(p.batch),
-                 weight = all * static_cast<double>(narrowest),
+                 weight = all * static_cast<double>(narrowest(p)),
                  tiles =
                      together * work(p, engine_tile_side(TileSize::Small), device.multiprocessors)
                                     .tiles_per_slot;
     const int count = triangles(p);
     const bool packed = p.c.kind == Kind::Lower;
     if (in_parts(p)) {
-        if (has_symmetric(p)) return narrowest >= 500 && all >= 3e8;
-        return weight >= 2.5e10 && narrowest >= (packed ? 500 : count == 2 ? 380 : 300);
+        if (has_symmetric(p)) return narrowest(p) >= 500 && all >= 3e8;
+        return weight >= 2.5e10 && narrowest(p) >= (packed ? 500 : count == 2 ? 380 : 300);
     }
     // Unpacked copies of both halves are quicker than their images.
     if (has_symmetric(p)) return false;
-    if (packed && count == 2) return p.tf32 ? narrowest >= 256 && weight >= 2e10 : weight >= 3e11;
-    if (packed) return narrowest >= 128 && tiles >= (p.tf32 ? 0.68 : 1.4);
-    if (p.tf32 && count == 2) return narrowest >= 192 && weight > 5e10;
-    return narrowest >= 250 && tiles >= 2 && (!p.tf32 || maps_dense_operand(p));
+    if (packed && count == 2)
+        return p.tf32 ? narrowest(p) >= 256 && weight >= 2e10 : weight >= 3e11;
+    if (packed) return narrowest(p) >= 128 && tiles >= (p.tf32 ? 0.68 : 1.4);
+    if (p.tf32 && count == 2) return narrowest(p) >= 192 && weight > 5e10;
+    return narrowest(p) >= 250 && tiles >= 2 && (!p.tf32 || maps_dense_operand(p));
 }
 
 // Whether there is enough to multiply for tile images, of `together` products like this one: making them costs
 // time, which must be small beside the product.
 bool enough_for_images(const Product& p, const Device& device, int together) {
-    const double multiplications = together * static_cast<double>(p.m) * static_cast<double>(p.n) *
-                                   static_cast<double>(p.k) * stored_share(p);
+    const double multiplications = together * volume(p) * stored_share(p);
     if (p.batch > 1) return enough_in_batch(p, device, together, multiplications);
     const double least = element_size(p.dtype) == 2 ? 2.5e8 : p.tf32 ? 7e7 : 8.5e7;
     // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
     // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
     const bool symmetric = has_symmetric(p) && !p.tf32;
     const double more = symmetric ? 3e8 : 0, least_narrow = 5e8;
-    const int64_t narrowest = std::min({p.m, p.n, p.k});
-    return narrowest >= (symmetric ? 200 : 128) &&
-           multiplications >= std::max({least, more, narrowest >= 512 ? 0 : least_narrow});
+    return narrowest(p) >= (symmetric ? 200 : 128) &&
+           multiplications >= std::max({least, more, narrowest(p) >= 512 ? 0 : least_narrow});
 }
 
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
@@ -167,9 +165,8 @@ bool hopper_can(const Product& p, TileSize tile, const Device& device) {
 // the more where triangles meet.
 bool engine_takes_large(const Product& p, const Work& small) {
     if (in_parts(p)) return false;
-    const int64_t narrowest = std::min({p.m, p.n, p.k});
     const bool both = triangles(p) == 2 && (p.tf32 || p.c.kind == Kind::Lower);
-    if (p.batch > 1 && narrowest < (both ? 1100 : 700)) return false;
+    if (p.batch > 1 && narrowest(p) < (both ? 1100 : 700)) return false;
     return small.per_slot >= (p.tf32 && triangles(p) == 0 ? 16 : 24);
 }
 
@@ -203,7 +200,7 @@ bool can_fuse(const Product& p, const Operand& x, const EngineSource& source) {
 }
 bool can_fuse(const Product& p, const Config& config) {
     constexpr int64_t most = PackOrder::MOST_LINES * PackOrder::SIDE * Image::SIDE;
-    if (element_size(p.dtype) != 2 || std::max({p.m, p.n, p.k}) > most) return false;
+    if (element_size(p.dtype) != 2 || longest(p) > most) return false;
     const EngineLayout layout = engine_layout(p, config);
     return !(layout.a.mapped && layout.b.mapped) && can_fuse(p, p.a, layout.a) &&
            can_fuse(p, p.b, layout.b);
@@ -368,8 +365,7 @@ bool mv_symmetric_can(const Product& p) {
 }
 
 int small_side(const Product& p, const Device& device) {
-    const int64_t longest = std::max({p.m, p.n, p.k});
-    const int side = longest <= 32 ? 32 : longest <= 64 ? 64 : longest <= 128 ? 128 : 0;
+    const int side = longest(p) <= 32 ? 32 : longest(p) <= 64 ? 64 : longest(p) <= 128 ? 128 : 0;
     const int64_t size = element_size(p.dtype);
     if (!is_plain(p) || has_symmetric(p) || forced_method >= 0) return 0;
     if (side == 0 || forced_tile >= 0 || (side == 128 && size > 4)) return 0;

@@ -1,14 +1,8 @@
 // Which problems dense torch gets, on unpacked copies, because it is faster with them.
-#include <algorithm>
-
 #include "choice.h"
 
 namespace packedtri::cuda {
 namespace {
-
-double volume(const Product& p) {
-    return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-}
 
 // Whether the sizes of a product lie between those of two cubes.
 bool between(const Product& p, double least, double most) {
@@ -23,31 +17,30 @@ bool batch_between(const Product& p, double least, double most) {
 
 // Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
 bool few_packed_tiles(const Product& p) {
-    const int64_t longest = std::max({p.m, p.n, p.k});
-    if (p.tf32) return p.batch == 1 ? between(p, 100, 1700) : longest >= 64;
+    if (p.tf32) return p.batch == 1 ? between(p, 100, 1700) : longest(p) >= 64;
     if (element_size(p.dtype) == 2) {
         if (p.batch == 1) return between(p, 600, 2400);
-        return longest > 128 && batch_between(p, 490, 2400);
+        return longest(p) > 128 && batch_between(p, 490, 2400);
     }
     if (p.dtype == DType::f64) {
-        if (p.batch > 4 && longest > 100 && batch_between(p, 580, 1100)) return false;
+        if (p.batch > 4 && longest(p) > 100 && batch_between(p, 580, 1100)) return false;
         // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
         return between(p, p.batch < 128 ? 0 : 40, 1100);
     }
-    return p.dtype == DType::f32 && p.batch > 1 && p.batch <= 128 && longest > 40 &&
+    return p.dtype == DType::f32 && p.batch > 1 && p.batch <= 128 && longest(p) > 40 &&
            !batch_between(p, 340, 1100) && between(p, 0, 340);
 }
 
 // The same of a triangle and a dense matrix.
 bool few_tiles(const Product& p) {
     if (p.tf32) {
-        if (2 * std::min({p.m, p.n, p.k}) < std::max({p.m, p.n, p.k})) return false;
+        if (2 * narrowest(p) < longest(p)) return false;
         return p.batch == 1 ? between(p, 330, 1400) : batch_between(p, 256, 16384);
     }
     // Many of them get tiles of their own only from a certain size on (small.h).
     if (element_size(p.dtype) == 2)
         return p.batch == 1 ? between(p, 700, 2200)
-                            : std::max({p.m, p.n, p.k}) > 128 && batch_between(p, 600, 2200);
+                            : longest(p) > 128 && batch_between(p, 600, 2200);
     if (p.dtype != DType::f64) return false;
     const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
     if (p.batch > 1) {
@@ -69,7 +62,7 @@ bool middle_sized(const Product& p) {
     if (count < 2) return false;
     if (p.tf32)
         return p.batch == 1 ? between(p, 450, 1100)
-                            : std::max({p.m, p.n, p.k}) > 128 && batch_between(p, 370, 16384);
+                            : longest(p) > 128 && batch_between(p, 370, 16384);
     if (element_size(p.dtype) != 2) return false;
     return batch_between(p, 850, 1400) && (p.batch == 1 || between(p, 700, 1400));
 }
