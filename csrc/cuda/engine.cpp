@@ -107,32 +107,21 @@ struct Images {
 // How many words count what is made of the pieces of an image.
 int64_t piece_words(const Grid& blocks) { return PackOrder::pieces_of(blocks).count(); }
 
-// How many matrices of the batch are computed at once: all, unless that takes much memory, or their images
-// are made on the way.
-int64_t matrices_together(const EngineTask* tasks, int count) {
-    int64_t bytes = 0;
-    for (int t = 0; t < count; ++t) {
-        if (tasks[t].config.method == Method::Fused) return 1;
-        bytes += engine_layout(tasks[t].product, tasks[t].config).scratch_bytes(1);
-    }
-    const int64_t most =
-        std::clamp<int64_t>(BATCH_SCRATCH / bytes, 1, EngineItem::MOST_MATRICES - 1);
-    const int64_t batch = tasks[0].product.batch;
-    return batch <= most ? std::max<int64_t>(batch, 1) : ceil_div(batch, ceil_div(batch, most));
-}
-
 // Plans products whose scratch memory begins at `scratch`: the words that must be zero, then the images.
 class Plans {
   public:
-    Plans(const EngineTask* tasks, int count, uintptr_t scratch)
-        : tasks_(tasks), count_(count), together_(matrices_together(tasks, count)) {
-        images_.together = together_;
-        images_.free = scratch;
+    Plans(const EngineTask* tasks, int count, uintptr_t scratch) : tasks_(tasks), count_(count) {
         for (int t = 0; t < count; ++t) {
             EnginePlan& plan = of_[t];
             plan.product = tasks[t].product;
             plan.config = tasks[t].config;
             plan.layout = engine_layout(plan.product, plan.config);
+        }
+        together_ = matrices_together();
+        images_.together = together_;
+        images_.free = scratch;
+        for (int t = 0; t < count; ++t) {
+            EnginePlan& plan = of_[t];
             plan.drawn = reinterpret_cast<int*>(images_.free);
             // Before the first mark is the word for all.
             plan.marks = reinterpret_cast<int*>(images_.free + 2 * sizeof(int));
@@ -181,6 +170,20 @@ class Plans {
     }
 
   private:
+    // How many matrices of the batch are computed at once: all, unless that takes much memory, or their
+    // images are made on the way.
+    int64_t matrices_together() const {
+        int64_t bytes = 0;
+        for (int t = 0; t < count_; ++t) {
+            if (of_[t].config.method == Method::Fused) return 1;
+            bytes += of_[t].layout.scratch_bytes(1);
+        }
+        const int64_t most =
+            std::clamp<int64_t>(BATCH_SCRATCH / bytes, 1, EngineItem::MOST_MATRICES - 1);
+        const int64_t batch = tasks_[0].product.batch;
+        return batch <= most ? std::max<int64_t>(batch, 1) : ceil_div(batch, ceil_div(batch, most));
+    }
+
     // Of the words that count what is made of a product's images.
     int64_t unmade_bytes(const EnginePlan& plan) const {
         if (plan.config.method != Method::Fused) return 0;
