@@ -55,8 +55,7 @@ KINDS = (
 
 
 @pytest.mark.sanitizer
-@pytest.mark.parametrize("split", [1, 2, 8])
-@pytest.mark.parametrize("tile", [0, 1])
+@pytest.mark.parametrize(("tile", "split"), [(0, 1), (0, 2), (0, 8), (1, 1)])
 @typed
 def test_batches(
     element: Element,
@@ -68,8 +67,8 @@ def test_batches(
 ) -> None:
     """Every matrix of a batch, also where one operand is the same for all."""
     dtype, tf32 = element
-    if (*element, tile) == (torch.float32, False, 1) or (tile == 1 and split > 1):
-        pytest.skip("a tile that is not shared, or not there")
+    if (*element, tile) == (torch.float32, False, 1):
+        pytest.skip("float32 has tiles of one size")
     failures = Failures()
     sizes = (130,) if SMALL else (1, 64, 130, 392)
     batches = (((3,), ()),) if SMALL else (((5,), (5,)), ((5,), ()), ((), (5,)), ((2, 3), (3,)))
