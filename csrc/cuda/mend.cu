@@ -8,7 +8,7 @@
 namespace packedtri::cuda {
 namespace {
 
-constexpr int THREADS = 256;
+constexpr int WARPS = 8, THREADS = 32 * WARPS;
 
 template <class T>
 struct MendArgs {
@@ -36,9 +36,49 @@ __device__ void compute(const MendArgs<T>& args, int64_t index) {
     if (threadIdx.x % 32 == 0) args.c[index] = Accumulator<T>::round(sum);
 }
 
-// A word of 16 bytes of results a thread. What was written last comes first: the L2 cache may still have it.
+// Columns of a triangle times a dense matrix, or rows of a dense matrix times a triangle.
 template <class T>
-__global__ void __launch_bounds__(THREADS) mend_kernel(const __grid_constant__ MendArgs<T> args) {
+struct LinesArgs {
+    MendArgs<T> product;
+    bool columns;
+    int64_t count;
+    int length, step;
+    int witness;  // An element of each that is not finite if a structural zero has spoiled any.
+
+    __device__ int64_t start(int64_t line) const {
+        const int64_t n = product.n;
+        return columns ? line / n * product.m * n + line % n : line * n;
+    }
+};
+
+// An element of B spoils those of its column of T B in whose rows T has a zero at its place. One row of T has
+// zeros wherever any other has, the first of a lower triangle, the last of an upper one: its elements of the
+// product are witnesses. Likewise of A T. A block has 32 lines, a witness a lane, and computes what is bad in them
+// again, an element a warp.
+template <class T>
+__global__ void __launch_bounds__(THREADS) lines_kernel(const __grid_constant__ LinesArgs<T> args) {
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
+    const T* c = args.product.c;
+    const int64_t first = int64_t{blockIdx.x} * 32, line = first + threadIdx.x % 32;
+    const bool bad =
+        line < args.count && !finite(c[args.start(line) + int64_t{args.witness} * args.step]);
+    unsigned lines = __ballot_sync(~0u, bad);
+    if (lines == 0) return;
+    __syncthreads();  // Until every warp has seen the witnesses, which are computed again as well.
+    for (; lines != 0; lines &= lines - 1) {
+        const int64_t start = args.start(first + __ffs(static_cast<int>(lines)) - 1);
+        for (int e = threadIdx.x / 32; e < args.length; e += WARPS)
+            if (const int64_t at = start + int64_t{e} * args.step; !finite(c[at]))
+                compute(args.product, at);
+    }
+}
+
+// Any element of the product of two triangles, a word of 16 bytes a thread. What was written last comes first:
+// the L2 cache may still have it.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    elements_kernel(const __grid_constant__ MendArgs<T> args) {
     constexpr int WORD = 16 / sizeof(T);
     ptx::wait_for_dependency();
     ptx::launch_dependents();
@@ -62,18 +102,33 @@ __global__ void __launch_bounds__(THREADS) mend_kernel(const __grid_constant__ M
     }
 }
 
+template <class Args>
+void launch(void (*kernel)(Args), const Args& args, int64_t blocks, cudaStream_t stream) {
+    launch_overlapping(kernel, dim3(static_cast<unsigned>(blocks)), THREADS, args, stream,
+                       "cannot launch a product");
+}
+
 }  // namespace
 
 void mend(const Product& p, cudaStream_t stream) {
+    const bool left = is_triangular(p.a.kind), right = is_triangular(p.b.kind);
     with_element_type(p.dtype, [&](auto element) {
         using T = decltype(element);
         const MendArgs<T> args{
             orient<T>(p.a, true),  orient<T>(p.b, false),     p.a.batch_stride,
             p.b.batch_stride,      static_cast<T*>(p.c.data), p.batch * p.m * p.n,
             static_cast<int>(p.m), static_cast<int>(p.n),     static_cast<int>(p.k)};
-        const int64_t blocks = ceil_div(args.count, THREADS * 16 / sizeof(T));
-        launch_overlapping(mend_kernel<T>, dim3(static_cast<unsigned>(blocks)), THREADS, args,
-                           stream, "cannot launch a product");
+        if (left && right)
+            return launch<const MendArgs<T>>(
+                elements_kernel<T>, args, ceil_div(args.count, THREADS * 16 / sizeof(T)), stream);
+        // Of A T the last column is that with most zeros if T is lower, and the first one otherwise.
+        const int64_t count = p.batch * (left ? p.n : p.m);
+        const int length = left ? args.m : args.n;
+        const bool at_start = left == ((left ? p.a : p.b).kind == Kind::Lower);
+        launch<const LinesArgs<T>>(
+            lines_kernel<T>,
+            {args, left, count, length, left ? args.n : 1, at_start ? 0 : length - 1},
+            ceil_div(count, 32), stream);
     });
 }
 

@@ -199,6 +199,52 @@ __global__ void __launch_bounds__(32 * WARPS, BY_ROWS         ? (sizeof(T) < 16 
     if (args.split > 1) ptx::cluster_sync();  // A block's sums must outlive their reading.
 }
 
+// Rows of many small triangles, a few a warp, up to 32 PER_LANE of their columns at once.
+constexpr int SMALL_WARPS = 8;
+template <class T, int PER_LANE>
+struct SmallRows {
+    static constexpr int AT_ONCE = sizeof(T) * PER_LANE <= 32 ? 4 : 2;
+};
+
+template <class T, int PER_LANE>
+__global__ void __launch_bounds__(32 * SMALL_WARPS) small_rows_kernel(const MvArgs<T> args) {
+    using Acc = typename Accumulator<T>::type;
+    constexpr int AT_ONCE = SmallRows<T, PER_LANE>::AT_ONCE;
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
+    const int lane = threadIdx.x % 32, groups = static_cast<int>(ceil_div(args.n, AT_ONCE));
+    const unsigned warp = blockIdx.x * SMALL_WARPS + threadIdx.x / 32, batch = warp / groups;
+    if (batch >= static_cast<unsigned>(args.batch)) return;
+    const int i0 = static_cast<int>(warp - batch * groups) * AT_ONCE;
+    const T* triangle = args.triangle + batch * args.triangle_batch_stride;
+    const T* x = args.x + batch * args.x_batch_stride;
+    Acc sum[AT_ONCE] = {};
+    for (int j0 = lane; j0 - lane < min(i0 + AT_ONCE, args.n); j0 += 32 * PER_LANE) {
+        T t[AT_ONCE][PER_LANE], v[PER_LANE];
+#pragma unroll
+        for (int c = 0; c < PER_LANE; ++c) {
+            const int j = j0 + 32 * c;
+            v[c] = j < min(i0 + AT_ONCE, args.n) ? x[j * args.x_stride] : T{};
+#pragma unroll
+            for (int r = 0; r < AT_ONCE; ++r)
+                t[r][c] = j <= i0 + r && i0 + r < args.n ? triangle[offset(i0 + r, j)] : T{};
+        }
+#pragma unroll
+        for (int c = 0; c < PER_LANE; ++c)
+#pragma unroll
+            for (int r = 0; r < AT_ONCE; ++r)
+                if (j0 + 32 * c <= i0 + r)
+                    fma_into(sum[r], Accumulator<T>::widen(t[r][c]), Accumulator<T>::widen(v[c]));
+    }
+#pragma unroll
+    for (int r = 0; r < AT_ONCE; ++r) {
+        for (int distance = 16; distance > 0; distance /= 2)
+            sum[r] = add(sum[r], shuffle_down(sum[r], distance));
+        if (lane == 0 && i0 + r < args.n)
+            args.y[batch * args.y_batch_stride + i0 + r] = Accumulator<T>::round(sum[r]);
+    }
+}
+
 template <int GROUP, int WARPS, class T>
 void launch(void (*kernel)(MvArgs<T>), MvArgs<T> args, int split, cudaStream_t stream) {
     args.split = split;
@@ -209,16 +255,24 @@ void launch(void (*kernel)(MvArgs<T>), MvArgs<T> args, int split, cudaStream_t s
                        "cannot launch a matrix-vector product", split);
 }
 
-// Rows of memory are summed by blocks of their own, whose warps share the sums; where many small matrices fill
-// the device, each warp has rows of its own. Sums over columns need more blocks than there are groups of
-// columns, so that clusters share them.
+template <int PER_LANE, class T>
+void launch_small_rows(const MvArgs<T>& args, cudaStream_t stream) {
+    const int64_t warps = ceil_div(args.n, SmallRows<T, PER_LANE>::AT_ONCE) * args.batch;
+    launch_overlapping(small_rows_kernel<T, PER_LANE>,
+                       dim3(static_cast<unsigned>(ceil_div(warps, SMALL_WARPS))), 32 * SMALL_WARPS,
+                       args, stream, "cannot launch a matrix-vector product");
+}
+
+// Rows of memory are summed by blocks of their own, whose warps share the sums; in a batch of small matrices
+// each warp has rows of its own. Sums over columns need more blocks than there are groups of columns, so that
+// clusters share them.
 template <class T>
 void launch(const MvArgs<T>& args, Kind kind, bool hermitian, cudaStream_t stream) {
     const Device& device = current_device();
     if (kind == Kind::Lower) {
-        const int64_t groups = ceil_div(args.n, 16) * args.batch;
-        if (args.n <= 512 && groups > (args.n <= 256 ? 1 : 2) * device.multiprocessors)
-            return launch<16, 2>(mv_kernel<T, true, false, 16, 2>, args, 1, stream);
+        if (args.n <= (args.batch < 16 ? 256 : 512) && int64_t{args.n} * args.batch <= INT32_MAX)
+            return args.n <= 64 ? launch_small_rows<2>(args, stream)
+                                : launch_small_rows<8>(args, stream);
         return launch<8, 8>(mv_kernel<T, true, false, 8, 8>, args, 1, stream);
     }
     const int64_t groups = ceil_div(args.n, 64) * args.batch;
