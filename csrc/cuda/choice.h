@@ -22,6 +22,8 @@ inline int triangles(const Product& p) { return is_triangular(p.a.kind) + is_tri
 
 // Whether a product has the kernel for few vectors, and is fastest with it.
 bool goes_thin(const Product& p);
+// The same of a hundred vectors or so.
+bool goes_wide(const Product& p, const Device& device);
 
 // Whether large tiles cover the result of a product with hardly more padding than small ones.
 inline bool large_tiles_fit(const Product& p) {

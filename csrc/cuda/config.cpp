@@ -248,6 +248,35 @@ int64_t most_thin(const Product& p) {
     return n < (p.dtype == DType::f32 ? 3000 : 6000) ? 16 : 32;
 }
 
+int64_t vectors_of(const Product& p) { return p.a.kind == Kind::Dense ? p.m : p.n; }
+
+// Whether a product has the kernel for a hundred vectors or so.
+bool wide_can(const Product& p, const Device& device) {
+    const bool a_dense = p.a.kind == Kind::Dense, b_dense = p.b.kind == Kind::Dense;
+    return device.clusters && element_size(p.dtype) == 2 && is_plain(p) &&
+           p.c.kind == Kind::Dense && a_dense != b_dense && p.k > 0 && maps_dense_operand(p);
+}
+
+// Whether it is faster than the others.
+bool wide_pays(const Product& p) { return false && p.k > 0; }
+
+Config choose_wide(const Product& p, const Device& device) {
+    Config config{Method::Wide, TileSize::Large, 1, 1, 1};
+    if (const int tile = forced_tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
+    const int64_t vectors = vectors_of(p);
+    const bool large = vectors > 128 && config.tile == TileSize::Large;
+    const int64_t most = large          ? 256
+                         : vectors > 64 ? 128
+                                        : 64,
+                  parts = ceil_div(p.k, 64) * ceil_div(vectors, most) * p.batch,
+                  slots = device.multiprocessors * (large ? 1 : 2);
+    // Twice as many blocks as run at once balance the lengths of sums.
+    while (config.split < 8 && parts * config.split < 2 * slots && p.k > 256 * config.split)
+        config.split *= 2;
+    if (const int split = forced_split; split >= 1) config.split = split;
+    return config;
+}
+
 Config choose_direct(const Product& p, const Device& device) {
     Config config{Method::Direct, TileSize::Large, 1, 1, 1};
     const bool small_elements = element_size(p.dtype) == 2, in_batch = small_in_batch(p);
@@ -318,8 +347,12 @@ bool any_forced() { return forced_method >= 0; }
 
 bool goes_thin(const Product& p) {
     if (!thin_can(p)) return false;
-    const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
-    return forced_method < 0 ? vectors <= most_thin(p) : is_forced(Method::Thin);
+    return forced_method < 0 ? vectors_of(p) <= most_thin(p) : is_forced(Method::Thin);
+}
+
+bool goes_wide(const Product& p, const Device& device) {
+    if (!wide_can(p, device)) return false;
+    return forced_method < 0 ? wide_pays(p) : is_forced(Method::Wide);
 }
 
 Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) {
@@ -333,6 +366,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     // A product with marks has only the blocks that the engine has not stored.
     if (p.marks) return {Method::Direct, TileSize::Large, 1, 1, 1};
     if (goes_thin(p)) return {Method::Thin, TileSize::Small, 1, 1, 1};
+    if (goes_wide(p, device)) return choose_wide(p, device);
     Config config = choose_direct(p, device);
     if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device, together);
@@ -397,6 +431,13 @@ std::string explain(const Product& p, const Device& device) {
     const Config c = choose(p, device);
     if (c.method == Method::Thin)
         return has_symmetric(p) ? "a few vectors, two passes over the triangle" : "a few vectors";
+    if (c.method == Method::Wide) {
+        std::string text =
+            c.tile == TileSize::Large ? "up to 256 vectors at once" : "up to 128 vectors at once";
+        if (has_symmetric(p)) text += ", two passes over the triangle";
+        if (c.split > 1) text += ", sums shared by " + std::to_string(c.split) + " blocks";
+        return text;
+    }
     if (const int side = small_side(p, device)) {
         if (goes_by_lane_grid(p)) return "small, the result in registers";
         return "small, both operands in shared memory as " + std::to_string(side) + " x " +

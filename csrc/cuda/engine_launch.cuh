@@ -58,17 +58,6 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
     return args;
 }
 
-// How many clusters of `size` blocks the device runs at once. They must not straddle the parts that it is made
-// of, so a few multiprocessors may be left over.
-template <class Args>
-int clusters_at_once(void (*kernel)(Args), cudaLaunchConfig_t config, int size) {
-    if (size <= 2) return current_device().multiprocessors / size;
-    config.gridDim = dim3(static_cast<unsigned>(size));
-    int count = 0;
-    check(cudaOccupancyMaxActiveClusters(&count, kernel, &config), "cannot count clusters");
-    return std::max(count, 1);
-}
-
 template <class Shape, int PRODUCTS, class Across>
 void launch_kernel(const EnginePlan* plans, const EngineUnmade& unmade, cudaStream_t stream) {
     const auto args = engine_args<Shape, PRODUCTS>(plans, unmade);

@@ -55,6 +55,18 @@ class LaunchAttributes {
 // The device that is current, asked once a device.
 const Device& current_device();
 
+// How many clusters of `size` blocks the device runs at once, if a multiprocessor has `per_multiprocessor` blocks.
+// They must not straddle the parts that the device is made of, so some may be left over.
+template <class Args>
+int clusters_at_once(void (*kernel)(Args), cudaLaunchConfig_t config, int size,
+                     int per_multiprocessor = 1) {
+    if (size <= 2) return current_device().multiprocessors * per_multiprocessor / size;
+    config.gridDim = dim3(static_cast<unsigned>(size));
+    int count = 0;
+    check(cudaOccupancyMaxActiveClusters(&count, kernel, &config), "cannot count clusters");
+    return count > 0 ? count : 1;
+}
+
 // Launches a kernel whose blocks may start while the one before ends. It waits for that by itself, before
 // it touches memory (ptx::wait_for_dependency). Blocks come in clusters of `cluster`, and have `shared` bytes
 // of dynamic shared memory (reserve_shared).

@@ -77,7 +77,7 @@ bool unpacked_mv(const Product& p) {
 }  // namespace
 
 bool leaves_to_dense(const Product& p, const Device& device) {
-    if (p.k == 0 || any_forced() || goes_thin(p)) return false;
+    if (p.k == 0 || any_forced() || goes_thin(p) || goes_wide(p, device)) return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
     // dense results.
     if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p)) return false;

@@ -7,6 +7,7 @@
 #include "products.h"
 #include "small.h"
 #include "thin.h"
+#include "wide.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -83,6 +84,7 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
     const EngineTask task{p, choose(p, device, scratch != nullptr)};
     if (task.config.method == Method::Thin)
         return by_triangles(p, [&](const Product& part) { mm_thin(part, stream); });
+    if (task.config.method == Method::Wide) return mm_wide(p, task.config, stream);
     if (const int side = small_side(p, device)) return small(p, side, stream);
     if (by_images(task.config))
         return run_engine(&task, 1, engine_scratch(&task, 1), *scratch, stream);

@@ -1,9 +1,9 @@
 // Elements of 2 bytes: chunks of 8 go from memory to the registers in which the tensor cores want them. The
 // order of the steps of a sum does not matter, so that each lane multiplies the chunks that it has
 // loaded; only the vectors, in shared memory, are read to match.
-#include "chunk.cuh"
 #include "thin.cuh"
 #include "thin.h"
+#include "triangle_16bit.cuh"
 
 namespace packedtri::cuda {
 namespace {
@@ -47,39 +47,6 @@ struct VectorTile {
     }
 };
 
-// The places of a triangle, for the loads of a block.
-template <class T>
-struct Triangle {
-    const T *data, *end;
-    int n, reach;
-
-    __device__ Triangle(const ThinArgs<T>& args, int64_t batch)
-        : data(args.triangle + batch * args.triangle_batch_stride), end(data + row_start(args.n)),
-          n(args.n), reach(args.reach) {}
-
-    // 8 elements of row i from column j on, zeros where none are stored.
-    __device__ uint4 stored(int i, int j) const {
-        const int valid = i < n ? max(0, min(8, i + reach - j)) : 0;
-        return load_chunk(data + offset(i, j), valid, data, end);
-    }
-    // The same far from the diagonal and from the ends of the memory: all are stored.
-    __device__ Chunk whole(int i, int j) const {
-        Chunk chunk{};
-        chunk.load(data + offset(i, j), 8);
-        return chunk;
-    }
-    // Element i of T x, or of Tᵀ x, over stored elements only.
-    __device__ float sum(const T* x, int64_t step, int i, bool by_rows) const {
-        float sum = 0;
-        const int first = by_rows ? 0 : i + 1 - reach, last = by_rows ? i + reach : n;
-#pragma unroll 1
-        for (int k = first; k < last; ++k)
-            fma_into(sum, Accumulator<T>::widen(data[by_rows ? offset(i, k) : offset(k, i)]),
-                     Accumulator<T>::widen(x[k * step]));
-        return sum;
-    }
-};
-
 // The zeros past the diagonal, times an infinite or nan element, are nan: such sums are made again.
 template <class T, int C>
 __device__ void store(const ThinArgs<T>& args, const ThinPart<OUT, C>& part,
@@ -110,7 +77,8 @@ __global__ void __launch_bounds__(THREADS, 2) thin_rows_kernel(const ThinArgs<T>
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     const ThinPart<OUT, C> part(args, true);
-    const Triangle<T> triangle(args, part.batch);
+    const Triangle<T> triangle(args.triangle + part.batch * args.triangle_batch_stride, args.n,
+                               args.reach);
     const T* x = args.x + part.batch * args.x_batch_stride;
     const int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const int half = warp / ROW_WARPS, row = warp % ROW_WARPS * 16, i0 = part.first + row;
@@ -173,7 +141,8 @@ __global__ void __launch_bounds__(THREADS, 2) thin_columns_kernel(const ThinArgs
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     const ThinPart<OUT, C> part(args, false);
-    const Triangle<T> triangle(args, part.batch);
+    const Triangle<T> triangle(args.triangle + part.batch * args.triangle_batch_stride, args.n,
+                               args.reach);
     const T* x = args.x + part.batch * args.x_batch_stride;
     const int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const int j0 = part.first;
