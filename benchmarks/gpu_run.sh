@@ -109,7 +109,7 @@ for name in "${steps[@]}"; do
         --op solve_triangular --op cholesky --op inverse --n 1024 --n 4096 --n 8192
       step bench_columns 120 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_columns" "${types[@]}" \
-        --op L@dense --op S@dense --n 1024 --n 4096 --n 8192 --m 4 --m 16 --m 64
+        --op L@dense --op S@dense --n 1024 --n 4096 --n 8192 --m 4 --m 16 --m 64 --m 256
       step bench_batched 120 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_batched" --dtype float32 --dtype bfloat16 --batch 4096 \
         --op L@L --op solve_triangular --op cholesky \
@@ -122,7 +122,7 @@ for name in "${steps[@]}"; do
         --output "$output/sweep" "${types[@]}" "${sizes[@]}" --op L@L --op L@dense --op S@dense
       step sweep_columns 240 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
         --output "$output/sweep_columns" "${types[@]}" "${sizes[@]}" --op L@dense \
-        --m 1 --m 16 --m 256
+        --m 1 --m 16 --m 64 --m 256
       step sweep_batched 120 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
         --output "$output/sweep_batched" "${types[@]}" --op L@L --op L@dense --op S@dense \
         --batch 1024 --ragged --batched-n 8:256:x2 --batched-n 12:192:x2

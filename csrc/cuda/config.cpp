@@ -257,24 +257,51 @@ bool wide_can(const Product& p, const Device& device) {
            p.c.kind == Kind::Dense && a_dense != b_dense && p.k > 0 && maps_dense_operand(p);
 }
 
-// Whether it is faster than the others.
-bool wide_pays(const Product& p) { return false && p.k > 0; }
+// Whether it is faster than the others (measured on an H100): than few vectors at a time from 17 on, than dense
+// torch and tile images up to 512. Of a symmetric matrix it reads the triangle twice.
+bool wide_pays(const Product& p) {
+    const int64_t n = p.k, vectors = vectors_of(p);
+    if (has_symmetric(p)) {
+        if (p.batch == 1) return n >= 6000 && vectors <= 512;
+        if (n < 1500) return n >= 1000 && n * n * p.batch >= int64_t{16} << 20 && vectors <= 64;
+        return vectors <= 256;
+    }
+    if (vectors <= 16) return false;
+    if (n >= 3000) return vectors <= (n < 4000 ? 128 : 512);
+    if (p.batch == 1) return false;
+    if (n >= 2000) return vectors <= 256;
+    return n >= 500 && n * n * p.batch >= int64_t{8} << 20 && vectors <= 128;
+}
+
+// What a choice of `split` and `tile` takes, in the time of a tile of up to 128 vectors. Clusters share the work
+// evenly, unless there are fewer parts than clusters; putting sums together takes as long as a few tiles.
+double wide_cost(const Product& p, int split, TileSize tile, int multiprocessors) {
+    const int64_t vectors = vectors_of(p), at_once = wide_vectors(vectors, tile),
+                  groups = ceil_div(p.k, WIDE_OUT), steps = ceil_div(p.k, WIDE_STEPS),
+                  items = groups * ceil_div(vectors, at_once) * p.batch,
+                  clusters = multiprocessors / split;
+    const double longest = static_cast<double>(has_symmetric(p) ? steps + 2 : steps),
+                 average = has_symmetric(p) ? longest : (longest + 2) / 2,
+                 all = average * static_cast<double>(items),
+                 sums = split == 1 ? 3 : 4.0 + split * 0.75;
+    return (std::max(all / static_cast<double>(clusters), longest) / split +
+            static_cast<double>(ceil_div(items, clusters)) * sums) *
+           (at_once > 128 ? 1.2 : 1);
+}
 
 Config choose_wide(const Product& p, const Device& device) {
-    Config config{Method::Wide, TileSize::Large, 1, 1, 1};
-    if (const int tile = forced_tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
-    const int64_t vectors = vectors_of(p);
-    const bool large = vectors > 128 && config.tile == TileSize::Large;
-    const int64_t most = large          ? 256
-                         : vectors > 64 ? 128
-                                        : 64,
-                  parts = ceil_div(p.k, 64) * ceil_div(vectors, most) * p.batch,
-                  slots = device.multiprocessors * (large ? 1 : 2);
-    // Twice as many blocks as run at once balance the lengths of sums.
-    while (config.split < 8 && parts * config.split < 2 * slots && p.k > 256 * config.split)
-        config.split *= 2;
-    if (const int split = forced_split; split >= 1) config.split = split;
-    return config;
+    Config best{Method::Wide, TileSize::Small, 1, 1, 1};
+    const auto cost = [&](const Config& c) {
+        return wide_cost(p, c.split, c.tile, device.multiprocessors);
+    };
+    for (const TileSize tile : {TileSize::Small, TileSize::Large})
+        for (int split = 1; split <= 8; split *= 2) {
+            const Config config{Method::Wide, tile, split, 1, 1};
+            if (cost(config) < cost(best)) best = config;
+        }
+    if (const int tile = forced_tile; tile >= 0) best.tile = static_cast<TileSize>(tile);
+    if (const int split = forced_split; split >= 1) best.split = split;
+    return best;
 }
 
 Config choose_direct(const Product& p, const Device& device) {
@@ -365,8 +392,8 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) 
 Config choose(const Product& p, const Device& device, bool scratch, int together) {
     // A product with marks has only the blocks that the engine has not stored.
     if (p.marks) return {Method::Direct, TileSize::Large, 1, 1, 1};
-    if (goes_thin(p)) return {Method::Thin, TileSize::Small, 1, 1, 1};
     if (goes_wide(p, device)) return choose_wide(p, device);
+    if (goes_thin(p)) return {Method::Thin, TileSize::Small, 1, 1, 1};
     Config config = choose_direct(p, device);
     if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device, together);
@@ -432,8 +459,7 @@ std::string explain(const Product& p, const Device& device) {
     if (c.method == Method::Thin)
         return has_symmetric(p) ? "a few vectors, two passes over the triangle" : "a few vectors";
     if (c.method == Method::Wide) {
-        std::string text =
-            c.tile == TileSize::Large ? "up to 256 vectors at once" : "up to 128 vectors at once";
+        std::string text = std::to_string(wide_vectors(vectors_of(p), c.tile)) + " vectors at once";
         if (has_symmetric(p)) text += ", two passes over the triangle";
         if (c.split > 1) text += ", sums shared by " + std::to_string(c.split) + " blocks";
         return text;

@@ -69,6 +69,13 @@ constexpr int tile_shared_kib(DType dtype, TileSize size) {
     return 0;
 }
 
+// Tiles of Method::Wide: elements of each vector of the result, and steps of the sum at once.
+constexpr int WIDE_OUT = 128, WIDE_STEPS = 64;
+// Of how many of them a block has tiles.
+constexpr int wide_vectors(int64_t vectors, TileSize size) {
+    return vectors <= 64 ? 64 : vectors <= 128 || size == TileSize::Small ? 128 : 256;
+}
+
 // Whether the rows of an operand's memory are its own rows, not its columns.
 inline bool runs_along_rows(const Operand& x) {
     if (x.stagger != Stagger::None) return x.stagger == Stagger::Rows;

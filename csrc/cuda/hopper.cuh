@@ -80,6 +80,29 @@ __device__ __forceinline__ void mbarrier_arrive_peer(uint32_t barrier) {
 #endif
 }
 
+// Arrives at a barrier of any block of the cluster, after all that this thread, and those it has met, have
+// written; and waits for such arrivals.
+__device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier) {
+#if PACKEDTRI_HOPPER
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
+                 : "memory");
+#endif
+}
+__device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, int parity) {
+#if PACKEDTRI_HOPPER
+    uint32_t done = 0;
+    do {
+        asm volatile(
+            "{\n.reg .pred p;\n"
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, p;\n}"
+            : "=r"(done)
+            : "r"(barrier), "r"(parity)
+            : "memory");
+    } while (!done);
+#endif
+}
+
 // --------------------------------------------------------------------------------- bulk copies
 
 // Copies `bytes` (a multiple of 16, both sides aligned) to shared memory; they count at `barrier`.

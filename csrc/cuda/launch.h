@@ -55,12 +55,11 @@ class LaunchAttributes {
 // The device that is current, asked once a device.
 const Device& current_device();
 
-// How many clusters of `size` blocks the device runs at once, if a multiprocessor has `per_multiprocessor` blocks.
-// They must not straddle the parts that the device is made of, so some may be left over.
+// How many clusters of `size` blocks the device runs at once, of a kernel that has a multiprocessor for each block.
+// They must not straddle the parts that the device is made of, so a few may be left over.
 template <class Args>
-int clusters_at_once(void (*kernel)(Args), cudaLaunchConfig_t config, int size,
-                     int per_multiprocessor = 1) {
-    if (size <= 2) return current_device().multiprocessors * per_multiprocessor / size;
+int clusters_at_once(void (*kernel)(Args), cudaLaunchConfig_t config, int size) {
+    if (size <= 2) return current_device().multiprocessors / size;
     config.gridDim = dim3(static_cast<unsigned>(size));
     int count = 0;
     check(cudaOccupancyMaxActiveClusters(&count, kernel, &config), "cannot count clusters");

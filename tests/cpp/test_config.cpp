@@ -116,6 +116,36 @@ void narrow_products_are_left_to_dense_torch() {
     CHECK(!left(DType::f64, 1536, 32, 2) && !left(DType::f32, 1536, 32), "batches, float32");
 }
 
+// A hundred vectors or so of 16-bit elements have a kernel of their own, if the copy engine can read them.
+void a_hundred_vectors() {
+    alignas(16) static const char dense[16] = {};
+    Product p{};
+    const auto config = [&](DType dtype, Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
+        p = lower_product(dtype, n, batch);
+        p.a.kind = kind;
+        p.b = {dense, Kind::Dense, n, vectors, vectors, 1, n * vectors};
+        p.c = {nullptr, Kind::Dense, vectors, n * vectors};
+        p.n = vectors;
+        return cuda::choose(p, hopper);
+    };
+    const auto is_wide = [](const Config& c) { return c.method == Method::Wide; };
+    CHECK(is_wide(config(DType::bf16, Kind::Lower, 8192, 64)), "large");
+    CHECK(!cuda::leaves_to_dense(p, hopper), "not left to dense torch");
+    CHECK(cuda::explain(p, hopper) == "64 vectors at once, sums shared by 4 blocks", "in words");
+    p.b.data = dense + 2;
+    CHECK(!is_wide(cuda::choose(p, hopper)), "rows that are not aligned");
+    CHECK(!is_wide(cuda::choose(p, cuda::Device{108, false})), "another chip");
+    CHECK(config(DType::f16, Kind::Upper, 4096, 256).tile == TileSize::Large, "256 at once");
+    CHECK(config(DType::bf16, Kind::Lower, 1024, 64, 32).split == 1, "enough parts in a batch");
+    CHECK(is_wide(config(DType::bf16, Kind::Symmetric, 8192, 8)), "symmetric, few");
+    CHECK(!is_wide(config(DType::bf16, Kind::Symmetric, 4096, 64)), "symmetric, middle-sized");
+    CHECK(cuda::leaves_to_dense(p, hopper), "left to dense torch");
+    CHECK(!is_wide(config(DType::bf16, Kind::Lower, 8192, 16)), "few vectors");
+    CHECK(!is_wide(config(DType::bf16, Kind::Lower, 8192, 1024)), "many vectors");
+    CHECK(!is_wide(config(DType::bf16, Kind::Lower, 2048, 64)), "small");
+    CHECK(!is_wide(config(DType::f32, Kind::Lower, 8192, 64)), "float32");
+}
+
 // A symmetric matrix times a vector is read once where that pays, and explain knows.
 void symmetric_vectors() {
     Product p = lower_product(DType::f32, 512);
@@ -229,7 +259,9 @@ void batches_by_images() {
 
 // A few vectors have a kernel that reads the packed operand once, or a symmetric one twice.
 void few_vectors() {
-    static const char dense = 0;
+    // More of them have another kernel, if the copy engine can read them: these are not aligned.
+    alignas(16) static const char memory[16] = {};
+    static const char& dense = memory[2];
     const auto product = [](DType dtype, Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
         Product p = lower_product(dtype, n);
         p.a.kind = kind;
@@ -377,6 +409,7 @@ int main() {
     large_products_go_through_images();
     some_problems_are_left_to_dense_torch();
     narrow_products_are_left_to_dense_torch();
+    a_hundred_vectors();
     symmetric_vectors();
     batches();
     batches_by_images();
