@@ -257,17 +257,20 @@ bool wide_can(const Product& p, const Device& device) {
            p.c.kind == Kind::Dense && a_dense != b_dense && p.k > 0 && maps_dense_operand(p);
 }
 
-// Whether it is faster than the others (measured on an H100): than few vectors at a time from 17 on, than dense
-// torch and tile images up to 512. Of a symmetric matrix it reads the triangle twice.
+// Whether it is faster than the others (measured on an H100): than few vectors at a time from 17 on, where these
+// read a triangle by columns from 9 on; than dense torch and tile images up to some hundred. Of a symmetric
+// matrix it reads the triangle twice.
 bool wide_pays(const Product& p) {
     const int64_t n = p.k, vectors = vectors_of(p);
     if (has_symmetric(p)) {
-        if (p.batch == 1) return n >= 6000 && vectors <= 512;
-        if (n < 1500) return n >= 1000 && n * n * p.batch >= int64_t{16} << 20 && vectors <= 64;
-        return vectors <= 256;
+        if (vectors > 256) return false;
+        if (p.batch == 1) return n >= 6000;
+        if (n >= 1500) return true;
+        return n >= 1000 && n * n * p.batch >= int64_t{16} << 20 && vectors <= 64;
     }
-    if (vectors <= 16) return false;
-    if (n >= 3000) return vectors <= (n < 4000 ? 128 : 512);
+    const bool by_columns = p.a.kind == Kind::Dense && !sums_along_rows(p);
+    if (vectors <= (by_columns && n >= 4000 ? 8 : 16)) return false;
+    if (n >= 3000) return vectors <= (n < 4000 ? 128 : n < 6000 ? 256 : 512);
     if (p.batch == 1) return false;
     if (n >= 2000) return vectors <= 256;
     return n >= 500 && n * n * p.batch >= int64_t{8} << 20 && vectors <= 128;

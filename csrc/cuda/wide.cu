@@ -139,7 +139,7 @@ class WideBarriers {
     __device__ void init(int split) const {
         for (int s = 0; s < Tile::RAW_STAGES; ++s) {
             ptx::mbarrier_init(rows_come(s), LOADERS);
-            ptx::mbarrier_init(rows_used(s), 1);
+            ptx::mbarrier_init(rows_used(s), MULTIPLIERS);
         }
         for (int s = 0; s < Tile::X_STAGES; ++s) ptx::mbarrier_init(vectors_come(s), 1);
         ptx::mbarrier_init(summed(), split);
@@ -325,11 +325,10 @@ class WideProduct {
             bring_in_line<ROWS>(triangle,
                                 rows + x * (ROWS ? STEPS * 2 : STEPS * Tile::COLUMNS_PITCH),
                                 k + x * STEPS);
+            if (x + 1 == tiles) ptx::mbarrier_arrive(barriers_.rows_used(stages_));
             ptx::bulk_fence();
             ptx::wgmma_wait();  // So after the barrier the stages before can be filled.
             sync();
-            if (threadIdx.x == 0 && x + 1 == tiles)
-                ptx::mbarrier_arrive(barriers_.rows_used(stages_));
             if (tile_ + COPIES < share.to) copy_vectors(share, COPIES);
             ptx::mbarrier_wait(barriers_.vectors_come(tiles_), Barriers::vectors_parity(tiles_));
             multiply_tile<ROWS>();
