@@ -33,7 +33,8 @@ splits = pytest.mark.parametrize("split", [1, 4] if SMALL else [-1, 1, 2, 8])
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize(
-    ("tile", "vectors"), [(0, 56), (0, 200), (1, 136)] if SMALL else list(each((0, 1), (8, 64, 72, 264)))
+    ("tile", "vectors"),
+    [(0, 56), (0, 200), (1, 136)] if SMALL else list(each((0, 1), (8, 64, 72, 264))),
 )
 @splits
 @dtypes
