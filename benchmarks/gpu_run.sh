@@ -4,7 +4,7 @@
 #   benchmarks/gpu_run.sh OUTPUT [STEP...]
 #
 # Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. Two more run
-# only where they are named. sweep has about 800 cases, which take two minutes: it looks for sizes at which
+# only where they are named. sweep has about 900 cases, which take two minutes: it looks for sizes at which
 # dense torch is faster, and lists them at the end of its logs. conversions, two minutes, does the same with
 # the conversions of operands and results counted in dense torch's time. racecheck takes twenty seconds
 # and more a test, so its limit ends it before it has run them all.

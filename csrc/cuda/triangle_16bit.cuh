@@ -1,6 +1,7 @@
 // Chunks of 8 elements of 2 bytes of a packed triangle.
 #pragma once
 
+#include "../index.h"
 #include "chunk.cuh"
 #include "scalar.cuh"
 

@@ -136,7 +136,17 @@ def test_symmetric_and_triangle(
 def test_many_small_vectors(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
     """Batches of packed matrices times vectors, unpacked or not, by blocks of every shape."""
     failures = Failures()
-    sizes = ((5, 700), (16, 300), (33, 200), (70, 140), (130, 60), (200, 9), (256, 110), (300, 9))
+    sizes = (
+        (5, 700),
+        (16, 300),
+        (33, 200),
+        (70, 140),
+        (130, 60),
+        (200, 9),
+        (256, 110),
+        (300, 9),
+        (300, 20),
+    )
     for (n, batch), kind in each((*sizes, (600, 7)), (LOWER, UPPER, SYMMETRIC, HERMITIAN)):
         a = draw_operand(kind, n, dtype, rng, batch=(batch,), draw=random_integers)
         x = draw_operand(DENSE, n, dtype, rng, batch=(batch,), rows=n, cols=1, draw=random_integers)
