@@ -2,13 +2,21 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 
 #include "config.h"
 
 namespace packedtri::cuda {
 
+// What `force` has set.
+struct Forced {
+    std::atomic<int> method{-1}, tile{-1}, split{-1}, above{-1}, group{-1};
+};
+inline Forced forced;
+
 // Whether a method is forced, so that none is chosen for its speed.
-bool any_forced();
+inline bool any_forced() { return forced.method >= 0; }
+inline bool is_forced(Method method) { return forced.method == static_cast<int>(method); }
 
 inline int64_t longest(const Product& p) { return std::max({p.m, p.n, p.k}); }
 inline int64_t narrowest(const Product& p) { return std::min({p.m, p.n, p.k}); }
@@ -24,6 +32,7 @@ inline int triangles(const Product& p) { return is_triangular(p.a.kind) + is_tri
 bool goes_thin(const Product& p);
 // The same of a hundred vectors or so.
 bool goes_wide(const Product& p, const Device& device);
+Config choose_wide(const Product& p, const Device& device);
 
 // Whether large tiles cover the result of a product with hardly more padding than small ones.
 inline bool large_tiles_fit(const Product& p) {

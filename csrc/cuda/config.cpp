@@ -1,7 +1,6 @@
 #include "config.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "choice.h"
 #include "engine_layout.h"
@@ -9,11 +8,6 @@
 
 namespace packedtri::cuda {
 namespace {
-
-std::atomic<int> forced_method{-1}, forced_tile{-1}, forced_split{-1}, forced_above{-1},
-    forced_group{-1};
-
-bool is_forced(Method method) { return forced_method == static_cast<int>(method); }
 
 // Whether each matrix of a batch lies in memory without gaps.
 bool in_one_piece(const Operand& x) {
@@ -216,97 +210,6 @@ int engine_split(const Product& p, const Config& config) {
     return p.beta == 0 ? config.split : std::min(config.split, 2);
 }
 
-// Whether a product has the kernel for few vectors. A symmetric operand is read for each of its halves, and
-// sums of 16-bit elements would be rounded between.
-bool thin_can(const Product& p) {
-    const bool a_dense = p.a.kind == Kind::Dense, b_dense = p.b.kind == Kind::Dense;
-    const int64_t size = element_size(p.dtype);
-    return !has_complex_elements(p.dtype) && is_plain(p) && p.c.kind == Kind::Dense &&
-           a_dense != b_dense && p.k > 0 && !(size == 2 && has_symmetric(p));
-}
-
-// Up to how many vectors it is faster than the others (measured on an H100). It has them by 16, of float64
-// by 8 and of 16-bit elements by 32, and reads the packed operand for each such group.
-int64_t most_thin(const Product& p) {
-    const int64_t n = p.k, rows = n * p.batch;
-    if (has_symmetric(p)) return n >= (p.dtype == DType::f32 ? 800 : 1500) ? 16 : 0;
-    // Many small products fill the device with one block each (small.h).
-    if (p.batch >= 128 && n <= 128) return 0;
-    if (element_size(p.dtype) == 2) {
-        // The kernel for small tiles is as fast, and faster where sums run down columns; but it does not
-        // read rows of less than a word.
-        const bool short_rows = p.a.kind != Kind::Dense && p.n < 8;
-        if (n < 768) return short_rows && n >= 128 && sums_along_rows(p) ? 8 : 0;
-        if (n < 3000 && !sums_along_rows(p)) return short_rows ? 8 : 0;
-        if (n < 3000) return 16;
-        if (n < 6000) return p.a.kind == Kind::Dense && !sums_along_rows(p) ? 16 : 32;
-        return 64;
-    }
-    // Few blocks have a multiprocessor each.
-    if (rows <= (p.dtype == DType::f32 ? 512 : 256)) return 128;
-    if (rows <= (p.dtype == DType::f32 ? 1024 : 512)) return 32;
-    return n < (p.dtype == DType::f32 ? 3000 : 6000) ? 16 : 32;
-}
-
-int64_t vectors_of(const Product& p) { return p.a.kind == Kind::Dense ? p.m : p.n; }
-
-// Whether a product has the kernel for a hundred vectors or so.
-bool wide_can(const Product& p, const Device& device) {
-    const bool a_dense = p.a.kind == Kind::Dense, b_dense = p.b.kind == Kind::Dense;
-    return device.clusters && element_size(p.dtype) == 2 && is_plain(p) &&
-           p.c.kind == Kind::Dense && a_dense != b_dense && p.k > 0 && maps_dense_operand(p);
-}
-
-// Whether it is faster than the others (measured on an H100): than few vectors at a time from 17 on, where these
-// read a triangle by columns from 9 on; than dense torch and tile images up to some hundred. Of a symmetric
-// matrix it reads the triangle twice.
-bool wide_pays(const Product& p) {
-    const int64_t n = p.k, vectors = vectors_of(p);
-    if (has_symmetric(p)) {
-        if (vectors > 256) return false;
-        if (p.batch == 1) return n >= 6000;
-        if (n >= 1500) return true;
-        return n >= 1000 && n * n * p.batch >= int64_t{16} << 20 && vectors <= 64;
-    }
-    const bool by_columns = p.a.kind == Kind::Dense && !sums_along_rows(p);
-    if (vectors <= (by_columns && n >= 4000 ? 8 : 16)) return false;
-    if (n >= 3000) return vectors <= (n < 4000 ? 128 : n < 6000 ? 256 : 512);
-    if (p.batch == 1) return false;
-    if (n >= 2000) return vectors <= 256;
-    return n >= 500 && n * n * p.batch >= int64_t{8} << 20 && vectors <= 128;
-}
-
-// What a choice of `split` and `tile` takes, in the time of a tile of up to 128 vectors. Clusters share the work
-// evenly, unless there are fewer parts than clusters; putting sums together takes as long as a few tiles.
-double wide_cost(const Product& p, int split, TileSize tile, int multiprocessors) {
-    const int64_t vectors = vectors_of(p), at_once = wide_vectors(vectors, tile),
-                  groups = ceil_div(p.k, WIDE_OUT), steps = ceil_div(p.k, WIDE_STEPS),
-                  items = groups * ceil_div(vectors, at_once) * p.batch,
-                  clusters = multiprocessors / split;
-    const double longest = static_cast<double>(has_symmetric(p) ? steps + 2 : steps),
-                 average = has_symmetric(p) ? longest : (longest + 2) / 2,
-                 all = average * static_cast<double>(items),
-                 sums = split == 1 ? 3 : 4.0 + split * 0.75;
-    return (std::max(all / static_cast<double>(clusters), longest) / split +
-            static_cast<double>(ceil_div(items, clusters)) * sums) *
-           (at_once > 128 ? 1.2 : 1);
-}
-
-Config choose_wide(const Product& p, const Device& device) {
-    Config best{Method::Wide, TileSize::Small, 1, 1, 1};
-    const auto cost = [&](const Config& c) {
-        return wide_cost(p, c.split, c.tile, device.multiprocessors);
-    };
-    for (const TileSize tile : {TileSize::Small, TileSize::Large})
-        for (int split = 1; split <= 8; split *= 2) {
-            const Config config{Method::Wide, tile, split, 1, 1};
-            if (cost(config) < cost(best)) best = config;
-        }
-    if (const int tile = forced_tile; tile >= 0) best.tile = static_cast<TileSize>(tile);
-    if (const int split = forced_split; split >= 1) best.split = split;
-    return best;
-}
-
 Config choose_direct(const Product& p, const Device& device) {
     Config config{Method::Direct, TileSize::Large, 1, 1, 1};
     const bool small_elements = element_size(p.dtype) == 2, in_batch = small_in_batch(p);
@@ -319,7 +222,7 @@ Config choose_direct(const Product& p, const Device& device) {
                                          : enough_large_tiles(p, large);
     if (!enough || tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib)
         config.tile = TileSize::Small;
-    if (const int tile = forced_tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
+    if (const int tile = forced.tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
 
     // One block cannot finish its tile earlier than its sum is long. Where the longest sums come
     // near the work that there is for each slot, or exceed it, blocks share them. Shorter sums are
@@ -331,7 +234,7 @@ Config choose_direct(const Product& p, const Device& device) {
         // large tiles. That of float64 starts later.
         const bool pays = small_elements ? in_batch || w.per_slot < 4.5
                                          : !in_batch || p.k > (triangles(p) == 0 ? 96 : 300);
-        if (forced_method < 0 ? pays : is_forced(Method::Hopper)) config.method = Method::Hopper;
+        if (forced.method < 0 ? pays : is_forced(Method::Hopper)) config.method = Method::Hopper;
     }
     if (device.clusters && p.k >= 64 && !(in_batch && enough_tiles(p, w))) {
         const bool f32 = p.dtype == DType::f32;
@@ -373,18 +276,6 @@ Config choose_direct(const Product& p, const Device& device) {
 
 }  // namespace
 
-bool any_forced() { return forced_method >= 0; }
-
-bool goes_thin(const Product& p) {
-    if (!thin_can(p)) return false;
-    return forced_method < 0 ? vectors_of(p) <= most_thin(p) : is_forced(Method::Thin);
-}
-
-bool goes_wide(const Product& p, const Device& device) {
-    if (!wide_can(p, device)) return false;
-    return forced_method < 0 ? wide_pays(p) : is_forced(Method::Wide);
-}
-
 Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) {
     // Only the sm_90a code uses clusters; later chips run the sm_80 code, built from its PTX. Images of
     // 16-bit operands are as large as these: room for those of an eighth of the memory.
@@ -400,18 +291,18 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     Config config = choose_direct(p, device);
     if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device, together);
-        if (forced_method < 0 ? engine_pays(p, engine, device, together)
+        if (forced.method < 0 ? engine_pays(p, engine, device, together)
                               : is_forced(Method::Engine) || is_forced(Method::Fused))
             config = engine;
     }
     // The engine has tiles of one size for parts of float32.
-    if (const int tile = forced_tile; tile >= 0 && by_images(config) && !in_parts(p))
+    if (const int tile = forced.tile; tile >= 0 && by_images(config) && !in_parts(p))
         config.tile = static_cast<TileSize>(tile);
-    if (const int split = forced_split; split >= 1) config.split = device.clusters ? split : 1;
-    if (const int above = forced_above; above >= 1) config.split_above = above;
-    if (const int group = forced_group; group >= 1) config.group = group;
+    if (const int split = forced.split; split >= 1) config.split = device.clusters ? split : 1;
+    if (const int above = forced.above; above >= 1) config.split_above = above;
+    if (const int group = forced.group; group >= 1) config.group = group;
     if (by_images(config)) config.split = engine_split(p, config);
-    const bool fuses = forced_method < 0 ? fusing_pays(p) : is_forced(Method::Fused);
+    const bool fuses = forced.method < 0 ? fusing_pays(p) : is_forced(Method::Fused);
     if (by_images(config) && fuses && can_fuse(p, config)) {
         config.method = Method::Fused;
         config.tile = TileSize::Large;  // Pieces of images are as large.
@@ -431,8 +322,8 @@ bool mv_symmetric_can(const Product& p) {
 int small_side(const Product& p, const Device& device) {
     const int side = longest(p) <= 32 ? 32 : longest(p) <= 64 ? 64 : longest(p) <= 128 ? 128 : 0;
     const int64_t size = element_size(p.dtype);
-    if (!is_plain(p) || has_symmetric(p) || forced_method >= 0) return 0;
-    if (side == 0 || forced_tile >= 0 || (side == 128 && size > 4)) return 0;
+    if (!is_plain(p) || has_symmetric(p) || forced.method >= 0) return 0;
+    if (side == 0 || forced.tile >= 0 || (side == 128 && size > 4)) return 0;
     // Few products leave multiprocessors idle, which tiles of their own do not, and in 16-bit types those
     // start sooner; the kernel for two lower triangles is faster all the same.
     const bool tiles = side > 32 || hopper_can(p, TileSize::Small, device);
@@ -491,11 +382,11 @@ std::string explain(const Product& p, const Device& device) {
 }
 
 void force(int method, int tile, int split, int split_above, int group) {
-    forced_method = method;
-    forced_tile = tile;
-    forced_split = split;
-    forced_above = split_above;
-    forced_group = group;
+    forced.method = method;
+    forced.tile = tile;
+    forced.split = split;
+    forced.above = split_above;
+    forced.group = group;
 }
 
 }  // namespace packedtri::cuda

@@ -88,14 +88,15 @@ inline bool sums_along_rows(const Product& p) {
     return p.a.kind == Kind::Lower || p.b.kind == Kind::Upper;
 }
 
-// Whether a product is a packed matrix times one column, or one row times a packed matrix. Such
-// products have kernels of their own (mv.h); choose is about all others.
-inline bool is_mv(const Product& p) {
-    if (!is_plain(p)) return false;
-    if (p.c.kind != Kind::Dense) return false;
-    const bool a_dense = p.a.kind == Kind::Dense, b_dense = p.b.kind == Kind::Dense;
-    return (!a_dense && b_dense && p.n == 1) || (a_dense && !b_dense && p.m == 1);
+// Whether a product is a packed matrix times columns, or rows times a packed matrix; and how many these are.
+inline bool has_vectors(const Product& p) {
+    return is_plain(p) && p.c.kind == Kind::Dense &&
+           (p.a.kind == Kind::Dense) != (p.b.kind == Kind::Dense);
 }
+inline int64_t vectors_of(const Product& p) { return p.a.kind == Kind::Dense ? p.m : p.n; }
+
+// Those of a single one have kernels of their own (mv.h); choose is about all others.
+inline bool is_mv(const Product& p) { return has_vectors(p) && vectors_of(p) == 1; }
 
 // `scratch`: whether there is any. `together`: how many products like this one the engine gets at once.
 Config choose(const Product& p, const Device& device, bool scratch = true, int together = 1);

@@ -42,7 +42,7 @@ bool few_tiles(const Product& p) {
         return p.batch == 1 ? between(p, 700, 2200)
                             : longest(p) > 128 && batch_between(p, 600, 2200);
     if (p.dtype != DType::f64) return false;
-    const int64_t vectors = p.a.kind == Kind::Dense ? p.m : p.n;
+    const int64_t vectors = vectors_of(p);
     if (p.batch > 1) {
         const bool large =
             large_tiles_fit(p) && ceil_div(p.m, 128) * ceil_div(p.n, 128) * p.batch >= 120;

@@ -99,7 +99,7 @@ ThinArgs<T> thin_args(const Product& p) {
     const bool left = p.a.kind != Kind::Dense;
     const Operand& triangle = left ? p.a : p.b;
     const Operand& x = left ? p.b : p.a;
-    const auto vectors = static_cast<int>(left ? p.n : p.m);
+    const auto vectors = static_cast<int>(vectors_of(p));
     using Real = typename ThinArgs<T>::Real;
     return {static_cast<const T*>(triangle.data),
             static_cast<const T*>(x.data),

@@ -2,6 +2,7 @@
 #include "cuda/config.h"
 
 #include "check.h"
+#include "cuda/choose_vectors.cpp"
 #include "cuda/config.cpp"
 #include "cuda/engine_layout.cpp"
 #include "cuda/left_to_dense.cpp"

@@ -1,0 +1,109 @@
+// The kernels for a packed operand and a dense one of a few vectors, or of a hundred or so.
+#include <algorithm>
+#include <limits>
+
+#include "choice.h"
+#include "engine_layout.h"
+
+namespace packedtri::cuda {
+namespace {
+
+// Whether a product has the kernel for few vectors. A symmetric operand is read for each of its halves, and
+// sums of 16-bit elements would be rounded between.
+bool thin_can(const Product& p) {
+    return !has_complex_elements(p.dtype) && has_vectors(p) && p.k > 0 &&
+           !(element_size(p.dtype) == 2 && has_symmetric(p));
+}
+
+// Up to how many vectors it is faster than the others (measured on an H100). It has them by 16, of float64
+// by 8 and of 16-bit elements by 32, and reads the packed operand for each such group.
+int64_t most_thin(const Product& p) {
+    const int64_t n = p.k, rows = n * p.batch;
+    if (has_symmetric(p)) return n >= (p.dtype == DType::f32 ? 800 : 1500) ? 16 : 0;
+    // Many small products fill the device with one block each (small.h).
+    if (p.batch >= 128 && n <= 128) return 0;
+    if (element_size(p.dtype) == 2) {
+        // The kernel for small tiles is as fast, and faster where sums run down columns; but it does not
+        // read rows of less than a word.
+        const bool short_rows = p.a.kind != Kind::Dense && p.n < 8;
+        if (n < 768) return short_rows && n >= 128 && sums_along_rows(p) ? 8 : 0;
+        if (n < 3000 && !sums_along_rows(p)) return short_rows ? 8 : 0;
+        if (n < 3000) return 16;
+        if (n < 6000) return p.a.kind == Kind::Dense && !sums_along_rows(p) ? 16 : 32;
+        return 64;
+    }
+    // Few blocks have a multiprocessor each.
+    if (rows <= (p.dtype == DType::f32 ? 512 : 256)) return 128;
+    if (rows <= (p.dtype == DType::f32 ? 1024 : 512)) return 32;
+    return n < (p.dtype == DType::f32 ? 3000 : 6000) ? 16 : 32;
+}
+
+// Whether a product has the kernel for a hundred vectors or so.
+bool wide_can(const Product& p, const Device& device) {
+    return device.clusters && element_size(p.dtype) == 2 && has_vectors(p) && p.k > 0 &&
+           maps_dense_operand(p);
+}
+
+// Whether it is faster than the others (measured on an H100): than few vectors at a time from 17 on, where these
+// read a triangle by columns from 9 on; than dense torch and tile images up to some hundred. Of a symmetric
+// matrix it reads the triangle twice.
+bool wide_pays(const Product& p) {
+    const int64_t n = p.k, vectors = vectors_of(p);
+    if (has_symmetric(p)) {
+        if (vectors > 256) return false;
+        if (p.batch == 1) return n >= 6000;
+        if (n >= 1500) return true;
+        return n >= 1000 && n * n * p.batch >= int64_t{16} << 20 && vectors <= 64;
+    }
+    const bool by_columns = p.a.kind == Kind::Dense && !sums_along_rows(p);
+    if (vectors <= (by_columns && n >= 4000 ? 8 : 16)) return false;
+    if (n >= 3000) return vectors <= (n < 4000 ? 128 : n < 6000 ? 256 : 512);
+    if (p.batch == 1) return false;
+    if (n >= 2000) return vectors <= 256;
+    return n >= 500 && n * n * p.batch >= int64_t{8} << 20 && vectors <= 128;
+}
+
+// What a choice of `split` and `tile` takes, in the time of a tile of up to 128 vectors. Clusters share the work
+// evenly, unless there are fewer parts than clusters; putting sums together takes as long as a few tiles.
+double wide_cost(const Product& p, int split, TileSize tile, int multiprocessors) {
+    const int64_t vectors = vectors_of(p), at_once = wide_vectors(vectors, tile),
+                  groups = ceil_div(p.k, WIDE_OUT), steps = ceil_div(p.k, WIDE_STEPS),
+                  items = groups * ceil_div(vectors, at_once) * p.batch,
+                  clusters = multiprocessors / split;
+    const double longest = static_cast<double>(has_symmetric(p) ? steps + 2 : steps),
+                 average = has_symmetric(p) ? longest : (longest + 2) / 2,
+                 all = average * static_cast<double>(items),
+                 sums = split == 1 ? 3 : 4.0 + split * 0.75;
+    return (std::max(all / static_cast<double>(clusters), longest) / split +
+            static_cast<double>(ceil_div(items, clusters)) * sums) *
+           (at_once > 128 ? 1.2 : 1);
+}
+
+}  // namespace
+
+bool goes_thin(const Product& p) {
+    if (!thin_can(p)) return false;
+    return forced.method < 0 ? vectors_of(p) <= most_thin(p) : is_forced(Method::Thin);
+}
+
+bool goes_wide(const Product& p, const Device& device) {
+    if (!wide_can(p, device)) return false;
+    return forced.method < 0 ? wide_pays(p) : is_forced(Method::Wide);
+}
+
+Config choose_wide(const Product& p, const Device& device) {
+    Config best{};
+    double least = std::numeric_limits<double>::infinity();
+    for (const TileSize tile : {TileSize::Small, TileSize::Large})
+        for (int split = 1; split <= 8; split *= 2) {
+            const double cost = wide_cost(p, split, tile, device.multiprocessors);
+            if (cost >= least) continue;
+            least = cost;
+            best = {Method::Wide, tile, split, 1, 1};
+        }
+    if (const int tile = forced.tile; tile >= 0) best.tile = static_cast<TileSize>(tile);
+    if (const int split = forced.split; split >= 1) best.split = split;
+    return best;
+}
+
+}  // namespace packedtri::cuda
