@@ -65,18 +65,12 @@ void launch_kernel(const EnginePlan* plans, const EngineUnmade& unmade, cudaStre
     const auto kernel = engine_kernel<Shape, PRODUCTS, Across>;
     reserve_shared(kernel, Shape::SHARED_BYTES);
     const int cluster = Shape::CLUSTER * args.split;
-    cudaLaunchConfig_t config{};
-    config.blockDim = dim3(Shape::THREADS);
-    config.dynamicSmemBytes = Shape::SHARED_BYTES;
-    config.stream = stream;
-    LaunchAttributes<2> attributes;
-    attributes.overlap();  // The kernel sets itself up while the images are still being made.
-    if (cluster > 1) attributes.cluster(cluster);
-    attributes.give(config);
     const int64_t needed = args.shared.all + ceil_div(args.alone.all, args.split);
-    const int64_t clusters = std::min<int64_t>(needed, clusters_at_once(kernel, config, cluster));
-    config.gridDim = dim3(static_cast<unsigned>(clusters * cluster));
-    check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch a product");
+    const int64_t clusters = std::min<int64_t>(
+        needed, clusters_at_once(kernel, Shape::THREADS, Shape::SHARED_BYTES, cluster));
+    // The kernel sets itself up while the images are still being made.
+    launch_overlapping(kernel, dim3(static_cast<unsigned>(clusters * cluster)), Shape::THREADS,
+                       args, stream, "cannot launch a product", cluster, Shape::SHARED_BYTES);
 }
 
 template <class Shape>

@@ -58,9 +58,15 @@ const Device& current_device();
 // How many clusters of `size` blocks the device runs at once, of a kernel that has a multiprocessor for each block.
 // They must not straddle the parts that the device is made of, so a few may be left over.
 template <class Args>
-int clusters_at_once(void (*kernel)(Args), cudaLaunchConfig_t config, int size) {
+int clusters_at_once(void (*kernel)(Args), dim3 threads, int shared, int size) {
     if (size <= 2) return current_device().multiprocessors / size;
+    cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(size));
+    config.blockDim = threads;
+    config.dynamicSmemBytes = static_cast<size_t>(shared);
+    LaunchAttributes<1> attributes;
+    attributes.cluster(size);
+    attributes.give(config);
     int count = 0;
     check(cudaOccupancyMaxActiveClusters(&count, kernel, &config), "cannot count clusters");
     return count > 0 ? count : 1;

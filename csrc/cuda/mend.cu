@@ -31,8 +31,7 @@ __device__ void compute(const MendArgs<T>& args, int64_t index) {
         const T *x = a.stored(args.a.k_major, i, k), *y = b.stored(args.b.k_major, j, k);
         if (x && y) fma_into(sum, Accumulator<T>::widen(*x), Accumulator<T>::widen(*y));
     }
-    for (int distance = 16; distance > 0; distance /= 2)
-        sum = add(sum, shuffle_down(sum, distance));
+    sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) args.c[index] = Accumulator<T>::round(sum);
 }
 
@@ -119,15 +118,15 @@ void mend(const Product& p, cudaStream_t stream) {
             p.b.batch_stride,      static_cast<T*>(p.c.data), p.batch * p.m * p.n,
             static_cast<int>(p.m), static_cast<int>(p.n),     static_cast<int>(p.k)};
         if (left && right)
-            return launch<const MendArgs<T>>(
-                elements_kernel<T>, args, ceil_div(args.count, THREADS * 16 / sizeof(T)), stream);
+            return launch(elements_kernel<T>, args, ceil_div(args.count, THREADS * 16 / sizeof(T)),
+                          stream);
         // Of A T the last column is that with most zeros if T is lower, and the first one otherwise.
         const int64_t count = p.batch * (left ? p.n : p.m);
         const int length = left ? args.m : args.n;
         const bool at_start = left == ((left ? p.a : p.b).kind == Kind::Lower);
-        launch<const LinesArgs<T>>(
+        launch(
             lines_kernel<T>,
-            {args, left, count, length, left ? args.n : 1, at_start ? 0 : length - 1},
+            LinesArgs<T>{args, left, count, length, left ? args.n : 1, at_start ? 0 : length - 1},
             ceil_div(count, 32), stream);
     });
 }

@@ -108,8 +108,7 @@ __device__ void add_rows(const MvArgs<T>& args, const T* triangle, const T* x, i
     while (j0 < min(i0 + ROWS, args.n) + ODD) any_step();
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        for (int distance = 16; distance > 0; distance /= 2)
-            sum[r] = add(sum[r], shuffle_down(sum[r], distance));
+        sum[r] = warp_sum(sum[r]);
         if (lane == 0) y[r] = sum[r];
     }
 }
@@ -202,14 +201,9 @@ __global__ void __launch_bounds__(32 * WARPS, BY_ROWS         ? (sizeof(T) < 16 
 // Rows of many small triangles, a few a warp, up to 32 PER_LANE of their columns at once.
 constexpr int SMALL_WARPS = 8;
 template <class T, int PER_LANE>
-struct SmallRows {
-    static constexpr int AT_ONCE = sizeof(T) * PER_LANE <= 32 ? 4 : 2;
-};
-
-template <class T, int PER_LANE>
 __global__ void __launch_bounds__(32 * SMALL_WARPS) small_rows_kernel(const MvArgs<T> args) {
     using Acc = typename Accumulator<T>::type;
-    constexpr int AT_ONCE = SmallRows<T, PER_LANE>::AT_ONCE;
+    constexpr int AT_ONCE = mv_rows_at_once<T, PER_LANE>;
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     const int lane = threadIdx.x % 32, groups = static_cast<int>(ceil_div(args.n, AT_ONCE));
@@ -238,8 +232,7 @@ __global__ void __launch_bounds__(32 * SMALL_WARPS) small_rows_kernel(const MvAr
     }
 #pragma unroll
     for (int r = 0; r < AT_ONCE; ++r) {
-        for (int distance = 16; distance > 0; distance /= 2)
-            sum[r] = add(sum[r], shuffle_down(sum[r], distance));
+        sum[r] = warp_sum(sum[r]);
         if (lane == 0 && i0 + r < args.n)
             args.y[batch * args.y_batch_stride + i0 + r] = Accumulator<T>::round(sum[r]);
     }
@@ -257,7 +250,7 @@ void launch(void (*kernel)(MvArgs<T>), MvArgs<T> args, int split, cudaStream_t s
 
 template <int PER_LANE, class T>
 void launch_small_rows(const MvArgs<T>& args, cudaStream_t stream) {
-    const int64_t warps = ceil_div(args.n, SmallRows<T, PER_LANE>::AT_ONCE) * args.batch;
+    const int64_t warps = ceil_div(args.n, mv_rows_at_once<T, PER_LANE>) * args.batch;
     launch_overlapping(small_rows_kernel<T, PER_LANE>,
                        dim3(static_cast<unsigned>(ceil_div(warps, SMALL_WARPS))), 32 * SMALL_WARPS,
                        args, stream, "cannot launch a matrix-vector product");

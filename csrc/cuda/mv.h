@@ -9,6 +9,10 @@ namespace packedtri::cuda {
 
 void mv(const Product& p, cudaStream_t stream);
 
+// Of how many rows a warp holds 32 PER_LANE elements each: few enough that they stay in registers.
+template <class T, int PER_LANE>
+constexpr int mv_rows_at_once = sizeof(T) * PER_LANE <= 32 ? 4 : 2;
+
 // For symmetric matrices, which `mv` reads twice: this reads them once, where mv_symmetric_can. Large ones
 // need scratch memory.
 void mv_symmetric(const Product& p, Scratch& scratch, cudaStream_t stream);

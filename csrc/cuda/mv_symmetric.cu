@@ -38,8 +38,7 @@ class SymmetricSums {
     using Acc = typename Accumulator<T>::type;
 
   public:
-    // Few enough rows at a time that what they hold stays in registers.
-    static constexpr int AT_ONCE = sizeof(T) * PER_LANE <= 32 ? 4 : 2;
+    static constexpr int AT_ONCE = mv_rows_at_once<T, PER_LANE>;
 
     __device__ SymmetricSums(const SymmetricArgs<T>& args, int64_t batch, int j0)
         : args_(args), triangle_(args.triangle + batch * args.triangle_batch_stride),
@@ -83,8 +82,7 @@ class SymmetricSums {
         }
 #pragma unroll
         for (int r = 0; r < AT_ONCE; ++r) {
-            for (int distance = 16; distance > 0; distance /= 2)
-                row[r] = add(row[r], shuffle_down(row[r], distance));
+            row[r] = warp_sum(row[r]);
             if (lane_ == 0 && i0 + r < args_.n) by_rows[r] = row[r];
         }
     }

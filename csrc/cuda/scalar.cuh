@@ -120,6 +120,12 @@ template <class R>
 __device__ __forceinline__ Complex<R> shuffle_down(Complex<R> x, int distance) {
     return {shuffle_down(x.re, distance), shuffle_down(x.im, distance)};
 }
+// The sum of all lanes' values, in lane 0.
+template <class T>
+__device__ __forceinline__ T warp_sum(T x) {
+    for (int distance = 16; distance > 0; distance /= 2) x = add(x, shuffle_down(x, distance));
+    return x;
+}
 
 template <class T>
 struct RealPart {

@@ -79,8 +79,7 @@ class ThinStep {
             }
 #pragma unroll
             for (int line = 0; line < M; ++line) {
-                for (int distance = 16; distance > 0; distance /= 2)
-                    sum[line] = add(sum[line], shuffle_down(sum[line], distance));
+                sum[line] = warp_sum(sum[line]);
                 if (lane == 0) subtract_from(e, line, sum[line]);
             }
         }
