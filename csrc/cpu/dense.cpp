@@ -3,13 +3,15 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "isa.h"
 #include "kernels.h"
 
 namespace packedtri::cpu {
 namespace {
 
 // What torch's libraries are good at here: by instructions for bfloat16, where the kernels here compute in
-// float32, and on processors of the maker of its BLAS. On others that takes a third longer than they do.
+// float32 unless the machine has AMX, and on processors of the maker of its BLAS. On others that takes a third
+// longer than they do.
 #if defined(PACKEDTRI_X86)
 bool multiplies_bf16() {
     static const bool has = __builtin_cpu_supports("avx512bf16");
@@ -45,6 +47,8 @@ bool leaves_to_dense(const Product& p) {
     if (p.dtype == DType::bf16 && multiplies_bf16()) {
         // Of two triangles half of the dense product would be thrown away, or more.
         if (zeros && packed) return false;
+        // With AMX only those remain in which nothing is left out and a triangle is read twice.
+        if (kernels().bf16_unit > 1 && (zeros || !has_symmetric(p))) return false;
         if (!wide) return !zeros && narrowest > 1 && p.k >= 400;
         return size * static_cast<double>(p.batch) >= 6e6;
     }

@@ -4,6 +4,12 @@
 #include <stdexcept>
 #include <string>
 
+#if defined(PACKEDTRI_AMX)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "kernels.h"
 
 namespace packedtri::cpu {
@@ -18,6 +24,11 @@ extern const Kernels table;
 }
 namespace avx512 {
 extern const Kernels table;
+}
+#endif
+#if defined(PACKEDTRI_AMX)
+namespace amx {
+void mm_tile(const Product& p, int64_t batch, const Tile& tile);
 }
 #endif
 
@@ -40,8 +51,41 @@ bool has_avx512() {
 }
 #endif
 
+#if defined(PACKEDTRI_AMX)
+// A process asks Linux for the registers of AMX before it first uses them.
+bool may_use_tiles() {
+#if defined(__linux__)
+    constexpr long request_permission = 0x1023, tile_data = 18;
+    return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+    return false;
+#endif
+}
+
+bool has_amx() {
+    constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+    unsigned eax, ebx, ecx, edx;
+    if (!has_avx512() || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
+    return (edx & amx_bf16) && (edx & amx_tile) && may_use_tiles();
+}
+
+Kernels with_amx() {
+    Kernels table = avx512::table;
+    table.name = "amx";
+    table.mm_tile = amx::mm_tile;
+    table.bf16_unit = 32;
+    return table;
+}
+#endif
+
 const Kernels& choose() {
+#if defined(PACKEDTRI_AMX)
+    static const Kernels amx_table = with_amx();
+#endif
     const Candidate candidates[] = {
+#if defined(PACKEDTRI_AMX)
+        {&amx_table, has_amx()},
+#endif
 #if defined(PACKEDTRI_X86)
         {&avx512::table, has_avx512()},
         {&avx2::table, has_avx2()},

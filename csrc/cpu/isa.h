@@ -73,6 +73,8 @@ struct Kernels {
     int64_t (*cholesky)(const Block& a, int64_t n);
     // One matrix of the batch; returns the same.
     int64_t (*update_cholesky)(const FactorUpdate& p, int64_t batch);
+    // Tiles of bfloat16 begin at multiples of this, which is more than 1 where instructions multiply it.
+    int64_t bf16_unit = 1;
 };
 
 // The fastest kernels that this machine runs, or the ones that PACKEDTRI_CPU_ISA names. The choice

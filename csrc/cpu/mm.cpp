@@ -31,9 +31,11 @@ struct TileSize {
 // Panels of the largest fill about a megabyte of cache in float32.
 TileSize tile_size(const Product& p, int threads) {
     TileSize s{384, 512};
+    const int64_t unit = p.dtype == DType::bf16 ? kernels().bf16_unit : 1;
     if (threads == 1) return s;
     const auto count = [&] { return ceil_div(p.m, s.rows) * ceil_div(p.n, s.cols) * p.batch; };
-    while (count() < 12 * threads && s.rows > 48) s = {s.rows / 2, s.cols / 2};
+    while (count() < 12 * threads && s.rows > 48 && s.rows / 2 % unit == 0)
+        s = {s.rows / 2, s.cols / 2};
     return s;
 }
 

@@ -68,6 +68,13 @@ inline Vector<uint32_t>::type load_widened(const void* p) {
 #endif
 }
 
+// The lower halves of 32-bit lanes.
+inline void store_narrow(Vector<uint32_t>::type x, void* p) {
+    typedef uint16_t Narrow __attribute__((vector_size(vector_bytes / 2)));
+    const Narrow v = __builtin_convertvector(x, Narrow);
+    std::memcpy(p, &v, sizeof v);
+}
+
 // Whether any lane of the result of a comparison is true.
 template <class V>
 inline bool any(V truth) {
@@ -116,6 +123,13 @@ inline void copy_first(const E* src, int64_t count, E* dst) {
     const auto mask = static_cast<__mmask16>(first_lanes(count, Vector<float>::lanes));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst), _mm256_maskz_loadu_epi16(mask, src));
 }
+
+// The first `count` of as many 16-bit elements as a vector has floats; no other memory is written.
+template <class E>
+inline void write_first(const E* src, int64_t count, E* dst) {
+    const auto mask = static_cast<__mmask16>(first_lanes(count, Vector<float>::lanes));
+    _mm256_mask_storeu_epi16(dst, mask, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src)));
+}
 #else
 template <class R>
 inline typename Vector<R>::type load_first(const R* p, int64_t count) {
@@ -139,6 +153,11 @@ inline void store_first(R* p, typename Vector<R>::type v, int64_t count) {
 template <class E>
 inline void copy_first(const E* src, int64_t count, E* dst) {
     for (int l = 0; l < Vector<float>::lanes; ++l) dst[l] = l < count ? src[l] : E{};
+}
+
+template <class E>
+inline void write_first(const E* src, int64_t count, E* dst) {
+    std::copy_n(src, std::clamp<int64_t>(count, 0, Vector<float>::lanes), dst);
 }
 #endif
 
