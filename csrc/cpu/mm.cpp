@@ -27,15 +27,18 @@ struct TileSize {
     int64_t rows, cols;
 };
 
-// Large tiles spread the cost of packing over more arithmetic; small ones share the work evenly.
-// Panels of the largest fill about a megabyte of cache in float32.
+// Large tiles spread the cost of packing over more arithmetic; several for each thread share the work
+// evenly. Panels of the largest fill about a megabyte of cache in float32.
 TileSize tile_size(const Product& p, int threads) {
-    TileSize s{384, 512};
     const int64_t unit = p.dtype == DType::bf16 ? kernels().bf16_unit : 1;
+    TileSize s = unit > 1 ? TileSize{512, 1024} : TileSize{768, 512};
     if (threads == 1) return s;
     const auto count = [&] { return ceil_div(p.m, s.rows) * ceil_div(p.n, s.cols) * p.batch; };
-    while (count() < 12 * threads && s.rows > 48 && s.rows / 2 % unit == 0)
-        s = {s.rows / 2, s.cols / 2};
+    while (count() < 3 * threads && s.rows > 48) {
+        int64_t& side = s.rows > s.cols ? s.rows : s.cols;
+        if (side / 2 % unit != 0) break;
+        side /= 2;
+    }
     return s;
 }
 

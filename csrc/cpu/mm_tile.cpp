@@ -25,14 +25,18 @@ class TileProduct {
     using R = Real<E>;
     static constexpr int reals = Element<E>::reals;
     static constexpr bool rounds = sizeof(E) < sizeof(T);
+    // Rows of A that are packed at a time: their panels stay in the second cache beside those of B.
+    static constexpr int64_t rows_at_once = 384;
+    static_assert(rows_at_once % P::rows == 0);
 
   public:
     TileProduct(const Product& p, int64_t batch, const Tile& t)
         : p_(p), t_(t), panels_(p, batch),
           c_(static_cast<E*>(p.c.data) + batch * p.c.batch_stride) {
-        const int64_t a_size = ceil_div(t.i1 - t.i0, P::rows) * P::a_panel;
-        const int64_t b_size = ceil_div(t.j1 - t.j0, P::cols) * P::b_panel;
-        const int64_t c_size = rounds ? a_size / P::a_panel * (b_size / P::b_panel) * P::sums : 0;
+        const int64_t down = ceil_div(t.i1 - t.i0, P::rows),
+                      across = ceil_div(t.j1 - t.j0, P::cols);
+        const int64_t a_size = std::min<int64_t>(down, rows_at_once / P::rows) * P::a_panel,
+                      b_size = across * P::b_panel, c_size = rounds ? down * across * P::sums : 0;
         b_panels_ =
             static_cast<Item*>(workspace((a_size + b_size) * sizeof(Item) + c_size * sizeof(R)));
         a_panels_ = b_panels_ + b_size;
@@ -57,18 +61,21 @@ class TileProduct {
     }
 
     void depth_block() {
-        for (int64_t i = t_.i0; i < t_.i1; i += P::rows) pack_a(i);
         const int64_t step = panels_.steps_at_once();
         for (int64_t k = ks_.begin; k < ks_.end; k += step)
             for (int64_t j = t_.j0; j < t_.j1; j += P::cols) pack_b(j, {k, k + step});
-        // The panel of A stays in the first cache, and the rows of C are passed through in one go.
-        for (int64_t i = t_.i0; i < t_.i1; i += P::rows)
-            for (int64_t j = t_.j0; j < t_.j1; j += P::cols)
-                micro_block({i, std::min(i + P::rows, t_.i1), j, std::min(j + P::cols, t_.j1)});
+        for (first_row_ = t_.i0; first_row_ < t_.i1; first_row_ += rows_at_once) {
+            const int64_t end = std::min(first_row_ + rows_at_once, t_.i1);
+            for (int64_t i = first_row_; i < end; i += P::rows) pack_a(i);
+            // The panel of A stays in the first cache, and the rows of C are passed through in one go.
+            for (int64_t i = first_row_; i < end; i += P::rows)
+                for (int64_t j = t_.j0; j < t_.j1; j += P::cols)
+                    micro_block({i, std::min(i + P::rows, end), j, std::min(j + P::cols, t_.j1)});
+        }
     }
 
     Item* a_panel(int64_t i, int64_t k) const {
-        return panels_.a_from(a_panels_ + (i - t_.i0) / P::rows * P::a_panel, k - ks_.begin);
+        return panels_.a_from(a_panels_ + (i - first_row_) / P::rows * P::a_panel, k - ks_.begin);
     }
     Item* b_panel(int64_t j, int64_t k) const {
         return panels_.b_from(b_panels_ + (j - t_.j0) / P::cols * P::b_panel, k - ks_.begin);
@@ -214,8 +221,10 @@ class TileProduct {
     E* const c_;
     Item *a_panels_, *b_panels_;
     R* unrounded_;
+    // The part of the sum that is computed, whether it is the first, and the first of the rows of A in panels.
     KRange ks_{};
     bool first_ = false;
+    int64_t first_row_ = 0;
 };
 
 #if defined(__AMX_BF16__)
