@@ -28,6 +28,22 @@ inline double volume(const Product& p) {
 // How many operands are triangles.
 inline int triangles(const Product& p) { return is_triangular(p.a.kind) + is_triangular(p.b.kind); }
 
+// At multiples of how many bytes all rows begin of what dense torch would multiply, on unpacked copies: 16 at most.
+inline int64_t row_alignment(const Product& p) {
+    int64_t all = 16 | p.n * element_size(p.dtype);
+    for (const Operand& x : {p.a, p.b}) {
+        const int64_t pitch = x.kind != Kind::Dense ? p.k
+                              : runs_along_rows(x)  ? x.row_stride
+                                                    : x.col_stride;
+        all |= pitch * element_size(p.dtype);
+    }
+    return all & -all;
+}
+// Where they do at less, it is several times slower than elsewhere in 16-bit types and TF32.
+inline bool slow_when_dense(const Product& p) {
+    return (element_size(p.dtype) == 2 || p.tf32) && row_alignment(p) < 16;
+}
+
 // Whether a product has the kernel for few vectors, and is fastest with it.
 bool goes_thin(const Product& p);
 // The same of a hundred vectors or so.

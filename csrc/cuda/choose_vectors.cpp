@@ -32,9 +32,10 @@ int64_t most_thin(const Product& p) {
         if (n < 6000) return p.a.kind == Kind::Dense && !sums_along_rows(p) ? 16 : 32;
         return 64;
     }
+    if (p.dtype == DType::f64 && n <= 32) return 32;
     // Few blocks have a multiprocessor each.
     if (rows <= (p.dtype == DType::f32 ? 512 : 256)) return 128;
-    if (rows <= (p.dtype == DType::f32 ? 1024 : 512)) return 32;
+    if (rows <= (p.dtype == DType::f32 ? 1024 : 512)) return p.dtype == DType::f32 ? 32 : 64;
     return n < (p.dtype == DType::f32 ? 3000 : 6000) ? 16 : 32;
 }
 

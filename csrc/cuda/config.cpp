@@ -95,18 +95,31 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
                      together * work(p, engine_tile_side(TileSize::Small), device.multiprocessors)
                                     .tiles_per_slot;
     const int count = triangles(p);
-    const bool packed = p.c.kind == Kind::Lower;
+    const bool packed = p.c.kind == Kind::Lower, slow = slow_when_dense(p);
     if (in_parts(p)) {
-        if (has_symmetric(p)) return narrowest(p) >= 500 && all >= 3e8;
+        if (has_symmetric(p))
+            return count == 1 ? narrowest(p) >= 250 && all >= 2.5e8
+                              : narrowest(p) >= 500 && all >= 3e8;
         return weight >= 2.5e10 && narrowest(p) >= (packed ? 500 : count == 2 ? 380 : 300);
     }
-    // Unpacked copies of both halves are quicker than their images.
-    if (has_symmetric(p)) return false;
-    if (packed && count == 2)
-        return p.tf32 ? narrowest(p) >= 256 && weight >= 2e10 : weight >= 3e11;
-    if (packed) return narrowest(p) >= 128 && tiles >= (p.tf32 ? 0.68 : 1.4);
-    if (p.tf32 && count == 2) return narrowest(p) >= 192 && weight > 5e10;
-    return narrowest(p) >= 250 && tiles >= 2 && (!p.tf32 || maps_dense_operand(p));
+    // Unpacked copies of both halves are quicker than their images, where dense torch multiplies quickly.
+    if (has_symmetric(p)) {
+        const int least = p.tf32 ? 700 : row_alignment(p) < 8 ? 190 : 850;
+        return slow && all >= 4e8 && narrowest(p) >= least;
+    }
+    if (packed && count == 2) {
+        if (!p.tf32) return weight >= (slow ? 1e11 : 3e11);
+        const bool one_image = p.a.data == p.b.data && (p.batch >= 16 || large_tiles_fit(p));
+        return narrowest(p) >= (one_image ? 150 : 256) && weight >= (one_image ? 3.4e9 : 2e10);
+    }
+    if (packed) {
+        const double least = p.tf32 ? 0.68 : slow ? 0.9 : 1.4;
+        return narrowest(p) >= (p.tf32 && slow ? 250 : 128) && tiles >= least;
+    }
+    if (p.tf32 && count == 2) return narrowest(p) >= 192 && weight > (slow ? 1.4e10 : 5e10);
+    if (p.tf32) return narrowest(p) >= 250 && tiles >= 2 && (slow || maps_dense_operand(p));
+    if (slow) return narrowest(p) >= 129 && tiles >= (narrowest(p) < 250 ? 2 : 1.2);
+    return narrowest(p) >= 250 && tiles >= (count == 1 ? 2.5 : 2);
 }
 
 // Whether there is enough to multiply for tile images, of `together` products like this one: making them costs
@@ -117,8 +130,11 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
     const double least = element_size(p.dtype) == 2 ? 2.5e8 : p.tf32 ? 7e7 : 8.5e7;
     // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
     // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
-    const bool symmetric = has_symmetric(p) && !p.tf32;
-    const double more = symmetric ? 3e8 : 0, least_narrow = 5e8;
+    const bool symmetric = has_symmetric(p);
+    // Beside a triangle the copy is not for dense torch.
+    if (symmetric && p.dtype == DType::f32 && triangles(p) == 1)
+        return narrowest(p) >= 500 && multiplications >= 6e7;
+    const double more = !symmetric ? 0 : row_alignment(p) == 8 ? 6e8 : 3e8, least_narrow = 5e8;
     return narrowest(p) >= (symmetric ? 200 : 128) &&
            multiplications >= std::max({least, more, narrowest(p) >= 512 ? 0 : least_narrow});
 }
@@ -328,7 +344,14 @@ int small_side(const Product& p, const Device& device) {
     // start sooner; the kernel for two lower triangles is faster all the same.
     const bool tiles = side > 32 || hopper_can(p, TileSize::Small, device);
     const bool few = tiles && p.batch < (size == 2 ? device.multiprocessors : 24);
-    if (few && !(side == 64 && goes_by_lane_grid(p))) return 0;
+    // In float64 tiles start sooner, and tiles of dense operands are loaded faster.
+    const int64_t order = longest(p);
+    const bool f64 = p.dtype == DType::f64, sooner = f64 && order > 16 && p.batch < 256;
+    const bool faster =
+        p.batch >= 256 && order > 48 &&
+        (f64 ? triangles(p) < 2 : p.dtype == DType::f32 && triangles(p) == 0 && p.batch <= 1024);
+    const bool better = few || (side == 32 && sooner) || (side == 64 && faster);
+    if (better && !(side <= 64 && goes_by_lane_grid(p))) return 0;
     if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
     if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
     // Both operands, as they are stored and as padded tiles, are in shared memory at once.

@@ -17,30 +17,35 @@ bool batch_between(const Product& p, double least, double most) {
 
 // Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
 bool few_packed_tiles(const Product& p) {
-    if (p.tf32) return p.batch == 1 ? between(p, 100, 1700) : longest(p) >= 64;
+    const bool slow = slow_when_dense(p);
+    if (p.tf32) return p.batch == 1 ? between(p, 100, slow ? 350 : 1700) : longest(p) >= 64;
     if (element_size(p.dtype) == 2) {
+        if (slow) return false;
         if (p.batch == 1) return between(p, 600, 2400);
         return longest(p) > 128 && batch_between(p, 490, 2400);
     }
     if (p.dtype == DType::f64) {
         if (p.batch > 4 && longest(p) > 100 && batch_between(p, 580, 1100)) return false;
         // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
-        return between(p, p.batch < 128 ? 0 : 40, 1100);
+        return between(p, p.batch < 256 ? 0 : 40, 1100);
     }
-    return p.dtype == DType::f32 && p.batch > 1 && p.batch <= 128 && longest(p) > 40 &&
+    return p.dtype == DType::f32 && p.batch > 1 && p.batch <= 128 && longest(p) > 20 &&
            !batch_between(p, 340, 1100) && between(p, 0, 340);
 }
 
 // The same of a triangle and a dense matrix.
 bool few_tiles(const Product& p) {
+    const bool slow = slow_when_dense(p);
     if (p.tf32) {
         if (2 * narrowest(p) < longest(p)) return false;
-        return p.batch == 1 ? between(p, 330, 1400) : batch_between(p, 256, 16384);
+        return p.batch == 1 ? !slow && between(p, 330, 2100) : batch_between(p, 256, 16384);
     }
     // Many of them get tiles of their own only from a certain size on (small.h).
-    if (element_size(p.dtype) == 2)
+    if (element_size(p.dtype) == 2) {
+        if (slow) return false;
         return p.batch == 1 ? between(p, 700, 2200)
-                            : longest(p) > 128 && batch_between(p, 600, 2200);
+                            : longest(p) >= 128 && batch_between(p, 600, 2200);
+    }
     if (p.dtype != DType::f64) return false;
     const int64_t vectors = vectors_of(p);
     if (p.batch > 1) {
@@ -59,7 +64,7 @@ bool middle_sized(const Product& p) {
     const int count = triangles(p);
     if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
     if (count == 1) return few_tiles(p);
-    if (count < 2) return false;
+    if (count < 2 || slow_when_dense(p)) return false;
     if (p.tf32)
         return p.batch == 1 ? between(p, 450, 1100)
                             : longest(p) > 128 && batch_between(p, 370, 16384);
@@ -84,9 +89,11 @@ bool leaves_to_dense(const Product& p, const Device& device) {
     const bool one = unpacks_one(p);
     // In TF32 the dense product is faster than images of both halves of a symmetric matrix at every size, and
     // than other images at the middle sizes.
+    const bool slow = slow_when_dense(p);
     const bool faster =
-        p.tf32 && (one ? p.batch == 1 && between(p, 330, 1400) : has_symmetric(p) || p.batch == 1);
-    if ((p.dtype == DType::f32 || p.batch > 1) && !faster && by_images(choose(p, device)))
+        p.tf32 && !slow &&
+        (one ? p.batch == 1 && between(p, 330, 1400) : has_symmetric(p) || p.batch == 1);
+    if ((p.dtype == DType::f32 || p.batch > 1 || slow) && !faster && by_images(choose(p, device)))
         return false;
     // Copies of the packed operands, and of a result that is packed in the end.
     const int64_t matrices =

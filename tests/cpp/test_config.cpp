@@ -234,7 +234,7 @@ void batches_by_images() {
     CHECK(by_images(lower_product(DType::f32, 512, 4)), "float32");
     CHECK(!by_images(lower_product(DType::f32, 384, 512)), "small");
     CHECK(!by_images(lower_product(DType::f32, 512, 4), ampere), "another device");
-    CHECK(by_images(times_dense(DType::bf16, 384, 32)), "a dense operand");
+    CHECK(by_images(times_dense(DType::bf16, 384, 64)), "a dense operand");
     CHECK(!by_images(times_dense(DType::bf16, 512, 8)), "few tiles");
     CHECK(by_images(gram(DType::bf16, 256, 128)), "dense operands");
     CHECK(!by_images(gram(DType::bf16, 192, 32)), "few tiles of these");
@@ -256,6 +256,35 @@ void batches_by_images() {
     CHECK(cuda::choose(times_dense(DType::bf16, 1024, 32), hopper).tile == TileSize::Large, "1024");
     CHECK(cuda::choose(lower_product(DType::bf16, 1024, 32), hopper).tile == TileSize::Small,
           "triangles");
+}
+
+// Dense torch is slow in 16-bit types and TF32 where rows do not begin at multiples of 16 bytes.
+void rows_that_are_not_aligned_stay_here() {
+    const auto left = [](Product p, bool tf32 = false) {
+        p.tf32 = tf32;
+        return cuda::leaves_to_dense(p, hopper);
+    };
+    CHECK(left(times_dense(DType::bf16, 1024, 1)) && left(times_dense(DType::bf16, 384, 8)),
+          "aligned");
+    CHECK(!left(times_dense(DType::bf16, 1020, 1)) && !left(times_dense(DType::f16, 385, 8)),
+          "not aligned");
+    CHECK(left(times_dense(DType::f32, 1020, 1), true), "in TF32 four elements suffice");
+    CHECK(!left(times_dense(DType::f32, 1022, 1), true), "TF32");
+    CHECK(left(gram(DType::bf16, 768, 1)) && !left(gram(DType::bf16, 769, 1)), "dense operands");
+    CHECK(left(times_dense(DType::f64, 257, 1)), "float64");
+
+    const auto symmetric = [](DType dtype, int64_t n) {
+        Product p = times_dense(dtype, n, 1);
+        p.a.kind = Kind::Symmetric;
+        return p;
+    };
+    CHECK(left(symmetric(DType::bf16, 2048)) && !left(symmetric(DType::bf16, 2049)), "symmetric");
+    CHECK(left(symmetric(DType::bf16, 385)), "symmetric, too small for images");
+    CHECK(left(symmetric(DType::f32, 2048), true) && !left(symmetric(DType::f32, 2049), true),
+          "symmetric, TF32");
+    Product narrow = times_dense(DType::bf16, 1024, 1);
+    narrow.n = narrow.b.cols = narrow.b.row_stride = narrow.c.row_stride = 516;
+    CHECK(!left(narrow), "rows of the dense operand");
 }
 
 // A few vectors have a kernel that reads the packed operand once, or a symmetric one twice.
@@ -414,6 +443,7 @@ int main() {
     symmetric_vectors();
     batches();
     batches_by_images();
+    rows_that_are_not_aligned_stay_here();
     few_vectors();
     the_engine_shares_what_it_can();
     tf32_is_a_choice();

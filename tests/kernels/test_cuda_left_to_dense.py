@@ -15,6 +15,7 @@ from cases import (
     assert_exact,
     draw_operand,
     each,
+    hopper,
     mm,
     part_of,
     stored_product,
@@ -33,7 +34,12 @@ dtypes = pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)
 def test_left_to_dense(dtype: torch.dtype, value: float, device: str, rng: torch.Generator) -> None:
     """What dense torch multiplies: structural zeros still meet no inf or nan."""
     failures = Failures()
-    sizes = ((901, 904, (), ()), (901, 904, (2, 1), (3,)), (135, 140, (130,), ()))
+    sizes = (
+        (904, 912, (), ()),
+        (904, 912, (2, 1), (3,)),
+        (136, 144, (130,), ()),
+        (901, 904, (), ()),
+    )
     for kind, left, (n, m, packed_batch, dense_batch) in each((LOWER, UPPER), (True, False), sizes):
         packed = random_integers((*packed_batch, numel(n)), dtype, device, rng)
         dense = random_integers((*dense_batch, *((n, m) if left else (m, n))), dtype, device, rng)
@@ -56,7 +62,8 @@ def test_left_to_dense(dtype: torch.dtype, value: float, device: str, rng: torch
 @pytest.mark.parametrize(
     ("element", "n", "m", "batch"),
     [
-        (torch.float16, 901, 901, ()),
+        (torch.float16, 904, 904, ()),
+        (torch.bfloat16, 904, 904, ()),
         (torch.bfloat16, 901, 901, ()),
         (torch.float64, 203, 210, ()),
         (torch.float64, 130, 128, (3,)),
@@ -89,6 +96,43 @@ def test_results_that_are_dense(
         c = mm(a.stored, b.stored, n, kind, b_kind, DENSE)
         with failures.case(f"kinds {kind}, {b_kind}"):
             assert_close_or_equal(c, stored_product(a, b).to(element), atol=0)
+    failures.report()
+
+
+@hopper
+@pytest.mark.parametrize("bad", [0.0, math.inf], ids=str)
+@pytest.mark.parametrize("element", ["float16", "bfloat16", "tf32"])
+def test_rows_that_are_not_aligned(
+    element: str, bad: float, device: str, rng: torch.Generator
+) -> None:
+    """Dense torch would be slow, so these stay here, symmetric operands too."""
+    failures = Failures()
+    tf32 = element == "tf32"
+    dtype = torch.float32 if tf32 else getattr(torch, element)
+    kinds = (
+        (SYMMETRIC, DENSE),
+        (DENSE, SYMMETRIC),
+        (SYMMETRIC, SYMMETRIC),
+        (SYMMETRIC, UPPER),
+        (LOWER, SYMMETRIC),
+        (LOWER, DENSE),
+        (DENSE, UPPER),
+        (LOWER, UPPER),
+        (DENSE, DENSE),
+    )
+    sizes = ((901, 1001, ()), (898, 898, ()), (385, 391, (9,)), (161, 161, (130,)))
+    for (n, m, batch), (a_kind, b_kind) in each(sizes, kinds):
+        m = n if DENSE not in (a_kind, b_kind) or a_kind == b_kind else m
+        a = draw_operand(a_kind, n, dtype, rng, batch=batch, rows=m, cols=n, draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, rows=n, cols=m, draw=random_integers)
+        c_kind = LOWER if a_kind == b_kind == DENSE else DENSE
+        if bad:
+            a.stored.view(-1)[a.stored.numel() // 3] = bad
+            a = Operand(a.stored, a_kind, n)
+        with failures.case(f"{n=}, {m=}, {batch}, kinds {a_kind}, {b_kind}"):
+            c = densify(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind, tf32), n, c_kind)
+            expected = take_part(stored_product(a, b).to(dtype), part_of(c_kind))
+            assert_close_or_equal(c, expected, atol=0)
     failures.report()
 
 
