@@ -37,6 +37,17 @@ Tensor unpacked_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, 
                : mm_cuda(a, unpack_here(b, n, b_kind), n, a_kind, dense, c_kind, p.tf32);
 }
 
+// The same matrices, with rows that begin at multiples of 16 bytes.
+Tensor with_aligned_rows(const Tensor& x) {
+    const int64_t word = 16 / static_cast<int64_t>(x.element_size());
+    Sizes shape = sizes_of(x);
+    const int64_t cols = shape.back();
+    shape.back() = ceil_div(cols, word) * word;
+    Tensor memory = torch::stable::new_empty(x, shape);
+    Tensor rows = torch::stable::narrow(memory, x.dim() - 1, 0, cols);
+    return torch::stable::copy_(rows, x);
+}
+
 Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
                bool tf32) {
     // Operands on different devices are told apart by the checks that follow.
@@ -44,8 +55,17 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
     TorchScratch scratch(a);
     return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
               [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
-              {[](const Product& p) { return cuda::leaves_to_dense(p, cuda::current_device()); },
-               [&](const Product& p) { return unpacked_mm(a, b, n, a_kind, b_kind, p); }});
+              {[](const Product& p) {
+                   const cuda::Device& device = cuda::current_device();
+                   return cuda::wide_when_aligned(p, device) || cuda::leaves_to_dense(p, device);
+               },
+               [&](const Product& p) {
+                   if (!cuda::wide_when_aligned(p, cuda::current_device()))
+                       return unpacked_mm(a, b, n, a_kind, b_kind, p);
+                   const bool left = p.a.kind == Kind::Dense;
+                   return mm_cuda(left ? with_aligned_rows(a) : a, left ? b : with_aligned_rows(b),
+                                  n, a_kind, b_kind, c_kind, tf32);
+               }});
 }
 
 std::tuple<Tensor, Tensor> mm_pair_cuda(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,

@@ -32,10 +32,11 @@ int64_t most_thin(const Product& p) {
         if (n < 6000) return p.a.kind == Kind::Dense && !sums_along_rows(p) ? 16 : 32;
         return 64;
     }
-    if (p.dtype == DType::f64 && n <= 32) return 32;
     // Few blocks have a multiprocessor each.
     if (rows <= (p.dtype == DType::f32 ? 512 : 256)) return 128;
-    if (rows <= (p.dtype == DType::f32 ? 1024 : 512)) return p.dtype == DType::f32 ? 32 : 64;
+    if (p.dtype == DType::f64 && n <= 64 && rows <= 512) return 64;
+    if (rows <= (p.dtype == DType::f32 ? 1024 : 512) || (p.dtype == DType::f64 && n <= 32))
+        return 32;
     return n < (p.dtype == DType::f32 ? 3000 : 6000) ? 16 : 32;
 }
 
@@ -90,6 +91,27 @@ bool goes_thin(const Product& p) {
 bool goes_wide(const Product& p, const Device& device) {
     if (!wide_can(p, device)) return false;
     return forced.method < 0 ? wide_pays(p) : is_forced(Method::Wide);
+}
+
+Product with_aligned_rows(const Product& p) {
+    Product aligned = p;
+    Operand& x = p.a.kind == Kind::Dense ? aligned.a : aligned.b;
+    const int64_t word = 16 / element_size(p.dtype);
+    alignas(16) static const char somewhere[16] = {};
+    x.data = somewhere;
+    x.row_stride = ceil_div(x.cols, word) * word;
+    x.col_stride = 1;
+    x.batch_stride = x.rows * x.row_stride;
+    return aligned;
+}
+
+bool wide_when_aligned(const Product& p, const Device& device) {
+    if (any_forced() || !has_vectors(p) || is_mv(p) || goes_wide(p, device)) return false;
+    // Of a triangle a few vectors at a time are as quick as a copy.
+    if (!has_symmetric(p) && vectors_of(p) <= 16) return false;
+    // One dense matrix for a whole batch would be copied for each.
+    const Operand& x = p.a.kind == Kind::Dense ? p.a : p.b;
+    return (p.batch == 1 || x.batch_stride != 0) && goes_wide(with_aligned_rows(p), device);
 }
 
 Config choose_wide(const Product& p, const Device& device) {

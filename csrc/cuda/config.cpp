@@ -361,6 +361,8 @@ int small_side(const Product& p, const Device& device) {
 }
 
 std::string explain(const Product& p, const Device& device) {
+    if (wide_when_aligned(p, device))
+        return "rows of the dense operand aligned, then " + explain(with_aligned_rows(p), device);
     if (leaves_to_dense(p, device)) {
         if (!unpacks_one(p)) return "unpacked, then dense torch";
         Product rest = p;

@@ -135,6 +135,18 @@ void a_hundred_vectors() {
     CHECK(cuda::explain(p, hopper) == "64 vectors at once, sums shared by 4 blocks", "in words");
     p.b.data = dense + 2;
     CHECK(!is_wide(cuda::choose(p, hopper)), "rows that are not aligned");
+    CHECK(cuda::wide_when_aligned(p, hopper), "a copy of them");
+    CHECK(cuda::explain(p, hopper).find("rows of the dense operand aligned, then 64") == 0, "told");
+    config(DType::bf16, Kind::Symmetric, 8192, 4);
+    CHECK(cuda::wide_when_aligned(p, hopper), "short rows");
+    config(DType::bf16, Kind::Lower, 4096, 100, 8);
+    CHECK(cuda::wide_when_aligned(p, hopper), "batches");
+    p.b.batch_stride = 0;
+    CHECK(!cuda::wide_when_aligned(p, hopper), "one dense matrix for all");
+    config(DType::bf16, Kind::Lower, 8192, 12);
+    CHECK(!cuda::wide_when_aligned(p, hopper), "few vectors");
+    config(DType::bf16, Kind::Lower, 8192, 64);
+    p.b.data = dense + 2;
     CHECK(!is_wide(cuda::choose(p, cuda::Device{108, false})), "another chip");
     CHECK(config(DType::f16, Kind::Upper, 4096, 256).tile == TileSize::Large, "256 at once");
     CHECK(config(DType::bf16, Kind::Lower, 1024, 64, 32).split == 1, "enough parts in a batch");

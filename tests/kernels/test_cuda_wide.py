@@ -115,3 +115,31 @@ def test_wide_batches_and_alignment(
         with failures.case(f"{dense_batch} @ {packed_batch}, {kind=}, {m=}"):
             assert_exact(mm(c.stored, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
     failures.report()
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@dtypes
+def test_rows_are_aligned_first(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """Where the copy engine cannot read a dense operand, and a copy that it can read pays."""
+    failures = Failures()
+    cases = ((3001, 100, LOWER), (3008, 60, UPPER), (6001, 4, SYMMETRIC), (6008, 30, SYMMETRIC))
+    for n, m, kind in cases:
+        a = draw_operand(kind, n, dtype, rng, draw=random_integers)
+        columns = random_integers((n, m), dtype, device, rng)
+        rows = random_integers((m, n + 1), dtype, device, rng)[:, 1:]
+        for name, x in {"columns": columns, "transposed rows": rows.mT}.items():
+            with failures.case(f"{n=}, {kind=} times {m} {name}"):
+                b = Operand(x, DENSE, n)
+                assert_exact(mm(a.stored, x, n, kind, DENSE, DENSE), a, b, DENSE)
+        for name, x in {"rows": rows, "transposed columns": columns.mT}.items():
+            with failures.case(f"{n=}, {m} {name} times {kind=}"):
+                b = Operand(x, DENSE, n)
+                assert_exact(mm(x, a.stored, n, DENSE, kind, DENSE), b, a, DENSE)
+    a = draw_operand(UPPER, 1501, dtype, rng, batch=(12,), draw=random_integers)
+    for dense_batch in ((12,), ()):
+        b = draw_operand(
+            DENSE, 1501, dtype, rng, batch=dense_batch, rows=1501, cols=34, draw=random_integers
+        )
+        with failures.case(f"a batch times {dense_batch}"):
+            assert_exact(mm(a.stored, b.stored, 1501, UPPER, DENSE, DENSE), a, b, DENSE)
+    failures.report()
