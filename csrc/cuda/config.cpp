@@ -133,7 +133,7 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
     const bool symmetric = has_symmetric(p);
     // Beside a triangle the copy is not for dense torch.
     if (symmetric && p.dtype == DType::f32 && triangles(p) == 1)
-        return narrowest(p) >= 500 && multiplications >= 6e7;
+        return narrowest(p) > 512 && multiplications >= 6e7;
     const double more = !symmetric ? 0 : row_alignment(p) == 8 ? 6e8 : 3e8, least_narrow = 5e8;
     return narrowest(p) >= (symmetric ? 200 : 128) &&
            multiplications >= std::max({least, more, narrowest(p) >= 512 ? 0 : least_narrow});
@@ -348,7 +348,7 @@ int small_side(const Product& p, const Device& device) {
     const int64_t order = longest(p);
     const bool f64 = p.dtype == DType::f64, sooner = f64 && order > 16 && p.batch < 256;
     const bool faster =
-        p.batch >= 256 && order > 48 &&
+        p.batch >= 256 && order > 60 &&
         (f64 ? triangles(p) < 2 : p.dtype == DType::f32 && triangles(p) == 0 && p.batch <= 1024);
     const bool better = few || (side == 32 && sooner) || (side == 64 && faster);
     if (better && !(side <= 64 && goes_by_lane_grid(p))) return 0;
