@@ -105,7 +105,7 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
     // Unpacked copies of both halves are quicker than their images, where dense torch multiplies quickly.
     if (has_symmetric(p)) {
         const int least = p.tf32 ? 700 : row_alignment(p) < 8 ? 190 : 850;
-        return slow && all >= 4e8 && narrowest(p) >= least;
+        return slow && !adds_four_sums(p) && all >= 4e8 && narrowest(p) >= least;
     }
     if (packed && count == 2) {
         if (!p.tf32) return weight >= (slow ? 1e11 : 3e11);

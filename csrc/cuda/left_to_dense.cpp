@@ -89,7 +89,7 @@ bool leaves_to_dense(const Product& p, const Device& device) {
     const bool one = unpacks_one(p);
     // In TF32 the dense product is faster than images of both halves of a symmetric matrix at every size, and
     // than other images at the middle sizes.
-    const bool slow = slow_when_dense(p);
+    const bool slow = slow_when_dense(p) && !adds_four_sums(p);
     const bool faster =
         p.tf32 && !slow &&
         (one ? p.batch == 1 && between(p, 330, 1400) : has_symmetric(p) || p.batch == 1);

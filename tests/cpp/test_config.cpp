@@ -292,6 +292,9 @@ void rows_that_are_not_aligned_stay_here() {
     };
     CHECK(left(symmetric(DType::bf16, 2048)) && !left(symmetric(DType::bf16, 2049)), "symmetric");
     CHECK(left(symmetric(DType::bf16, 385)), "symmetric, too small for images");
+    Product squared = symmetric(DType::bf16, 2049);
+    squared.b.kind = Kind::Symmetric;
+    CHECK(left(squared), "two symmetric matrices, whose sums would be rounded four times");
     CHECK(left(symmetric(DType::f32, 2048), true) && !left(symmetric(DType::f32, 2049), true),
           "symmetric, TF32");
     Product narrow = times_dense(DType::bf16, 1024, 1);

@@ -126,13 +126,16 @@ def test_rows_that_are_not_aligned(
         a = draw_operand(a_kind, n, dtype, rng, batch=batch, rows=m, cols=n, draw=random_integers)
         b = draw_operand(b_kind, n, dtype, rng, rows=n, cols=m, draw=random_integers)
         c_kind = LOWER if a_kind == b_kind == DENSE else DENSE
+        # Direct kernels compute what is not finite, and what is near it, and round both halves of a
+        # symmetric operand.
+        twice = bad and not tf32 and SYMMETRIC in (a_kind, b_kind)
         if bad:
             a.stored.view(-1)[a.stored.numel() // 3] = bad
             a = Operand(a.stored, a_kind, n)
         with failures.case(f"{n=}, {m=}, {batch}, kinds {a_kind}, {b_kind}"):
             c = densify(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind, tf32), n, c_kind)
             expected = take_part(stored_product(a, b).to(dtype), part_of(c_kind))
-            assert_close_or_equal(c, expected, atol=0)
+            assert_close_or_equal(c, expected, atol=2 if twice else 0)
     failures.report()
 
 
