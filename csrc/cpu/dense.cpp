@@ -47,8 +47,9 @@ bool leaves_to_dense(const Product& p) {
     if (p.dtype == DType::bf16 && multiplies_bf16()) {
         // Of two triangles half of the dense product would be thrown away, or more.
         if (zeros && packed) return false;
-        // With AMX only those remain in which nothing is left out and a triangle is read twice.
-        if (kernels().bf16_unit > 1 && (zeros || !has_symmetric(p))) return false;
+        // With AMX only large ones remain in which nothing is left out and a triangle is read twice.
+        if (kernels().bf16_unit > 1 && (zeros || !has_symmetric(p) || narrowest < 1500))
+            return false;
         if (!wide) return !zeros && narrowest > 1 && p.k >= 400;
         return size * static_cast<double>(p.batch) >= 6e6;
     }

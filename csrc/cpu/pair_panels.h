@@ -116,9 +116,6 @@ class PairPanels {
                 copy_lines(b_, {k, k1, j, j1}, block, order);
                 pair_rows([&](int64_t l) { return load(block + l * order); }, panel);
             } else {
-                // The rows after these, which are packed next.
-                for (int64_t l = 0; l < order; ++l)
-                    __builtin_prefetch(b_.line(k + order + l) + j, 0, 2);
                 const auto row = [&](int64_t l) {
                     return k + l < k1 ? load_first(b_.line(k + l) + j, b_.stored(k + l, j, j1))
                                       : Pairs{};

@@ -8,6 +8,10 @@ import sys
 
 import pytest
 import torch
+from cases import Failures, assert_exact, draw_operand, each, mm
+
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
+from packedtri.testing import DTYPES, random_integers
 
 CHECK = """
 import itertools, sys
@@ -102,6 +106,32 @@ def test_unknown_instruction_set() -> None:
     assert result.returncode != 0
     assert "PACKEDTRI_CPU_ISA=mmx names no instruction set of this machine" in result.stderr
     assert "portable" in result.stderr, "the message lists what can be chosen"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_tiles_of_many_rows(threads: int, rng: torch.Generator) -> None:
+    """Rows of A are packed a part of a tile at a time; tiles are larger where threads are few."""
+    failures = Failures()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for n, dtype, (a_kind, b_kind, c_kind) in each(
+            (770,),
+            DTYPES,
+            (
+                (LOWER, LOWER, LOWER),
+                (UPPER, LOWER, DENSE),
+                (LOWER, DENSE, DENSE),
+                (SYMMETRIC, UPPER, DENSE),
+                (DENSE, DENSE, LOWER),
+            ),
+        ):
+            a, b = (draw_operand(k, n, dtype, rng, draw=random_integers) for k in (a_kind, b_kind))
+            with failures.case(f"{n=}, {dtype}, kinds {a_kind}, {b_kind}"):
+                assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    finally:
+        torch.set_num_threads(before)
+    failures.report()
 
 
 def test_peak_memory() -> None:

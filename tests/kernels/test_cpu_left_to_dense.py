@@ -35,6 +35,19 @@ def test_left_to_dense(dtype: torch.dtype, bad: float, rng: torch.Generator) -> 
     failures.report()
 
 
+@pytest.mark.parametrize("bad", [0.0, math.inf], ids=str)
+def test_large_symmetric(bad: float, rng: torch.Generator) -> None:
+    """Beside AMX only large ones are left to dense torch."""
+    n = 1500
+    a = draw_operand(SYMMETRIC, n, torch.bfloat16, rng, draw=random_integers)
+    b = draw_operand(DENSE, n, torch.bfloat16, rng, draw=random_integers)
+    if bad:
+        a.stored[n] = bad
+        a = Operand(a.stored, SYMMETRIC, n)
+    c = mm(a.stored, b.stored, n, SYMMETRIC, DENSE, DENSE)
+    assert_close_or_equal(c, stored_product(a, b).bfloat16(), atol=0)
+
+
 @pytest.mark.parametrize("precision", ["high", "medium"])
 def test_float32_stays_float32(precision: str, rng: torch.Generator) -> None:
     """Dense torch may be told to multiply float32 as bfloat16."""
@@ -47,7 +60,7 @@ def test_float32_stays_float32(precision: str, rng: torch.Generator) -> None:
 
 
 def test_who_computes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    product = (torch.bfloat16, 512, 512, 1, (SYMMETRIC, DENSE, DENSE))
+    product = (torch.bfloat16, 2048, 2048, 1, (SYMMETRIC, DENSE, DENSE))
     monkeypatch.setenv("PACKEDTRI_CPU_ISA", "portable")
     assert "dense torch" not in _library.cpu_kernel(*product)
     monkeypatch.delenv("PACKEDTRI_CPU_ISA")
