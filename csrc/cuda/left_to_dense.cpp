@@ -108,7 +108,6 @@ bool leaves_to_dense(const Solve& p) {
     if (p.x_kind == Kind::Lower) return p.n >= 200 && p.n <= (is_complex ? 5000 : 2000);
     if (p.m == 1) return p.n >= 192;
     if (is_complex) return p.m > 32 && p.n >= 256;
-    if (p.dtype == DType::f32) return p.m >= 512 && p.n >= 700 && p.n <= 1200;
     if (p.dtype != DType::f64 || p.m < 64 || p.n < 400) return false;
     // Dense torch is slow where rows are not aligned.
     return (p.n <= 3000 && p.n % 16 == 0) || p.m <= 512;
