@@ -103,25 +103,31 @@ inline void from_compute(E x, E& y) {
     y = x;
 }
 
-// Rounds to nearest, ties to even; a nan stays a nan.
-inline void from_compute(float x, BFloat16& y) {
-    const uint32_t bits = bit_cast<uint32_t>(x);
-    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    y.bits = static_cast<uint16_t>(x != x ? 0x7fc0u : rounded);
+// The bits of the 16-bit element that is nearest to x, ties to even; a nan stays a nan. F is a float, or a
+// vector of them, and W as many words of 32 bits.
+template <class W, class F>
+inline W rounded_bits(F x, BFloat16) {
+    const W bits = bit_cast<W>(x);
+    const W rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return x != x ? W{} + 0x7fc0u : rounded;
+}
+template <class W, class F>
+inline W rounded_bits(F x, Half) {
+    const W bits = bit_cast<W>(x), magnitude = bits & 0x7fffffffu, sign = (bits >> 16) & 0x8000u;
+    // Adding 0.5 leaves a float whose last bit is worth 2^-24, the spacing of subnormal halves.
+    const W small = bit_cast<W>(bit_cast<F>(magnitude) + 0.5f) - bit_cast<uint32_t>(0.5f);
+    const W normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    W half = magnitude < 0x38800000u ? small : normal;
+    half = magnitude >= 0x477ff000u ? W{} + 0x7c00u : half;
+    half = magnitude > 0x7f800000u ? W{} + 0x7e00u : half;
+    return sign | half;
 }
 
+inline void from_compute(float x, BFloat16& y) {
+    y.bits = static_cast<uint16_t>(rounded_bits<uint32_t>(x, y));
+}
 inline void from_compute(float x, Half& y) {
-    const uint32_t bits = bit_cast<uint32_t>(x);
-    const uint32_t magnitude = bits & 0x7fffffffu;
-    const uint32_t sign = (bits >> 16) & 0x8000u;
-    // Adding 0.5 leaves a float whose last bit is worth 2^-24, the spacing of subnormal halves.
-    const uint32_t small =
-        bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - bit_cast<uint32_t>(0.5f);
-    const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    uint32_t half = magnitude < 0x38800000u ? small : normal;
-    half = magnitude >= 0x477ff000u ? 0x7c00u : half;
-    half = magnitude > 0x7f800000u ? 0x7e00u : half;
-    y.bits = static_cast<uint16_t>(sign | half);
+    y.bits = static_cast<uint16_t>(rounded_bits<uint32_t>(x, y));
 }
 
 // Calls f with a value of the element type that t names.

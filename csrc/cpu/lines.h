@@ -46,23 +46,16 @@ inline Lines<E> lines_of(const Operand& x, int64_t batch) {
     return {data, x.col_stride, false, false, false};
 }
 
-// A vector of sums as 16-bit elements: from_compute, in all lanes at once.
-inline void round_vector(Vector<float>::type x, BFloat16* y) {
-    using Words = Vector<uint32_t>::type;
-    const auto bits = (Words)x;
-    const Words rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    store_narrow(x != x ? Words{} + 0x7fc0u : rounded, y);
-}
-inline void round_vector(Vector<float>::type x, Half* y) {
-    using Words = Vector<uint32_t>::type;
-    const auto bits = (Words)x;
-    const Words magnitude = bits & 0x7fffffffu, sign = bits >> 16 & 0x8000u;
-    const Words small = (Words)((Vector<float>::type)magnitude + 0.5f) - bit_cast<uint32_t>(0.5f);
-    const Words normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-    Words half = magnitude < 0x38800000u ? small : normal;
-    half = magnitude >= 0x477ff000u ? Words{} + 0x7c00u : half;
-    half = magnitude > 0x7f800000u ? Words{} + 0x7e00u : half;
-    store_narrow(sign | half, y);
+// The first `count` of a vector of sums as elements of a result, for any count.
+template <class E>
+inline void store_rounded(E* c, typename Vector<Real<E>>::type sums, int64_t count) {
+    if constexpr (sizeof(E) < sizeof(Real<E>)) {
+        E rounded[Vector<float>::lanes];
+        store_narrow(rounded_bits<Vector<uint32_t>::type>(sums, E{}), rounded);
+        write_first(rounded, count, c);
+    } else {
+        store_first(c, sums, count);
+    }
 }
 
 // A rectangle of lines [l0, l1) and positions [p0, p1).

@@ -86,13 +86,7 @@ class SmallProduct {
         const bool lower = p_.c.kind == Kind::Lower;
         E* c = c_ + (lower ? row_start(i) : i * p_.c.row_stride) + j;
         const int64_t count = lower ? i + 1 - j : p_.n - j;
-        if constexpr (sizeof(E) == sizeof(T)) {
-            store_first(c, sums, count);
-        } else {
-            E rounded[lanes];
-            for (int l = 0; l < lanes; ++l) from_compute(sums[l], rounded[l]);
-            std::copy_n(rounded, std::clamp<int64_t>(count, 0, lanes), c);
-        }
+        store_rounded(c, sums, count);
     }
 
     const Product& p_;

@@ -207,11 +207,8 @@ class TileProduct {
         for (int64_t i = t.i0; i < t.i1; ++i, sums += P::sum_cols) {
             E* c = c_row(i) + t.j0;
             const int64_t count = stored(i, t.j0, t.j1);
-            for (int j = 0; j < P::sum_cols; j += lanes) {
-                E rounded[lanes];
-                round_vector(load(sums + j), rounded);
-                write_first(rounded, count - j, c + j);
-            }
+            for (int j = 0; j < P::sum_cols; j += lanes)
+                store_rounded(c + j, load(sums + j), count - j);
         }
     }
 
