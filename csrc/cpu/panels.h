@@ -52,8 +52,8 @@ class Panels {
     Item b_at(const Item* b, int64_t k, int64_t col) const { return b[k * M::cols + col]; }
 
     // Always as if it were the first, since its micro-kernels do not add (`adds`).
-    void product(const Item* a, const Item* b, int64_t k, int64_t rows, int64_t cols, bool /*first*/,
-                 Real<E>* sums) const {
+    void product(const Item* a, const Item* b, int64_t k, int64_t rows, int64_t cols,
+                 bool /*first*/, Real<E>* sums) const {
         if (a_.are_rows) block_product<E, true>(a, b, k, rows, cols, sums);
         else block_product<E, false>(a, b, k, rows, cols, sums);
         if constexpr (M::reals == 2) combine(sums, rows, conj_b_);

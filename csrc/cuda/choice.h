@@ -44,15 +44,9 @@ inline bool slow_when_dense(const Product& p) {
     return (element_size(p.dtype) == 2 || p.tf32) && row_alignment(p) < 16;
 }
 
-// Whether direct kernels, which compute what images cannot hold, would round four sums of 16-bit elements into a
-// result.
-inline bool adds_four_sums(const Product& p) {
-    return element_size(p.dtype) == 2 && p.a.kind == Kind::Symmetric && p.b.kind == Kind::Symmetric;
-}
-
 // Whether a product has the kernel for few vectors, and is fastest with it.
 bool goes_thin(const Product& p);
-// The same of a hundred vectors or so.
+// The same of a hundred vectors or so, and how it has them.
 bool goes_wide(const Product& p, const Device& device);
 Config choose_wide(const Product& p, const Device& device);
 

@@ -40,10 +40,9 @@ int64_t most_thin(const Product& p) {
     return n < (p.dtype == DType::f32 ? 3000 : 6000) ? 16 : 32;
 }
 
-// Whether a product has the kernel for a hundred vectors or so.
-bool wide_can(const Product& p, const Device& device) {
-    return device.clusters && element_size(p.dtype) == 2 && has_vectors(p) && p.k > 0 &&
-           maps_dense_operand(p);
+// Whether a product has the kernel for a hundred vectors or so, which has to map the dense operand or a copy.
+bool wide_fits(const Product& p, const Device& device) {
+    return device.clusters && element_size(p.dtype) == 2 && has_vectors(p) && p.k > 0;
 }
 
 // Whether it is faster than the others (measured on an H100): than few vectors at a time from 17 on, where these
@@ -89,29 +88,18 @@ bool goes_thin(const Product& p) {
 }
 
 bool goes_wide(const Product& p, const Device& device) {
-    if (!wide_can(p, device)) return false;
+    if (!wide_fits(p, device) || !maps_dense_operand(p)) return false;
     return forced.method < 0 ? wide_pays(p) : is_forced(Method::Wide);
 }
 
-Product with_aligned_rows(const Product& p) {
-    Product aligned = p;
-    Operand& x = p.a.kind == Kind::Dense ? aligned.a : aligned.b;
-    const int64_t word = 16 / element_size(p.dtype);
-    alignas(16) static const char somewhere[16] = {};
-    x.data = somewhere;
-    x.row_stride = ceil_div(x.cols, word) * word;
-    x.col_stride = 1;
-    x.batch_stride = x.rows * x.row_stride;
-    return aligned;
-}
-
 bool wide_when_aligned(const Product& p, const Device& device) {
-    if (any_forced() || !has_vectors(p) || is_mv(p) || goes_wide(p, device)) return false;
+    if (any_forced() || is_mv(p) || !wide_fits(p, device) || !wide_pays(p)) return false;
+    if (maps_dense_operand(p)) return false;
     // Of a triangle a few vectors at a time are as quick as a copy.
     if (!has_symmetric(p) && vectors_of(p) <= 16) return false;
     // One dense matrix for a whole batch would be copied for each.
     const Operand& x = p.a.kind == Kind::Dense ? p.a : p.b;
-    return (p.batch == 1 || x.batch_stride != 0) && goes_wide(with_aligned_rows(p), device);
+    return p.batch == 1 || x.batch_stride != 0;
 }
 
 Config choose_wide(const Product& p, const Device& device) {

@@ -105,11 +105,11 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
     // Unpacked copies of both halves are quicker than their images, where dense torch multiplies quickly.
     if (has_symmetric(p)) {
         const int least = p.tf32 ? 700 : row_alignment(p) < 8 ? 190 : 850;
-        return slow && !adds_four_sums(p) && all >= 4e8 && narrowest(p) >= least;
+        return slow && all >= 4e8 && narrowest(p) >= least;
     }
     if (packed && count == 2) {
         if (!p.tf32) return weight >= (slow ? 1e11 : 3e11);
-        const bool one_image = p.a.data == p.b.data && (p.batch >= 16 || large_tiles_fit(p));
+        const bool one_image = shares_image(p) && (p.batch >= 16 || large_tiles_fit(p));
         return narrowest(p) >= (one_image ? 150 : 256) && weight >= (one_image ? 3.4e9 : 2e10);
     }
     if (packed) {
@@ -290,6 +290,14 @@ Config choose_direct(const Product& p, const Device& device) {
     return config;
 }
 
+std::string explain_wide(const Product& p, const Config& config) {
+    std::string text =
+        std::to_string(wide_vectors(vectors_of(p), config.tile)) + " vectors at once";
+    if (has_symmetric(p)) text += ", two passes over the triangle";
+    if (config.split > 1) text += ", sums shared by " + std::to_string(config.split) + " blocks";
+    return text;
+}
+
 }  // namespace
 
 Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) {
@@ -362,7 +370,7 @@ int small_side(const Product& p, const Device& device) {
 
 std::string explain(const Product& p, const Device& device) {
     if (wide_when_aligned(p, device))
-        return "rows of the dense operand aligned, then " + explain(with_aligned_rows(p), device);
+        return "rows of the dense operand aligned, then " + explain_wide(p, choose_wide(p, device));
     if (leaves_to_dense(p, device)) {
         if (!unpacks_one(p)) return "unpacked, then dense torch";
         Product rest = p;
@@ -377,12 +385,7 @@ std::string explain(const Product& p, const Device& device) {
     const Config c = choose(p, device);
     if (c.method == Method::Thin)
         return has_symmetric(p) ? "a few vectors, two passes over the triangle" : "a few vectors";
-    if (c.method == Method::Wide) {
-        std::string text = std::to_string(wide_vectors(vectors_of(p), c.tile)) + " vectors at once";
-        if (has_symmetric(p)) text += ", two passes over the triangle";
-        if (c.split > 1) text += ", sums shared by " + std::to_string(c.split) + " blocks";
-        return text;
-    }
+    if (c.method == Method::Wide) return explain_wide(p, c);
     if (const int side = small_side(p, device)) {
         if (goes_by_lane_grid(p)) return "small, the result in registers";
         return "small, both operands in shared memory as " + std::to_string(side) + " x " +

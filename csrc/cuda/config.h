@@ -118,9 +118,8 @@ bool leaves_to_dense(const Solve& p);
 bool leaves_to_dense(const Factor& p);
 
 // Whether the kernel for a hundred vectors only lacks rows of the dense operand that begin at multiples of 16 bytes,
-// and a copy that has them pays; and the product with such a copy, whose data is not there yet.
+// and a copy that has them pays.
 bool wide_when_aligned(const Product& p, const Device& device);
-Product with_aligned_rows(const Product& p);
 
 // Whether an operand is symmetric and the other one a triangle, whose zeros a dense product would multiply.
 inline bool unpacks_one(const Product& p) {

@@ -80,7 +80,8 @@ class Plans {
             EnginePlan& plan = of_[t];
             plan.drawn = reinterpret_cast<int*>(images_.free);
             // Before the first mark is the word for all.
-            plan.marks = reinterpret_cast<int*>(images_.free + 2 * sizeof(int));
+            if (plan.layout.marks > 0)
+                plan.marks = reinterpret_cast<int*>(images_.free + 2 * sizeof(int));
             images_.free += static_cast<uintptr_t>(plan.layout.control_bytes(together_));
         }
         unmade_.work.drawn = reinterpret_cast<int*>(images_.free);
@@ -230,7 +231,7 @@ void engine(const EngineTask* tasks, int count, void* scratch,
         for (int t = 0; t < count; ++t) {
             Product rest = plans.of(t).product;
             rest.marks = plans.of(t).marks;
-            finish(rest, stream);
+            if (rest.marks) finish(rest, stream);
         }
     }
 }

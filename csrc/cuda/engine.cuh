@@ -39,7 +39,7 @@ struct EngineProduct {
     EngineResult<T> c;
     int n_blocks, k_blocks;
     EngineWork work;
-    int* marks;  // Zero when the launch starts: see EngineConsumer::finite.
+    int* marks;  // Zero when the launch starts, null if there are none: see EngineConsumer::finite.
     int marks_of_matrix;
 };
 

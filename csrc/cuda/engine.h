@@ -19,8 +19,8 @@ constexpr int MOST_ENGINE_TASKS = 2;
 int64_t engine_scratch(const EngineTask* tasks, int count);
 
 // Computes products, as many matrices of the batch together as there is scratch memory for, with one
-// image of each operand that several read. After these, `finish` gets their products with Product::marks
-// set to the blocks that were not stored, because a result was not finite: it is to compute these from
+// image of each operand that several read. After these, `finish` gets the products of which some blocks may
+// not be stored, because a result was not finite, with Product::marks set to these: it is to compute them from
 // stored elements only.
 void engine(const EngineTask* tasks, int count, void* scratch,
             void (*finish)(const Product&, cudaStream_t), cudaStream_t stream);

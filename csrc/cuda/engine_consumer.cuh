@@ -36,7 +36,7 @@ class EngineConsumer {
             for (int e = 0; e < Shape::ACCS; ++e) acc[e] = 0;
             multiply(tile, acc);
             const bool whole = item.share == 0 || meet(EngineWork::part(item), acc);
-            if (whole && finite(tile, p().work.parts(item), acc)) store(tile, acc);
+            if (whole && (!p().marks || finite(tile, p().work.parts(item), acc))) store(tile, acc);
             __syncwarp();
         }
     }

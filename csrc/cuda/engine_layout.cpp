@@ -47,12 +47,20 @@ bool same_memory(const Operand& a, const Operand& b) {
            a.stagger == b.stagger && a.strict == b.strict;
 }
 
+// Whether products of the elements of images may be nan where the product is not: zeros past a diagonal, times what
+// is not finite, and parts of float32. TF32 rounds the largest elements to infinity.
+bool may_spoil(const Product& p) { return has_triangle(p) || p.dtype == DType::f32; }
+
 }  // namespace
 
 // The blocks of TF32 images are transposed for one of two operands that are read differently.
 bool same_image(const Product& p, const Operand& x, const EngineSource& source,
                 const Operand& other, const EngineSource& other_source) {
     return same_memory(x, other) && (!p.tf32 || source.across == other_source.across);
+}
+
+bool shares_image(const Product& p) {
+    return same_image(p, p.a, source(p, p.a, true), p.b, source(p, p.b, false));
 }
 
 bool maps_dense_operand(const Product& p) {
@@ -63,7 +71,7 @@ EngineLayout engine_layout(const Product& p, const Config& config) {
     EngineLayout layout{};
     layout.a = source(p, p.a, true);
     layout.b = source(p, p.b, false);
-    layout.shared_image = same_image(p, p.a, layout.a, p.b, layout.b);
+    layout.shared_image = shares_image(p);
     const int64_t side = engine_tile_side(config.tile);
     const bool lower = p.c.kind == Kind::Lower;
     const Schedule schedule{static_cast<int>(ceil_div(p.m, side)),
@@ -77,7 +85,8 @@ EngineLayout engine_layout(const Product& p, const Config& config) {
             ? schedule.count_long(static_cast<int>(ceil_div(p.k, side)), config.split_above)
             : 0;
     layout.work = {schedule, config.split, static_cast<int>(std::min(shared, schedule.size()))};
-    layout.marks = 2 * ceil_div(p.m, 2 * Image::SIDE) * ceil_div(p.n, MARKED_COLUMNS);
+    if (may_spoil(p))
+        layout.marks = 2 * ceil_div(p.m, 2 * Image::SIDE) * ceil_div(p.n, MARKED_COLUMNS);
     return layout;
 }
 

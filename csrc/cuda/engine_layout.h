@@ -24,7 +24,7 @@ struct EngineLayout {
     EngineSource a, b;
     bool shared_image;  // Both operands read that of a.
     EngineWork work;
-    int64_t marks;  // Words of a matrix: see EngineConsumer::finite.
+    int64_t marks;  // Words of a matrix, if it may have any: see EngineConsumer::finite.
 
     // Of all words that must be zero for so many matrices, but those for unmade images.
     int64_t control_bytes(int64_t matrices) const {
@@ -44,5 +44,7 @@ bool maps_dense_operand(const Product& p);
 // Whether an operand of `p` and another one, both of which need images, have the same.
 bool same_image(const Product& p, const Operand& x, const EngineSource& source,
                 const Operand& other, const EngineSource& other_source);
+// Whether the operands of `p` have.
+bool shares_image(const Product& p);
 
 }  // namespace packedtri::cuda

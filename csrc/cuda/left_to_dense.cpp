@@ -17,10 +17,9 @@ bool batch_between(const Product& p, double least, double most) {
 
 // Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
 bool few_packed_tiles(const Product& p) {
-    const bool slow = slow_when_dense(p);
-    if (p.tf32) return p.batch == 1 ? between(p, 100, slow ? 350 : 1700) : longest(p) >= 64;
+    if (p.tf32)
+        return p.batch == 1 ? between(p, 100, slow_when_dense(p) ? 350 : 1700) : longest(p) >= 64;
     if (element_size(p.dtype) == 2) {
-        if (slow) return false;
         if (p.batch == 1) return between(p, 600, 2400);
         return longest(p) > 128 && batch_between(p, 490, 2400);
     }
@@ -35,14 +34,13 @@ bool few_packed_tiles(const Product& p) {
 
 // The same of a triangle and a dense matrix.
 bool few_tiles(const Product& p) {
-    const bool slow = slow_when_dense(p);
     if (p.tf32) {
         if (2 * narrowest(p) < longest(p)) return false;
-        return p.batch == 1 ? !slow && between(p, 330, 2100) : batch_between(p, 256, 16384);
+        return p.batch == 1 ? !slow_when_dense(p) && between(p, 330, 2100)
+                            : batch_between(p, 256, 16384);
     }
     // Many of them get tiles of their own only from a certain size on (small.h).
     if (element_size(p.dtype) == 2) {
-        if (slow) return false;
         return p.batch == 1 ? between(p, 700, 2200)
                             : longest(p) >= 128 && batch_between(p, 600, 2200);
     }
@@ -60,11 +58,12 @@ bool few_tiles(const Product& p) {
 
 // Whether a product is left to dense torch although no operand is symmetric.
 bool middle_sized(const Product& p) {
-    if (!is_plain(p)) return false;
+    const bool slow = slow_when_dense(p);
+    if (!is_plain(p) || (slow && !p.tf32)) return false;
     const int count = triangles(p);
     if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
     if (count == 1) return few_tiles(p);
-    if (count < 2 || slow_when_dense(p)) return false;
+    if (count < 2 || slow) return false;
     if (p.tf32)
         return p.batch == 1 ? between(p, 450, 1100)
                             : longest(p) > 128 && batch_between(p, 370, 16384);
@@ -89,7 +88,7 @@ bool leaves_to_dense(const Product& p, const Device& device) {
     const bool one = unpacks_one(p);
     // In TF32 the dense product is faster than images of both halves of a symmetric matrix at every size, and
     // than other images at the middle sizes.
-    const bool slow = slow_when_dense(p) && !adds_four_sums(p);
+    const bool slow = slow_when_dense(p);
     const bool faster =
         p.tf32 && !slow &&
         (one ? p.batch == 1 && between(p, 330, 1400) : has_symmetric(p) || p.batch == 1);

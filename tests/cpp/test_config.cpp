@@ -1,30 +1,5 @@
 // The choice of a CUDA kernel, which needs no GPU.
-#include "cuda/config.h"
-
-#include "check.h"
-#include "cuda/choose_vectors.cpp"
-#include "cuda/config.cpp"
-#include "cuda/engine_layout.cpp"
-#include "cuda/left_to_dense.cpp"
-
-using namespace packedtri;
-using cuda::Config;
-using cuda::Method;
-using cuda::TileSize;
-
-const cuda::Device hopper{132, true}, ampere{108, false, 163}, ada{128, false, 99};
-
-Product lower_product(DType dtype, int64_t n, int64_t batch = 1) {
-    Product p{};
-    p.dtype = dtype;
-    p.m = p.n = p.k = n;
-    p.batch = batch;
-    alignas(16) static const char a = 0;
-    alignas(16) static const char b = 0;
-    p.a = {&a, Kind::Lower, n, n, 0, 0, row_start(n)};
-    p.b = {&b, Kind::Lower, n, n, 0, 0, row_start(n)};
-    return p;  // L L, packed.
-}
+#include "problems.h"
 
 const DType dtypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64, DType::c64, DType::c128};
 
@@ -65,146 +40,6 @@ void large_products_go_through_images() {
     const int mark = 0;
     p.marks = &mark;
     CHECK(cuda::choose(p, hopper).method == Method::Direct, "what the engine left");
-}
-
-// Dense torch gets what it does faster; what zeros spoil there is mended, in dense results.
-void some_problems_are_left_to_dense_torch() {
-    Product p = lower_product(DType::bf16, 1024);
-    CHECK(!cuda::leaves_to_dense(p, hopper), "two triangles");
-    static const char dense = 0;
-    p.b = {&dense, Kind::Dense, 1024, 1024, 1024, 1, 0};
-    p.c = {nullptr, Kind::Dense, 1024, 0};
-    CHECK(cuda::leaves_to_dense(p, hopper), "a middle-sized product with a dense matrix");
-    p.b.kind = Kind::Symmetric;
-    CHECK(cuda::leaves_to_dense(p, hopper) && cuda::unpacks_one(p),
-          "a triangle and a symmetric matrix");
-    CHECK(cuda::explain(p, hopper).find("symmetric operand unpacked, then unpacked") == 0, "both");
-    p.a.kind = Kind::Symmetric;
-    CHECK(!cuda::unpacks_one(p), "symmetric matrices");
-    p.m = p.n = p.k = 8192;
-    CHECK(cuda::leaves_to_dense(p, hopper), "symmetric matrices");
-    p.dtype = DType::f32;
-    CHECK(!cuda::leaves_to_dense(p, hopper), "float32");
-    p.m = p.n = p.k = 256;
-    CHECK(cuda::leaves_to_dense(p, hopper), "too small for images");
-
-    CHECK(cuda::leaves_to_dense(Factor{DType::f32, 1024, 1, nullptr, 0, nullptr}), "one factor");
-    CHECK(!cuda::leaves_to_dense(Factor{DType::f32, 1024, 2, nullptr, 0, nullptr}), "factors");
-    CHECK(!cuda::leaves_to_dense(Factor{DType::f64, 66000, 1, nullptr, 0, nullptr}), "memory");
-    Solve solve{};
-    solve.dtype = DType::f32;
-    solve.n = 4096;
-    solve.m = solve.batch = 1;
-    solve.x_kind = Kind::Dense;
-    CHECK(cuda::leaves_to_dense(solve), "one right-hand side");
-    solve.m = 4096;
-    CHECK(!cuda::leaves_to_dense(solve), "many right-hand sides");
-}
-
-// Where a few tiles leave most of the device idle.
-void narrow_products_are_left_to_dense_torch() {
-    static const char dense = 0;
-    const auto left = [](DType dtype, int64_t n, int64_t vectors, int64_t batch = 1) {
-        Product p = lower_product(dtype, n, batch);
-        p.b = {&dense, Kind::Dense, n, vectors, vectors, 1, 0};
-        p.c = {nullptr, Kind::Dense, vectors, 0};
-        p.n = vectors;
-        return cuda::leaves_to_dense(p, hopper);
-    };
-    CHECK(left(DType::f64, 1536, 32) && left(DType::f64, 1024, 128), "float64");
-    CHECK(left(DType::f64, 256, 256) && left(DType::f64, 160, 160, 64), "small, batches");
-    CHECK(!left(DType::f64, 4096, 32) && !left(DType::f64, 512, 64), "other sizes");
-    CHECK(!left(DType::f64, 1536, 32, 2) && !left(DType::f32, 1536, 32), "batches, float32");
-}
-
-// A hundred vectors or so of 16-bit elements have a kernel of their own, if the copy engine can read them.
-void a_hundred_vectors() {
-    alignas(16) static const char dense[16] = {};
-    Product p{};
-    const auto config = [&](DType dtype, Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
-        p = lower_product(dtype, n, batch);
-        p.a.kind = kind;
-        p.b = {dense, Kind::Dense, n, vectors, vectors, 1, n * vectors};
-        p.c = {nullptr, Kind::Dense, vectors, n * vectors};
-        p.n = vectors;
-        return cuda::choose(p, hopper);
-    };
-    const auto is_wide = [](const Config& c) { return c.method == Method::Wide; };
-    CHECK(is_wide(config(DType::bf16, Kind::Lower, 8192, 64)), "large");
-    CHECK(!cuda::leaves_to_dense(p, hopper), "not left to dense torch");
-    CHECK(cuda::explain(p, hopper) == "64 vectors at once, sums shared by 4 blocks", "in words");
-    p.b.data = dense + 2;
-    CHECK(!is_wide(cuda::choose(p, hopper)), "rows that are not aligned");
-    CHECK(cuda::wide_when_aligned(p, hopper), "a copy of them");
-    CHECK(cuda::explain(p, hopper).find("rows of the dense operand aligned, then 64") == 0, "told");
-    config(DType::bf16, Kind::Symmetric, 8192, 4);
-    CHECK(cuda::wide_when_aligned(p, hopper), "short rows");
-    config(DType::bf16, Kind::Lower, 4096, 100, 8);
-    CHECK(cuda::wide_when_aligned(p, hopper), "batches");
-    p.b.batch_stride = 0;
-    CHECK(!cuda::wide_when_aligned(p, hopper), "one dense matrix for all");
-    config(DType::bf16, Kind::Lower, 8192, 12);
-    CHECK(!cuda::wide_when_aligned(p, hopper), "few vectors");
-    config(DType::bf16, Kind::Lower, 8192, 64);
-    p.b.data = dense + 2;
-    CHECK(!is_wide(cuda::choose(p, cuda::Device{108, false})), "another chip");
-    CHECK(config(DType::f16, Kind::Upper, 4096, 256).tile == TileSize::Large, "256 at once");
-    CHECK(config(DType::bf16, Kind::Lower, 1024, 64, 32).split == 1, "enough parts in a batch");
-    CHECK(is_wide(config(DType::bf16, Kind::Symmetric, 8192, 8)), "symmetric, few");
-    CHECK(!is_wide(config(DType::bf16, Kind::Symmetric, 4096, 64)), "symmetric, middle-sized");
-    CHECK(cuda::leaves_to_dense(p, hopper), "left to dense torch");
-    CHECK(!is_wide(config(DType::bf16, Kind::Lower, 8192, 16)), "few vectors");
-    CHECK(!is_wide(config(DType::bf16, Kind::Lower, 8192, 1024)), "many vectors");
-    CHECK(!is_wide(config(DType::bf16, Kind::Lower, 2048, 64)), "small");
-    CHECK(!is_wide(config(DType::f32, Kind::Lower, 8192, 64)), "float32");
-}
-
-// A symmetric matrix times a vector is read once where that pays, and explain knows.
-void symmetric_vectors() {
-    Product p = lower_product(DType::f32, 512);
-    static const char dense = 0;
-    p.a.kind = Kind::Symmetric;
-    p.b = {&dense, Kind::Dense, 512, 1, 1, 1, 0};
-    p.c = {nullptr, Kind::Dense, 1, 0};
-    p.n = 1;
-    CHECK(cuda::explain(p, hopper).find("one pass") != std::string::npos, "512");
-    p.m = p.k = 511;
-    CHECK(cuda::leaves_to_dense(p, hopper), "511");
-    p.batch = 2;
-    CHECK(cuda::explain(p, hopper).find("two passes") != std::string::npos, "two of 511");
-
-    // A block can have one of up to 256 rows, but takes long for more than 128.
-    const auto small = [&](DType dtype, int64_t n, int64_t batch) {
-        p.dtype = dtype;
-        p.m = p.k = p.a.rows = p.a.cols = p.b.rows = n;
-        p.batch = batch;
-    };
-    small(DType::bf16, 128, 1);
-    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "128");
-    small(DType::f32, 129, 1);
-    CHECK(!cuda::mv_symmetric_can(p) && cuda::leaves_to_dense(p, hopper), "129");
-    small(DType::f32, 129, 50);
-    CHECK(!cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "a few of 129");
-    small(DType::bf16, 256, 100);
-    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "many of 256");
-    small(DType::f32, 300, 8);
-    CHECK(cuda::mv_symmetric_can(p), "some of 300");
-}
-
-// A triangle times a dense matrix, and a packed product of dense ones.
-Product times_dense(DType dtype, int64_t n, int64_t batch) {
-    alignas(16) static const char dense[16] = {};
-    Product p = lower_product(dtype, n, batch);
-    p.b = {dense, Kind::Dense, n, n, n, 1, n * n};
-    p.c = {nullptr, Kind::Dense, n, n * n};
-    return p;
-}
-Product gram(DType dtype, int64_t n, int64_t batch) {
-    Product p = lower_product(dtype, n, batch);
-    p.a = times_dense(dtype, n, batch).b;
-    p.b = p.a;
-    std::swap(p.b.row_stride, p.b.col_stride);
-    return p;
 }
 
 // Batches of small products: tiles without padding, and sums that are shared only where tiles are few.
@@ -251,6 +86,12 @@ void batches_by_images() {
     CHECK(by_images(gram(DType::bf16, 256, 128)), "dense operands");
     CHECK(!by_images(gram(DType::bf16, 192, 32)), "few tiles of these");
     CHECK(by_images(rounded(gram(DType::f32, 256, 32))), "dense operands in TF32");
+    // In TF32 a triangle times its transpose needs one image, but times itself two.
+    Product one = rounded(lower_product(DType::f32, 192, 32));
+    one.b = one.a;
+    CHECK(!by_images(one), "a triangle times itself");
+    one.b.kind = Kind::Upper;
+    CHECK(by_images(one), "times its transpose");
     // The tensor cores read 4-byte elements along the sum alone, so this operand would need an image.
     CHECK(!by_images(rounded(times_dense(DType::f32, 512, 128))), "rows across the sum");
     CHECK(cuda::leaves_to_dense(rounded(times_dense(DType::f32, 512, 128)), hopper), "left");
@@ -268,74 +109,6 @@ void batches_by_images() {
     CHECK(cuda::choose(times_dense(DType::bf16, 1024, 32), hopper).tile == TileSize::Large, "1024");
     CHECK(cuda::choose(lower_product(DType::bf16, 1024, 32), hopper).tile == TileSize::Small,
           "triangles");
-}
-
-// Dense torch is slow in 16-bit types and TF32 where rows do not begin at multiples of 16 bytes.
-void rows_that_are_not_aligned_stay_here() {
-    const auto left = [](Product p, bool tf32 = false) {
-        p.tf32 = tf32;
-        return cuda::leaves_to_dense(p, hopper);
-    };
-    CHECK(left(times_dense(DType::bf16, 1024, 1)) && left(times_dense(DType::bf16, 384, 8)),
-          "aligned");
-    CHECK(!left(times_dense(DType::bf16, 1020, 1)) && !left(times_dense(DType::f16, 385, 8)),
-          "not aligned");
-    CHECK(left(times_dense(DType::f32, 1020, 1), true), "in TF32 four elements suffice");
-    CHECK(!left(times_dense(DType::f32, 1022, 1), true), "TF32");
-    CHECK(left(gram(DType::bf16, 768, 1)) && !left(gram(DType::bf16, 769, 1)), "dense operands");
-    CHECK(left(times_dense(DType::f64, 257, 1)), "float64");
-
-    const auto symmetric = [](DType dtype, int64_t n) {
-        Product p = times_dense(dtype, n, 1);
-        p.a.kind = Kind::Symmetric;
-        return p;
-    };
-    CHECK(left(symmetric(DType::bf16, 2048)) && !left(symmetric(DType::bf16, 2049)), "symmetric");
-    CHECK(left(symmetric(DType::bf16, 385)), "symmetric, too small for images");
-    Product squared = symmetric(DType::bf16, 2049);
-    squared.b.kind = Kind::Symmetric;
-    CHECK(left(squared), "two symmetric matrices, whose sums would be rounded four times");
-    CHECK(left(symmetric(DType::f32, 2048), true) && !left(symmetric(DType::f32, 2049), true),
-          "symmetric, TF32");
-    Product narrow = times_dense(DType::bf16, 1024, 1);
-    narrow.n = narrow.b.cols = narrow.b.row_stride = narrow.c.row_stride = 516;
-    CHECK(!left(narrow), "rows of the dense operand");
-}
-
-// A few vectors have a kernel that reads the packed operand once, or a symmetric one twice.
-void few_vectors() {
-    // More of them have another kernel, if the copy engine can read them: these are not aligned.
-    alignas(16) static const char memory[16] = {};
-    static const char& dense = memory[2];
-    const auto product = [](DType dtype, Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
-        Product p = lower_product(dtype, n);
-        p.a.kind = kind;
-        p.b = {&dense, Kind::Dense, n, vectors, vectors, 1, 0};
-        p.c = {nullptr, Kind::Dense, vectors, 0};
-        p.n = vectors;
-        p.batch = batch;
-        return p;
-    };
-    const auto thin = [](const Product& p) {
-        return cuda::choose(p, hopper).method == Method::Thin && !cuda::leaves_to_dense(p, hopper);
-    };
-    CHECK(thin(product(DType::f32, Kind::Lower, 8192, 16)), "float32");
-    CHECK(thin(product(DType::bf16, Kind::Upper, 8192, 64)), "bfloat16");
-    CHECK(!thin(product(DType::bf16, Kind::Upper, 8192, 65)), "more vectors");
-    CHECK(!thin(product(DType::c64, Kind::Lower, 8192, 16)), "complex");
-    CHECK(thin(product(DType::f64, Kind::Lower, 64, 64)), "small");
-    CHECK(!thin(product(DType::f64, Kind::Lower, 64, 64, 1000)), "many small ones");
-    CHECK(thin(product(DType::f64, Kind::Symmetric, 4096, 8)), "symmetric");
-    CHECK(!thin(product(DType::bf16, Kind::Symmetric, 4096, 8)), "sums rounded twice");
-
-    Product transposed = product(DType::f32, Kind::Lower, 4096, 8);
-    std::swap(transposed.a, transposed.b);
-    std::swap(transposed.m, transposed.n);
-    transposed.a = {&dense, Kind::Dense, 8, 4096, 4096, 1, 0};
-    CHECK(thin(transposed), "rows times a triangle");
-    CHECK(cuda::explain(transposed, hopper).find("a few vectors") == 0, "explain");
-    const Product symmetric = product(DType::f64, Kind::Symmetric, 4096, 8);
-    CHECK(cuda::explain(symmetric, hopper).find("two passes") != std::string::npos, "explain");
 }
 
 // Products of float32 that may be rounded have tiles of both sizes, and explain says what they do.
@@ -452,14 +225,8 @@ int main() {
     CHECK(cuda::choose(lower_product(DType::f32, 1024, 64), hopper).split <= 2, "batch");
 
     large_products_go_through_images();
-    some_problems_are_left_to_dense_torch();
-    narrow_products_are_left_to_dense_torch();
-    a_hundred_vectors();
-    symmetric_vectors();
     batches();
     batches_by_images();
-    rows_that_are_not_aligned_stay_here();
-    few_vectors();
     the_engine_shares_what_it_can();
     tf32_is_a_choice();
     tf32_images();

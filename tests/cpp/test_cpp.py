@@ -34,6 +34,8 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
         "test_krange",
         "test_schedule",
         "test_config",
+        "test_choose_vectors",
+        "test_left_to_dense",
         "test_engine_work",
         "test_image",
         "test_pack_order",

@@ -1,0 +1,46 @@
+// Problems and devices for the tests of the choice of a CUDA kernel, and that choice, which needs no GPU.
+#pragma once
+
+#include "check.h"
+#include "cuda/choose_vectors.cpp"
+#include "cuda/config.cpp"
+#include "cuda/engine_layout.cpp"
+#include "cuda/left_to_dense.cpp"
+
+using namespace packedtri;
+using cuda::Config;
+using cuda::Method;
+using cuda::TileSize;
+
+inline const cuda::Device hopper{132, true}, ampere{108, false, 163}, ada{128, false, 99};
+
+// Two triangles, whose product is packed.
+inline Product lower_product(DType dtype, int64_t n, int64_t batch = 1) {
+    Product p{};
+    p.dtype = dtype;
+    p.m = p.n = p.k = n;
+    p.batch = batch;
+    alignas(16) static const char a = 0;
+    alignas(16) static const char b = 0;
+    p.a = {&a, Kind::Lower, n, n, 0, 0, row_start(n)};
+    p.b = {&b, Kind::Lower, n, n, 0, 0, row_start(n)};
+    return p;
+}
+
+// A triangle times a dense matrix.
+inline Product times_dense(DType dtype, int64_t n, int64_t batch) {
+    alignas(16) static const char dense[16] = {};
+    Product p = lower_product(dtype, n, batch);
+    p.b = {dense, Kind::Dense, n, n, n, 1, n * n};
+    p.c = {nullptr, Kind::Dense, n, n * n};
+    return p;
+}
+
+// A packed product of dense matrices.
+inline Product gram(DType dtype, int64_t n, int64_t batch) {
+    Product p = lower_product(dtype, n, batch);
+    p.a = times_dense(dtype, n, batch).b;
+    p.b = p.a;
+    std::swap(p.b.row_stride, p.b.col_stride);
+    return p;
+}

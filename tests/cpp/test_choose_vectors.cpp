@@ -1,0 +1,119 @@
+// The choice of a CUDA kernel for products with vectors, which needs no GPU.
+#include "problems.h"
+
+// A hundred vectors or so of 16-bit elements have a kernel of their own, if the copy engine can read them.
+void a_hundred_vectors() {
+    alignas(16) static const char dense[16] = {};
+    Product p{};
+    const auto config = [&](DType dtype, Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
+        p = lower_product(dtype, n, batch);
+        p.a.kind = kind;
+        p.b = {dense, Kind::Dense, n, vectors, vectors, 1, n * vectors};
+        p.c = {nullptr, Kind::Dense, vectors, n * vectors};
+        p.n = vectors;
+        return cuda::choose(p, hopper);
+    };
+    const auto is_wide = [](const Config& c) { return c.method == Method::Wide; };
+    CHECK(is_wide(config(DType::bf16, Kind::Lower, 8192, 64)), "large");
+    CHECK(!cuda::leaves_to_dense(p, hopper), "not left to dense torch");
+    CHECK(cuda::explain(p, hopper) == "64 vectors at once, sums shared by 4 blocks", "in words");
+    p.b.data = dense + 2;
+    CHECK(!is_wide(cuda::choose(p, hopper)), "rows that are not aligned");
+    CHECK(cuda::wide_when_aligned(p, hopper), "a copy of them");
+    CHECK(cuda::explain(p, hopper).find("rows of the dense operand aligned, then 64") == 0, "told");
+    config(DType::bf16, Kind::Symmetric, 8192, 4);
+    CHECK(cuda::wide_when_aligned(p, hopper), "short rows");
+    config(DType::bf16, Kind::Lower, 4096, 100, 8);
+    CHECK(cuda::wide_when_aligned(p, hopper), "batches");
+    p.b.batch_stride = 0;
+    CHECK(!cuda::wide_when_aligned(p, hopper), "one dense matrix for all");
+    config(DType::bf16, Kind::Lower, 8192, 12);
+    CHECK(!cuda::wide_when_aligned(p, hopper), "few vectors");
+    config(DType::bf16, Kind::Lower, 8192, 64);
+    p.b.data = dense + 2;
+    CHECK(!is_wide(cuda::choose(p, cuda::Device{108, false})), "another chip");
+    CHECK(config(DType::f16, Kind::Upper, 4096, 256).tile == TileSize::Large, "256 at once");
+    CHECK(config(DType::bf16, Kind::Lower, 1024, 64, 32).split == 1, "enough parts in a batch");
+    CHECK(is_wide(config(DType::bf16, Kind::Symmetric, 8192, 8)), "symmetric, few");
+    CHECK(!is_wide(config(DType::bf16, Kind::Symmetric, 4096, 64)), "symmetric, middle-sized");
+    CHECK(cuda::leaves_to_dense(p, hopper), "left to dense torch");
+    CHECK(!is_wide(config(DType::bf16, Kind::Lower, 8192, 16)), "few vectors");
+    CHECK(!is_wide(config(DType::bf16, Kind::Lower, 8192, 1024)), "many vectors");
+    CHECK(!is_wide(config(DType::bf16, Kind::Lower, 2048, 64)), "small");
+    CHECK(!is_wide(config(DType::f32, Kind::Lower, 8192, 64)), "float32");
+}
+
+// A symmetric matrix times a vector is read once where that pays, and explain knows.
+void symmetric_vectors() {
+    Product p = lower_product(DType::f32, 512);
+    static const char dense = 0;
+    p.a.kind = Kind::Symmetric;
+    p.b = {&dense, Kind::Dense, 512, 1, 1, 1, 0};
+    p.c = {nullptr, Kind::Dense, 1, 0};
+    p.n = 1;
+    CHECK(cuda::explain(p, hopper).find("one pass") != std::string::npos, "512");
+    p.m = p.k = 511;
+    CHECK(cuda::leaves_to_dense(p, hopper), "511");
+    p.batch = 2;
+    CHECK(cuda::explain(p, hopper).find("two passes") != std::string::npos, "two of 511");
+
+    // A block can have one of up to 256 rows, but takes long for more than 128.
+    const auto small = [&](DType dtype, int64_t n, int64_t batch) {
+        p.dtype = dtype;
+        p.m = p.k = p.a.rows = p.a.cols = p.b.rows = n;
+        p.batch = batch;
+    };
+    small(DType::bf16, 128, 1);
+    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "128");
+    small(DType::f32, 129, 1);
+    CHECK(!cuda::mv_symmetric_can(p) && cuda::leaves_to_dense(p, hopper), "129");
+    small(DType::f32, 129, 50);
+    CHECK(!cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "a few of 129");
+    small(DType::bf16, 256, 100);
+    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "many of 256");
+    small(DType::f32, 300, 8);
+    CHECK(cuda::mv_symmetric_can(p), "some of 300");
+}
+
+// A few vectors have a kernel that reads the packed operand once, or a symmetric one twice.
+void few_vectors() {
+    // More of them have another kernel, if the copy engine can read them: these are not aligned.
+    alignas(16) static const char memory[16] = {};
+    static const char& dense = memory[2];
+    const auto product = [](DType dtype, Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
+        Product p = lower_product(dtype, n);
+        p.a.kind = kind;
+        p.b = {&dense, Kind::Dense, n, vectors, vectors, 1, 0};
+        p.c = {nullptr, Kind::Dense, vectors, 0};
+        p.n = vectors;
+        p.batch = batch;
+        return p;
+    };
+    const auto thin = [](const Product& p) {
+        return cuda::choose(p, hopper).method == Method::Thin && !cuda::leaves_to_dense(p, hopper);
+    };
+    CHECK(thin(product(DType::f32, Kind::Lower, 8192, 16)), "float32");
+    CHECK(thin(product(DType::bf16, Kind::Upper, 8192, 64)), "bfloat16");
+    CHECK(!thin(product(DType::bf16, Kind::Upper, 8192, 65)), "more vectors");
+    CHECK(!thin(product(DType::c64, Kind::Lower, 8192, 16)), "complex");
+    CHECK(thin(product(DType::f64, Kind::Lower, 64, 64)), "small");
+    CHECK(!thin(product(DType::f64, Kind::Lower, 64, 64, 1000)), "many small ones");
+    CHECK(thin(product(DType::f64, Kind::Symmetric, 4096, 8)), "symmetric");
+    CHECK(!thin(product(DType::bf16, Kind::Symmetric, 4096, 8)), "sums rounded twice");
+
+    Product transposed = product(DType::f32, Kind::Lower, 4096, 8);
+    std::swap(transposed.a, transposed.b);
+    std::swap(transposed.m, transposed.n);
+    transposed.a = {&dense, Kind::Dense, 8, 4096, 4096, 1, 0};
+    CHECK(thin(transposed), "rows times a triangle");
+    CHECK(cuda::explain(transposed, hopper).find("a few vectors") == 0, "explain");
+    const Product symmetric = product(DType::f64, Kind::Symmetric, 4096, 8);
+    CHECK(cuda::explain(symmetric, hopper).find("two passes") != std::string::npos, "explain");
+}
+
+int main() {
+    a_hundred_vectors();
+    symmetric_vectors();
+    few_vectors();
+    std::puts("choose_vectors: ok");
+}

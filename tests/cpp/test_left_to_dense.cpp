@@ -1,0 +1,91 @@
+// Which problems on CUDA dense torch gets, which needs no GPU to tell.
+#include "problems.h"
+
+// Dense torch gets what it does faster; what zeros spoil there is mended, in dense results.
+void some_problems_are_left_to_dense_torch() {
+    Product p = lower_product(DType::bf16, 1024);
+    CHECK(!cuda::leaves_to_dense(p, hopper), "two triangles");
+    static const char dense = 0;
+    p.b = {&dense, Kind::Dense, 1024, 1024, 1024, 1, 0};
+    p.c = {nullptr, Kind::Dense, 1024, 0};
+    CHECK(cuda::leaves_to_dense(p, hopper), "a middle-sized product with a dense matrix");
+    p.b.kind = Kind::Symmetric;
+    CHECK(cuda::leaves_to_dense(p, hopper) && cuda::unpacks_one(p),
+          "a triangle and a symmetric matrix");
+    CHECK(cuda::explain(p, hopper).find("symmetric operand unpacked, then unpacked") == 0, "both");
+    p.a.kind = Kind::Symmetric;
+    CHECK(!cuda::unpacks_one(p), "symmetric matrices");
+    p.m = p.n = p.k = 8192;
+    CHECK(cuda::leaves_to_dense(p, hopper), "symmetric matrices");
+    p.dtype = DType::f32;
+    CHECK(!cuda::leaves_to_dense(p, hopper), "float32");
+    p.m = p.n = p.k = 256;
+    CHECK(cuda::leaves_to_dense(p, hopper), "too small for images");
+
+    CHECK(cuda::leaves_to_dense(Factor{DType::f32, 1024, 1, nullptr, 0, nullptr}), "one factor");
+    CHECK(!cuda::leaves_to_dense(Factor{DType::f32, 1024, 2, nullptr, 0, nullptr}), "factors");
+    CHECK(!cuda::leaves_to_dense(Factor{DType::f64, 66000, 1, nullptr, 0, nullptr}), "memory");
+    Solve solve{};
+    solve.dtype = DType::f32;
+    solve.n = 4096;
+    solve.m = solve.batch = 1;
+    solve.x_kind = Kind::Dense;
+    CHECK(cuda::leaves_to_dense(solve), "one right-hand side");
+    solve.m = 4096;
+    CHECK(!cuda::leaves_to_dense(solve), "many right-hand sides");
+}
+
+// Where a few tiles leave most of the device idle.
+void narrow_products_are_left_to_dense_torch() {
+    static const char dense = 0;
+    const auto left = [](DType dtype, int64_t n, int64_t vectors, int64_t batch = 1) {
+        Product p = lower_product(dtype, n, batch);
+        p.b = {&dense, Kind::Dense, n, vectors, vectors, 1, 0};
+        p.c = {nullptr, Kind::Dense, vectors, 0};
+        p.n = vectors;
+        return cuda::leaves_to_dense(p, hopper);
+    };
+    CHECK(left(DType::f64, 1536, 32) && left(DType::f64, 1024, 128), "float64");
+    CHECK(left(DType::f64, 256, 256) && left(DType::f64, 160, 160, 64), "small, batches");
+    CHECK(!left(DType::f64, 4096, 32) && !left(DType::f64, 512, 64), "other sizes");
+    CHECK(!left(DType::f64, 1536, 32, 2) && !left(DType::f32, 1536, 32), "batches, float32");
+}
+
+// Dense torch is slow in 16-bit types and TF32 where rows do not begin at multiples of 16 bytes.
+void rows_that_are_not_aligned_stay_here() {
+    const auto left = [](Product p, bool tf32 = false) {
+        p.tf32 = tf32;
+        return cuda::leaves_to_dense(p, hopper);
+    };
+    CHECK(left(times_dense(DType::bf16, 1024, 1)) && left(times_dense(DType::bf16, 384, 8)),
+          "aligned");
+    CHECK(!left(times_dense(DType::bf16, 1020, 1)) && !left(times_dense(DType::f16, 385, 8)),
+          "not aligned");
+    CHECK(left(times_dense(DType::f32, 1020, 1), true), "in TF32 four elements suffice");
+    CHECK(!left(times_dense(DType::f32, 1022, 1), true), "TF32");
+    CHECK(left(gram(DType::bf16, 768, 1)) && !left(gram(DType::bf16, 769, 1)), "dense operands");
+    CHECK(left(times_dense(DType::f64, 257, 1)), "float64");
+
+    const auto symmetric = [](DType dtype, int64_t n) {
+        Product p = times_dense(dtype, n, 1);
+        p.a.kind = Kind::Symmetric;
+        return p;
+    };
+    CHECK(left(symmetric(DType::bf16, 2048)) && !left(symmetric(DType::bf16, 2049)), "symmetric");
+    CHECK(left(symmetric(DType::bf16, 385)), "symmetric, too small for images");
+    Product squared = symmetric(DType::bf16, 2049);
+    squared.b.kind = Kind::Symmetric;
+    CHECK(!left(squared), "two symmetric matrices");
+    CHECK(left(symmetric(DType::f32, 2048), true) && !left(symmetric(DType::f32, 2049), true),
+          "symmetric, TF32");
+    Product narrow = times_dense(DType::bf16, 1024, 1);
+    narrow.n = narrow.b.cols = narrow.b.row_stride = narrow.c.row_stride = 516;
+    CHECK(!left(narrow), "rows of the dense operand");
+}
+
+int main() {
+    some_problems_are_left_to_dense_torch();
+    narrow_products_are_left_to_dense_torch();
+    rows_that_are_not_aligned_stay_here();
+    std::puts("left_to_dense: ok");
+}
