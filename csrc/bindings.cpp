@@ -232,14 +232,18 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     return c;
 }
 
+bool same_memory(const Tensor& a, const Tensor& b) {
+    return a.data_ptr() == b.data_ptr() && sizes_of(a) == sizes_of(b) &&
+           strides_of(a) == strides_of(b);
+}
+
 Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
                 const Product& p, const DenseWay& way) {
     const auto dense_of = [&](const Tensor& x, int64_t kind) {
         return kind_of(kind, "mm", "kind") == Kind::Dense ? x : way.unpack(x, n, kind);
     };
     const Tensor left = dense_of(a, a_kind);
-    const bool same = a_kind == b_kind && a.data_ptr() == b.data_ptr() &&
-                      sizes_of(a) == sizes_of(b) && strides_of(a) == strides_of(b);
+    const bool same = a_kind == b_kind && same_memory(a, b);
     const Tensor c =
         torch::stable::contiguous(torch::stable::matmul(left, same ? left : dense_of(b, b_kind)));
     Product done = p;

@@ -28,6 +28,8 @@ struct OtherWay {
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
           int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
           const OtherWay<Product, Tensor>& other = {});
+// Whether two tensors of one dtype have the same elements, because they are at the same place.
+bool same_memory(const Tensor& a, const Tensor& b);
 // That other way by dense torch, on unpacked copies. `mend` gets every product and makes good what structural
 // zeros, or dense torch itself, have made nan.
 struct DenseWay {

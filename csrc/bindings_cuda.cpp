@@ -1,4 +1,6 @@
 // The CUDA kernels of the ops.
+#include <atomic>
+
 #include "arguments.h"
 #include "bindings.h"
 #include "cuda/config.h"
@@ -24,17 +26,22 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
 
 // What leaves_to_dense says.
 Tensor unpacked_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-                   const Product& p) {
-    if (!cuda::unpacks_one(p))
+                   bool tf32, const Product& p) {
+    if (!cuda::goes_on_unpacked(p, cuda::current_device()))
         return dense_mm(a, b, n, a_kind, b_kind, p,
                         {unpack_here, pack_here, [](const Product& done) {
                              if (has_triangle(done)) cuda::mend(done, current_stream());
                          }});
     constexpr auto dense = static_cast<int64_t>(Kind::Dense);
-    const auto c_kind = static_cast<int64_t>(p.c.kind);
-    return p.a.kind == Kind::Symmetric
-               ? mm_cuda(unpack_here(a, n, a_kind), b, n, dense, b_kind, c_kind, p.tf32)
-               : mm_cuda(a, unpack_here(b, n, b_kind), n, a_kind, dense, c_kind, p.tf32);
+    const Product rest = cuda::with_unpacked(p);
+    const bool left = p.a.kind == Kind::Symmetric, right = p.b.kind == Kind::Symmetric;
+    const Tensor x = left ? unpack_here(a, n, a_kind) : a;
+    Tensor y = !right                                          ? b
+               : left && a_kind == b_kind && same_memory(a, b) ? x
+                                                               : unpack_here(b, n, b_kind);
+    if (right && rest.b.col_stride != 1) y = torch::stable::transpose(y, -2, -1);
+    return mm_cuda(x, y, n, left ? dense : a_kind, right ? dense : b_kind,
+                   static_cast<int64_t>(p.c.kind), tf32);
 }
 
 // The same matrices, with rows that begin at multiples of 16 bytes.
@@ -55,13 +62,15 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
     TorchScratch scratch(a);
     return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
               [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
-              {[](const Product& p) {
+              {[&](const Product& p) {
                    const cuda::Device& device = cuda::current_device();
-                   return cuda::wide_when_aligned(p, device) || cuda::leaves_to_dense(p, device);
+                   if (cuda::wide_when_aligned(p, device)) return true;
+                   return cuda::leaves_to_dense(p, device) &&
+                          (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
                },
                [&](const Product& p) {
                    if (!cuda::wide_when_aligned(p, cuda::current_device()))
-                       return unpacked_mm(a, b, n, a_kind, b_kind, p);
+                       return unpacked_mm(a, b, n, a_kind, b_kind, tf32, p);
                    const bool left = p.a.kind == Kind::Dense;
                    return mm_cuda(left ? with_aligned_rows(a) : a, left ? b : with_aligned_rows(b),
                                   n, a_kind, b_kind, c_kind, tf32);
@@ -81,7 +90,16 @@ std::tuple<Tensor, Tensor> mm_pair_cuda(Tensor a, Tensor b, Tensor c, Tensor d, 
         });
 }
 
+// Set by Python, since torch tells it nowhere else. Until then: it might.
+bool it_might() { return true; }
+std::atomic<bool (*)()> rounds_now{it_might};
+
 }  // namespace
+
+bool dense_torch_rounds(DType dtype) {
+    return (dtype == DType::f32 || dtype == DType::c64) && rounds_now.load()();
+}
+
 }  // namespace packedtri
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
@@ -109,4 +127,10 @@ extern "C" __attribute__((visibility("default"))) void packedtri_cuda_force(int 
                                                                             int split_above,
                                                                             int group) {
     packedtri::cuda::force(method, tile, split, split_above, group);
+}
+
+// How to learn whether torch rounds float32 to TF32 in products now. It is asked on any thread.
+extern "C" __attribute__((visibility("default"))) void packedtri_cuda_ask_rounding(
+    bool (*rounds)()) {
+    packedtri::rounds_now = rounds;
 }

@@ -46,7 +46,11 @@ Tensor solve_triangular_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, i
     return solve_triangular(
         packed, b, n, kind, b_kind, left, unit,
         [&](const Solve& p) { cuda::solve(p, &scratch, current_stream()); },
-        {[](const Solve& p) { return cuda::leaves_to_dense(p); },
+        {[](const Solve& p) {
+             // With one right-hand side dense torch does not round, nor in Cholesky factors.
+             const bool products = p.x_kind != Kind::Dense || p.m > 1;
+             return cuda::leaves_to_dense(p) && !(products && dense_torch_rounds(p.dtype));
+         },
          [&](const Solve&) { return dense_solve(packed, b, n, kind, b_kind, left, unit); }});
 }
 

@@ -35,6 +35,9 @@ class TorchScratch final : public cuda::Scratch {
     std::optional<Tensor> memory_;
 };
 
+// Whether dense torch would round elements of this type to TF32 now, in products and in what it makes of them.
+bool dense_torch_rounds(DType dtype);
+
 // The ops of these names for tensors on the current device.
 inline Tensor pack_here(const Tensor& dense, int64_t kind) {
     return pack(dense, kind, [](const Conversion& c) { cuda::pack(c, current_stream()); });

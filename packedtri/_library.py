@@ -10,6 +10,23 @@ import torch
 from packedtri.layout import DTYPES
 
 _HERE = Path(__file__).parent
+_precision = torch._C._get_fp32_precision_getter
+
+
+def tf32_is_set() -> bool:
+    """Whether torch rounds float32 to TF32 in products on CUDA.
+
+    It is asked for where torch.mm itself asks. The functions and properties that set it
+    (``allow_tf32``, ``fp32_precision``, ``set_float32_matmul_precision``) raise when read, once two
+    of them have been used.
+    """
+    return _precision("cuda", "matmul") == "tf32"
+
+
+# What Dynamo guards already: a compiled function is compiled again when the setting changes. That
+# is torch.compiler.assume_constant_result, but without its import of all of Dynamo, which takes two
+# seconds.
+tf32_is_set._dynamo_marked_constant = True
 
 
 def _load(name: str) -> Path | None:
@@ -29,6 +46,12 @@ if cpu_library is None:
 
 #: Path of the CUDA library, or None where it was not built or torch has no CUDA.
 cuda_library = _load("_packedtri_cuda") if torch.version.cuda is not None else None
+
+
+if cuda_library is not None:
+    # What torch rounds is told to Python alone. The object must live as long as the library may call it.
+    _rounds = ctypes.CFUNCTYPE(ctypes.c_bool)(tf32_is_set)
+    ctypes.CDLL(str(cuda_library)).packedtri_cuda_ask_rounding(_rounds)
 
 
 def cpu_isa() -> str:

@@ -11,9 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import packedtri
 from packedtri import LowerTriangular, Symmetric
+from packedtri._library import tf32_is_set
 from packedtri.layout import LOWER, SYMMETRIC, UPPER
 from packedtri.ops import gram, matmul
-from packedtri.ops.mm import tf32_allowed, tf32_is_set
+from packedtri.ops.mm import tf32_allowed
 
 matmul_backend = torch.backends.cuda.matmul
 
@@ -72,6 +73,7 @@ def test_other_devices_and_types_do_not_ask() -> None:
     assert not tf32_allowed(torch.ones(3))
     with torch._subclasses.FakeTensorMode():
         assert tf32_allowed(torch.ones(3, device="cuda"))
+        assert tf32_allowed(torch.ones(3, device="cuda", dtype=torch.complex64))
         assert not tf32_allowed(torch.ones(3, device="cuda", dtype=torch.float64))
 
 

@@ -25,6 +25,9 @@ inline double volume(const Product& p) {
     return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
 }
 
+// Whether an operand is symmetric and the other one a triangle.
+inline bool beside_triangle(const Product& p) { return has_symmetric(p) && has_triangle(p); }
+
 // How many operands are triangles.
 inline int triangles(const Product& p) { return is_triangular(p.a.kind) + is_triangular(p.b.kind); }
 

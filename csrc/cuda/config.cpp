@@ -97,6 +97,7 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
     const int count = triangles(p);
     const bool packed = p.c.kind == Kind::Lower, slow = slow_when_dense(p);
     if (in_parts(p)) {
+        if (has_symmetric(p) && count == 0 && packed) return narrowest(p) >= 120 && all >= 2.2e8;
         if (has_symmetric(p))
             return count == 1 ? narrowest(p) >= 250 && all >= 2.5e8
                               : narrowest(p) >= 500 && all >= 3e8;
@@ -104,8 +105,13 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
     }
     // Unpacked copies of both halves are quicker than their images, where dense torch multiplies quickly.
     if (has_symmetric(p)) {
+        const double elements = static_cast<double>(p.m * p.n * p.batch);
+        if (!slow) return false;
+        if (count == 0 && packed) return narrowest(p) >= (p.tf32 ? 128 : 65) && elements >= 2e6;
+        if (count == 0 && row_alignment(p) < 8 && !p.tf32)
+            return narrowest(p) >= 65 && elements >= 1e6;
         const int least = p.tf32 ? 700 : row_alignment(p) < 8 ? 190 : 850;
-        return slow && all >= 4e8 && narrowest(p) >= least;
+        return all >= 4e8 && narrowest(p) >= least;
     }
     if (packed && count == 2) {
         if (!p.tf32) return weight >= (slow ? 1e11 : 3e11);
@@ -134,6 +140,12 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
     // Beside a triangle the copy is not for dense torch.
     if (symmetric && p.dtype == DType::f32 && triangles(p) == 1)
         return narrowest(p) > 512 && multiplications >= 6e7;
+    // Where dense torch is slow.
+    if (symmetric && triangles(p) == 0 && slow_when_dense(p)) {
+        if (p.c.kind == Kind::Lower) return narrowest(p) >= (p.tf32 ? 500 : 640);
+        const bool both = p.a.kind == p.b.kind;
+        if (!p.tf32) return narrowest(p) >= (both ? 250 : row_alignment(p) == 2 ? 440 : 510);
+    }
     const double more = !symmetric ? 0 : row_alignment(p) == 8 ? 6e8 : 3e8, least_narrow = 5e8;
     return narrowest(p) >= (symmetric ? 200 : 128) &&
            multiplications >= std::max({least, more, narrowest(p) >= 512 ? 0 : least_narrow});
@@ -372,11 +384,8 @@ std::string explain(const Product& p, const Device& device) {
     if (wide_when_aligned(p, device))
         return "rows of the dense operand aligned, then " + explain_wide(p, choose_wide(p, device));
     if (leaves_to_dense(p, device)) {
-        if (!unpacks_one(p)) return "unpacked, then dense torch";
-        Product rest = p;
-        for (Operand* x : {&rest.a, &rest.b})
-            if (x->kind == Kind::Symmetric) x->kind = Kind::Dense;
-        return "symmetric operand unpacked, then " + explain(rest, device);
+        if (!goes_on_unpacked(p, device)) return "unpacked, then dense torch";
+        return "symmetric operand unpacked, then " + explain(with_unpacked(p), device);
     }
     if (is_mv(p))
         return has_symmetric(p) && !mv_symmetric_can(p)

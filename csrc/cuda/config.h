@@ -111,8 +111,8 @@ bool mv_symmetric_can(const Product& p);
 // (measured on an H100, docs/cuda.md). Products of symmetric matrices: our direct kernels read the
 // stored half twice, and round 16-bit sums twice; large ones of float32 have the engine, except in TF32,
 // where images of both halves take too long. Middle-sized products of triangles whose results are dense,
-// solves with one right-hand side, and factors of one matrix: their steps wait for each other. Beside a
-// triangle only a symmetric operand is unpacked (unpacks_one).
+// solves with one right-hand side, and factors of one matrix: their steps wait for each other. Complex products,
+// whose kernels here do without tensor cores. Some have only their symmetric operands unpacked (goes_on_unpacked).
 bool leaves_to_dense(const Product& p, const Device& device);
 bool leaves_to_dense(const Solve& p);
 bool leaves_to_dense(const Factor& p);
@@ -121,11 +121,11 @@ bool leaves_to_dense(const Factor& p);
 // and a copy that has them pays.
 bool wide_when_aligned(const Product& p, const Device& device);
 
-// Whether an operand is symmetric and the other one a triangle, whose zeros a dense product would multiply.
-inline bool unpacks_one(const Product& p) {
-    const bool a = p.a.kind == Kind::Symmetric, b = p.b.kind == Kind::Symmetric;
-    return a != b && (a ? p.b : p.a).kind != Kind::Dense;
-}
+// Whether a product is computed by kernels of ours once its symmetric operands are unpacked, since a dense product
+// would multiply what is not needed: zeros of a triangle, or the upper half of a symmetric result.
+bool goes_on_unpacked(const Product& p, const Device& device);
+// That product, of copies whose rows follow one another; their data is not there yet.
+Product with_unpacked(const Product& p);
 
 // For many small products, each of which one block or one warp has as a whole (small.h): the side of
 // the square tile that holds every operand, 32, 64 or 128. 0 for all other products.

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -70,6 +71,16 @@ int clusters_at_once(void (*kernel)(Args), dim3 threads, int shared, int size) {
     int count = 0;
     check(cudaOccupancyMaxActiveClusters(&count, kernel, &config), "cannot count clusters");
     return count > 0 ? count : 1;
+}
+
+// How many bytes of shared memory so many blocks get that need `bytes`. They may start while the kernel before runs,
+// and would crowd the multiprocessors that it has left: with so much, no more than have to find room on one. A KiB of
+// each block's is not its own; clusters do not straddle the parts of a device, so some multiprocessors are left over.
+inline int keep_apart(int bytes, int64_t blocks, int cluster = 1) {
+    const Device& device = current_device();
+    const int64_t usable = device.multiprocessors * (cluster > 2 ? 9 : 10) / 10,
+                  too_many = ceil_div(blocks, usable) + 1;
+    return std::max(bytes, static_cast<int>((device.shared_kib + 1) * 1024 / too_many) - 1008);
 }
 
 // Launches a kernel whose blocks may start while the one before ends. It waits for that by itself, before

@@ -23,6 +23,13 @@ bool few_packed_tiles(const Product& p) {
         if (p.batch == 1) return between(p, 600, 2400);
         return longest(p) > 128 && batch_between(p, 490, 2400);
     }
+    if (has_complex_elements(p.dtype)) {
+        // With short sums the time goes to storing them, twice as many dense; many small ones fill the device here.
+        if (p.k < 48 && longest(p) > 256) return false;
+        if (p.batch > 512 && longest(p) < 60) return false;
+        if (p.dtype == DType::c128) return true;
+        return p.batch == 1 ? between(p, 0, 1024) : batch_between(p, 0, 600);
+    }
     if (p.dtype == DType::f64) {
         if (p.batch > 4 && longest(p) > 100 && batch_between(p, 580, 1100)) return false;
         // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
@@ -30,6 +37,18 @@ bool few_packed_tiles(const Product& p) {
     }
     return p.dtype == DType::f32 && p.batch > 1 && p.batch <= 128 && longest(p) > 20 &&
            !batch_between(p, 340, 1100) && between(p, 0, 340);
+}
+
+// Complex ones are not multiplied by tensor cores here, but in float64 they are by dense torch.
+bool slow_complex(int64_t n, int64_t vectors, int64_t batch, DType dtype) {
+    if (dtype == DType::c128) {
+        if (batch > 1) return n >= 60;
+        return vectors < 32 ? n >= 400 && n <= 3000 : n >= 100;
+    }
+    if (batch > 1) return batch <= 64 && n >= 24 && n <= 130;
+    if (n > 1024) return n <= 2500 && vectors <= 160;
+    if (n >= 700) return true;
+    return vectors >= 100 && (n >= 300 || (n >= 200 && n % 2 == 0));
 }
 
 // The same of a triangle and a dense matrix.
@@ -44,8 +63,9 @@ bool few_tiles(const Product& p) {
         return p.batch == 1 ? between(p, 700, 2200)
                             : longest(p) >= 128 && batch_between(p, 600, 2200);
     }
-    if (p.dtype != DType::f64) return false;
     const int64_t vectors = vectors_of(p);
+    if (has_complex_elements(p.dtype)) return slow_complex(p.k, vectors, p.batch, p.dtype);
+    if (p.dtype != DType::f64) return false;
     if (p.batch > 1) {
         const bool large =
             large_tiles_fit(p) && ceil_div(p.m, 128) * ceil_div(p.n, 128) * p.batch >= 120;
@@ -67,6 +87,8 @@ bool middle_sized(const Product& p) {
     if (p.tf32)
         return p.batch == 1 ? between(p, 450, 1100)
                             : longest(p) > 128 && batch_between(p, 370, 16384);
+    if (p.dtype == DType::c128)
+        return p.batch == 1 ? between(p, 100, 1024) : p.batch <= 64 && between(p, 60, 130);
     if (element_size(p.dtype) != 2) return false;
     return batch_between(p, 850, 1400) && (p.batch == 1 || between(p, 700, 1400));
 }
@@ -80,12 +102,37 @@ bool unpacked_mv(const Product& p) {
 
 }  // namespace
 
+Product with_unpacked(const Product& p) {
+    // Aligned, as copies are.
+    alignas(16) static const char a[16] = {}, b[16] = {};
+    Product dense = p;
+    for (Operand* x : {&dense.a, &dense.b})
+        if (x->kind == Kind::Symmetric)
+            *x = {x == &dense.a ? a : b, Kind::Dense, x->rows, x->cols, x->cols, 1,
+                  x->rows * x->cols};
+    // A product of two dense matrices is quicker where both run along the sum; a real symmetric one is its own
+    // transpose.
+    if (p.b.kind == Kind::Symmetric && !p.b.hermitian && p.c.kind == Kind::Lower)
+        std::swap(dense.b.row_stride, dense.b.col_stride);
+    return dense;
+}
+
+bool goes_on_unpacked(const Product& p, const Device& device) {
+    if (beside_triangle(p)) return true;
+    if (!has_symmetric(p) || p.c.kind != Kind::Lower || leaves_to_dense(with_unpacked(p), device))
+        return false;
+    // Dense torch multiplies these copies sooner than our kernels do.
+    const bool f32 = p.dtype == DType::f32 && !p.tf32;
+    if (p.batch > 1) return longest(p) > 48 && !(f32 && large_tiles_fit(p));
+    return p.dtype != DType::f64 || !between(p, 1600, 2300);
+}
+
 bool leaves_to_dense(const Product& p, const Device& device) {
     if (p.k == 0 || any_forced() || goes_thin(p) || goes_wide(p, device)) return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
     // dense results.
     if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p)) return false;
-    const bool one = unpacks_one(p);
+    const bool one = beside_triangle(p);
     // In TF32 the dense product is faster than images of both halves of a symmetric matrix at every size, and
     // than other images at the middle sizes.
     const bool slow = slow_when_dense(p);
@@ -95,9 +142,9 @@ bool leaves_to_dense(const Product& p, const Device& device) {
     if ((p.dtype == DType::f32 || p.batch > 1 || slow) && !faster && by_images(choose(p, device)))
         return false;
     // Copies of the packed operands, and of a result that is packed in the end.
-    const int64_t matrices =
-        one ? 1 : (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense) + (p.c.kind == Kind::Lower);
-    return matrices * element_size(p.dtype) * p.k * p.k * p.batch <= COPIES_LIMIT;
+    const int64_t operands = one ? 1 : (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense);
+    const int64_t result = !one && p.c.kind == Kind::Lower ? p.m * p.n : 0;
+    return (operands * p.k * p.k + result) * element_size(p.dtype) * p.batch <= COPIES_LIMIT;
 }
 
 bool leaves_to_dense(const Solve& p) {

@@ -11,7 +11,7 @@ namespace packedtri::cuda {
 
 template <class MainLoop, class Args>
 void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaStream_t stream) {
-    const int shared = shared_bytes<MainLoop>(args.split > 1);
+    const int shared = keep_apart(shared_bytes<MainLoop>(args.split > 1), blocks, args.split);
     reserve_shared(kernel, shared);
     if (blocks > std::numeric_limits<int32_t>::max())
         throw std::runtime_error("[packedtri] the batch is too large for one launch");

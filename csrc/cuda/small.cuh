@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(Small::TEAMS* Small::THREADS, Small::BLOCKS_PE
 // `work`: how many teams could be busy at once.
 template <class Small>
 void launch_teams(const typename Small::Args& args, int64_t work, cudaStream_t stream) {
-    const int shared = Small::TEAMS * args.team_bytes();
+    int shared = Small::TEAMS * args.team_bytes();
     const auto kernel = small_kernel<Small>;
     reserve_shared(kernel, shared);
     int64_t blocks = ceil_div(work, Small::TEAMS);
@@ -241,6 +241,8 @@ void launch_teams(const typename Small::Args& args, int64_t work, cudaStream_t s
               "cannot count blocks");
         blocks = std::min(blocks, int64_t{at_once} * current_device().multiprocessors);
     }
+    shared = keep_apart(shared, blocks);
+    reserve_shared(kernel, shared);
     launch_overlapping(kernel, dim3(static_cast<unsigned>(blocks)),
                        dim3(Small::THREADS, Small::TEAMS), args, stream, "cannot launch a product",
                        1, shared);

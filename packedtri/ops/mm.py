@@ -26,6 +26,7 @@ from torch import Tensor
 
 from packedtri import layout
 from packedtri._autograd import Adjoint, library, register_multilinear
+from packedtri._library import tf32_is_set
 from packedtri._nodes import diagonal_index, real_diagonal
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
 
@@ -232,28 +233,9 @@ def _moved_first(x: Tensor, dim: int, missing: int) -> Tensor:
     return x.reshape(x.shape[0], *(1,) * missing, *x.shape[1:])
 
 
-_precision = torch._C._get_fp32_precision_getter
-
-
-def tf32_is_set() -> bool:
-    """Whether torch rounds float32 to TF32 in products on CUDA.
-
-    It is asked for where torch.mm itself asks. The functions and properties that set it
-    (``allow_tf32``, ``fp32_precision``, ``set_float32_matmul_precision``) raise when read, once two
-    of them have been used.
-    """
-    return _precision("cuda", "matmul") == "tf32"
-
-
-# What Dynamo guards already: a compiled function is compiled again when the setting changes. That
-# is torch.compiler.assume_constant_result, but without its import of all of Dynamo, which takes two
-# seconds.
-tf32_is_set._dynamo_marked_constant = True
-
-
 def tf32_allowed(x: Tensor) -> bool:
     """Whether torch would round ``x`` to TF32 in a product."""
-    return x.is_cuda and x.dtype == torch.float32 and tf32_is_set()
+    return x.is_cuda and x.dtype in (torch.float32, torch.complex64) and tf32_is_set()
 
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")

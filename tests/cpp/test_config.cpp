@@ -102,7 +102,8 @@ void batches_by_images() {
     CHECK(cuda::leaves_to_dense(s, ampere), "a symmetric operand where there are no images");
     s.b = lower_product(DType::f32, 768).b;
     s.m = s.n = s.k = s.a.rows = s.a.cols = 768;
-    CHECK(cuda::leaves_to_dense(rounded(s), hopper) && cuda::unpacks_one(s), "beside a triangle");
+    CHECK(cuda::leaves_to_dense(rounded(s), hopper) && cuda::goes_on_unpacked(s, hopper),
+          "beside a triangle");
 
     // Small tiles pad less.
     CHECK(cuda::choose(times_dense(DType::bf16, 512, 512), hopper).tile == TileSize::Small, "512");

@@ -10,11 +10,11 @@ void some_problems_are_left_to_dense_torch() {
     p.c = {nullptr, Kind::Dense, 1024, 0};
     CHECK(cuda::leaves_to_dense(p, hopper), "a middle-sized product with a dense matrix");
     p.b.kind = Kind::Symmetric;
-    CHECK(cuda::leaves_to_dense(p, hopper) && cuda::unpacks_one(p),
+    CHECK(cuda::leaves_to_dense(p, hopper) && cuda::goes_on_unpacked(p, hopper),
           "a triangle and a symmetric matrix");
     CHECK(cuda::explain(p, hopper).find("symmetric operand unpacked, then unpacked") == 0, "both");
     p.a.kind = Kind::Symmetric;
-    CHECK(!cuda::unpacks_one(p), "symmetric matrices");
+    CHECK(!cuda::goes_on_unpacked(p, hopper), "symmetric matrices");
     p.m = p.n = p.k = 8192;
     CHECK(cuda::leaves_to_dense(p, hopper), "symmetric matrices");
     p.dtype = DType::f32;

@@ -140,6 +140,55 @@ def test_rows_that_are_not_aligned(
     failures.report()
 
 
+@pytest.mark.parametrize("tf32", [False, True])
+def test_lower_triangles_of_symmetric_products(
+    tf32: bool, dtype: torch.dtype, device: str, rng: torch.Generator
+) -> None:
+    """Only half is computed, of unpacked copies or of images; of one matrix there is one copy."""
+    if tf32 and dtype is not torch.float32:
+        pytest.skip("a setting of float32")
+    failures = Failures()
+    mirrored = (SYMMETRIC, HERMITIAN) if dtype.is_complex else (SYMMETRIC,)
+    for n, batch, kind in each((9, 70, 136, 301, 520, 645), ((), (3,), (40,)), mirrored):
+        if n > 300 and len(batch) and batch[0] > 3:
+            continue
+        a, b = (
+            draw_operand(k, n, dtype, rng, batch=batch, draw=random_integers) for k in (kind, kind)
+        )
+        x = draw_operand(DENSE, n, dtype, rng, rows=n, cols=n, draw=random_integers)
+        for y, z in ((a, a), (a, b), (a, x), (x, b)):
+            with failures.case(f"{n=}, {batch=}, kinds {y.kind}, {z.kind}, one {y is z}"):
+                c = mm(y.stored, z.stored, n, y.kind, z.kind, LOWER, tf32)
+                assert_exact(c, y, z, LOWER)
+    failures.report()
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_complex(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """What is infinite meets no structural zero."""
+    failures = Failures()
+    sizes = ((130, 140, ()), (310, 33, ()), (260, 260, ()), (64, 70, (5,)), (40, 30, (7,)))
+    kinds = ((LOWER, DENSE), (DENSE, UPPER), (UPPER, DENSE), (LOWER, UPPER), (DENSE, DENSE))
+    for (n, m, batch), (a_kind, b_kind) in each(sizes, kinds):
+        c_kind = LOWER if a_kind == b_kind else DENSE
+        rows = n if c_kind == LOWER else m
+        a = draw_operand(
+            a_kind, n, dtype, rng, batch=batch, rows=rows, cols=n, draw=random_integers
+        )
+        b = draw_operand(b_kind, n, dtype, rng, rows=n, cols=rows, draw=random_integers)
+        with failures.case(f"{n=}, {m=}, {batch=}, kinds {a_kind}, {b_kind}"):
+            assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+        if (a_kind, b_kind) != (LOWER, DENSE):
+            continue
+        expected = stored_product(a, b)[..., : n // 2, :].to(dtype)
+        b.stored[n // 2, :5] = math.inf
+        with failures.case(f"{n=}, {m=}, {batch=}, inf in the middle of columns"):
+            c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind)
+            assert torch.equal(c[..., : n // 2, :], expected)
+            assert not c[..., n // 2 :, :5].isfinite().any()
+    failures.report()
+
+
 def test_symmetric_left_to_dense(device: str, rng: torch.Generator) -> None:
     """Symmetric matrices of float32 that are too small for tile images."""
     failures = Failures()

@@ -157,3 +157,44 @@ def test_setting_reaches_products_but_no_solves(rng: torch.Generator, force: For
         torch.testing.assert_close(exact[name], rounded[name], rtol=1e-2, atol=1.0)
     for name in ("solve", "factor"):
         assert torch.equal(exact[name], rounded[name]), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+def test_solves_never_round(dtype: torch.dtype, rng: torch.Generator) -> None:
+    """Nor do products that may not: dense torch would, so nothing is left to it then."""
+    torch.set_float32_matmul_precision("high")
+    failures = Failures()
+
+    def check(name: str, got: Tensor, expected: Tensor) -> None:
+        with failures.case(name):
+            assert (got - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    for n, m in ((64, 8), (300, 40), (700, 64)):
+        triangle = random((numel(n),), dtype, "cuda", rng) / n**0.5
+        T = LowerTriangular(triangle)
+        T.set_diagonal_(torch.full((n,), 4.0, dtype=dtype, device="cuda"))
+        dense, b = (
+            T.to_dense(torch.complex128 if dtype.is_complex else torch.float64),
+            random((n, m), dtype, "cuda", rng),
+        )
+        inverse = torch.linalg.inv(dense)
+        check(f"solve {n}", torch.linalg.solve_triangular(T, b, upper=False), inverse @ b.to(wide))
+        check(f"inverse {n}", torch.linalg.inv(T).to_dense(), inverse)
+        check(
+            f"inverse of a product {n}",
+            torch.cholesky_inverse(T).to_dense(),
+            inverse.mH @ inverse,
+        )
+    for n, batch, kinds in (
+        (100, (8,), (DENSE, DENSE, LOWER)),
+        (300, (), (DENSE, DENSE, LOWER)),
+        (300, (), (SYMMETRIC, DENSE, DENSE)),
+        (300, (), (SYMMETRIC, SYMMETRIC, LOWER)),
+        (400, (), (LOWER, DENSE, DENSE)),
+    ):
+        a, b = (draw_operand(k, n, dtype, rng, batch=batch) for k in kinds[:2])
+        c = densify(mm(a.stored, b.stored, n, *kinds, tf32=False), n, kinds[2])
+        expected = a.dense.to(wide) @ b.dense.to(wide)
+        check(f"{n} {kinds}", c, expected.tril() if kinds[2] == LOWER else expected)
+    failures.report()
