@@ -181,6 +181,11 @@ def _sqrt_upper(x: Tensor) -> Tensor:
 _ORDER, _NEAR_IDENTITY, _MOST_ROOTS = 7, 0.26, 100
 
 
+def _any_far(x: Tensor) -> bool:
+    # A matrix that is nan never comes near, and must not keep others from it.
+    return bool((torch.linalg.matrix_norm(x, 1) > _NEAR_IDENTITY).any())
+
+
 def _log_upper(x: Tensor) -> Tensor:
     """The logarithm of dense upper triangular matrices, shape (*batch, n, n)."""
     n = x.shape[-1]
@@ -188,7 +193,7 @@ def _log_upper(x: Tensor) -> Tensor:
     if x.numel() == 0:
         return x.clone(memory_format=torch.contiguous_format)
     diagonal, roots = x.diagonal(0, -2, -1).log(), 0
-    while roots < _MOST_ROOTS and torch.linalg.matrix_norm(x - one, 1).max() > _NEAR_IDENTITY:
+    while roots < _MOST_ROOTS and _any_far(x - one):
         x, roots = _sqrt_upper(x), roots + 1
     nodes, weights = _gauss_legendre()
     near = x - one
