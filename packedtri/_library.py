@@ -49,7 +49,7 @@ cuda_library = _load("_packedtri_cuda") if torch.version.cuda is not None else N
 
 
 if cuda_library is not None:
-    # What torch rounds is told to Python alone. The object must live as long as the library may call it.
+    # What torch rounds is told to Python alone. The object must live as long as the library.
     _rounds = ctypes.CFUNCTYPE(ctypes.c_bool)(tf32_is_set)
     ctypes.CDLL(str(cuda_library)).packedtri_cuda_ask_rounding(_rounds)
 

@@ -126,8 +126,8 @@ def test_rows_that_are_not_aligned(
         a = draw_operand(a_kind, n, dtype, rng, batch=batch, rows=m, cols=n, draw=random_integers)
         b = draw_operand(b_kind, n, dtype, rng, rows=n, cols=m, draw=random_integers)
         c_kind = LOWER if a_kind == b_kind == DENSE else DENSE
-        # Beside a triangle direct kernels compute what is not finite, and what is near it, and round both
-        # halves of a symmetric operand.
+        # Beside a triangle direct kernels compute what is not finite, and what is near, and round
+        # both halves of a symmetric operand.
         triangle = LOWER in (a_kind, b_kind) or UPPER in (a_kind, b_kind)
         twice = bad and not tf32 and triangle and SYMMETRIC in (a_kind, b_kind)
         if bad:
