@@ -59,10 +59,14 @@ class Row:
         return function_name(self.function)
 
 
+#: What torch.compile takes numbers for that change from call to call.
+INTEGERS = (int, torch.SymInt)
+REALS = (*INTEGERS, float, torch.SymFloat)
+
 _packed_types: list[type] = []
 _table: dict[Function, dict[tuple[type, ...], Row]] = {}
-# Names of the arguments whose types make the key, by function.
-_key_names: dict[Function, tuple[str, ...]] = {}
+# The names that torch knows the arguments by whose types make the key, for each of a function's.
+_key_names: dict[Function, tuple[frozenset[str], ...]] = {}
 _canonical: dict[type, type] = {}
 # The rows that the rule has given so far, and the rule.
 _ruled: dict[Function, Row] = {}
@@ -114,10 +118,26 @@ def _add(
     function: Function, types: tuple[type, ...], handler: Function, how: How, result: type | None
 ) -> None:
     rows = _table.setdefault(function, {})
-    if types:
-        _key_names[function] = tuple(inspect.signature(handler).parameters)[: len(types)]
+    if len(types) > len(_key_names.get(function, ())):
+        _key_names[function] = _torch_names(function, len(types))
     for combination in _expand(types):
         rows[combination] = Row(function, combination, handler, how, result)
+
+
+def _torch_names(function: Function, count: int) -> tuple[frozenset[str], ...]:
+    """The names of a torch function's first ``count`` arguments, in any of its overloads."""
+    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{getattr(function, '__name__', '')}")
+    signatures = [[argument.name for argument in schema.arguments] for schema in schemas]
+    if isinstance(function, FunctionType):
+        signatures.append(list(inspect.signature(function, follow_wrapped=False).parameters))
+    # What schemas call self, functions call input.
+    alike = {"self": ("self", "input")}
+    return tuple(
+        frozenset(
+            name for s in signatures for own in s[at : at + 1] for name in alike.get(own, (own,))
+        )
+        for at in range(count)
+    )
 
 
 def _expand(types: tuple[type, ...]) -> Iterator[tuple[type, ...]]:
@@ -180,24 +200,33 @@ def canonical_type(value: object) -> type:
         packed = (t for t in cls.__mro__ if t in _packed_types)
         found = next(packed, None)
         if found is None:
-            literal = (t for t in (torch.Tensor, Number) if isinstance(value, t))
-            found = next(literal, object)
+            kinds = ((torch.Tensor, torch.Tensor), (Number, (Number, *REALS, torch.SymBool)))
+            found = next((t for t, kind in kinds if isinstance(value, kind)), object)
         _canonical[cls] = found
     return found
 
 
-def _key(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[type, ...]:
-    names = _key_names.get(function, ())
-    values = args[: len(names)]
-    if len(values) < len(names):
-        values += tuple(kwargs[name] for name in names[len(values) :] if name in kwargs)
-    return tuple(map(canonical_type, values))
+def _by_position(
+    function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """The arguments of a call, those that make the key by position as far as they are given."""
+    missing, kwargs = _key_names.get(function, ())[len(args) :], dict(kwargs)
+    for names in missing:
+        given = [name for name in names if name in kwargs]
+        if not given:
+            break
+        args = (*args, kwargs.pop(given[0]))
+    return args, kwargs
 
 
 def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Run ``function`` by the row that serves it; the whole of ``__torch_function__``."""
-    by_types = _table.get(function)
-    found = None if by_types is None else by_types.get(_key(function, args, kwargs))
+    by_types, found = _table.get(function), None
+    if by_types is not None:
+        if kwargs:
+            args, kwargs = _by_position(function, args, kwargs)
+        key = args[: len(_key_names.get(function, ()))]
+        found = by_types.get(tuple(map(canonical_type, key)))
     if found is None and function in _aten:
         # A mode that watches ops, as torch's counter of operations does, passes it on to the types.
         with torch._C.DisableTorchFunctionSubclass():

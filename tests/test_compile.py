@@ -292,3 +292,29 @@ def test_compiled_functions_protect_the_elements_that_they_expose(cls, backend):
     torch._dynamo.reset()
     with pytest.raises(RuntimeError, match="shares the elements"):
         torch.compile(lambda p: cls(p).mul_(2).packed, backend=backend)(packed_vector(3))
+
+
+CHANGING = {
+    "product": lambda S, c: S * c,
+    "quotient": lambda S, c: c / S,
+    "sum": lambda S, c: S + c,
+    "power": lambda S, c: S**c,
+    "clamp": lambda S, c: S.clamp(-c, c),
+    "lerp": lambda S, c: torch.lerp(S, -S, c),
+    "matrix power": lambda S, c: torch.linalg.matrix_power(S, int(c)),
+    "order": lambda S, c: S / S.shape[-1],
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", CHANGING)
+def test_numbers_that_change_from_call_to_call(name: str, dynamic: bool | None) -> None:
+    """The compiler makes them symbols, which are numbers to the types as well."""
+    f = CHANGING[name]
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="aot_eager", dynamic=dynamic)
+    for n, number in ((3, 1.5), (3, 2.5), (4, 3.5), (5, 2.0)):
+        S = packedtri.Symmetric.randn(n).abs()
+        ours, expected = compiled(S, number), f(S, number)
+        assert type(ours) is type(expected) is packedtri.Symmetric
+        torch.testing.assert_close(ours.packed, expected.packed)

@@ -338,6 +338,62 @@ def test_names_and_advice_of_messages():
     assert "torch.func" not in str(info.value)
 
 
+BY_NAME: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "mul": (lambda L, B: L.mul(other=2), lambda L, B: L.mul(2)),
+    "mul of both": (lambda L, B: torch.mul(input=L, other=L), lambda L, B: torch.mul(L, L)),
+    "add": (lambda L, B: torch.add(L, other=L, alpha=3), lambda L, B: torch.add(L, L, alpha=3)),
+    "sin": (lambda L, B: torch.sin(input=L), lambda L, B: torch.sin(L)),
+    "pow": (lambda L, B: L.pow(exponent=2), lambda L, B: L.pow(2)),
+    "div": (lambda L, B: torch.div(L, other=0.5), lambda L, B: torch.div(L, 0.5)),
+    "maximum": (lambda L, B: torch.maximum(L, other=-L), lambda L, B: torch.maximum(L, -L)),
+    "complex": (lambda L, B: torch.complex(real=L, imag=L), lambda L, B: torch.complex(L, L)),
+    "matmul": (lambda L, B: torch.matmul(input=L, other=L), lambda L, B: L @ L),
+    "mm": (lambda L, B: L.mm(mat2=L), lambda L, B: L.mm(L)),
+    "inverse": (lambda L, B: torch.inverse(input=L), lambda L, B: torch.inverse(L)),
+    "solve": (lambda L, B: torch.linalg.solve(A=L, B=L), lambda L, B: torch.linalg.solve(L, L)),
+    "relu": (
+        lambda L, B: torch.nn.functional.relu(input=L),
+        lambda L, B: torch.nn.functional.relu(L),
+    ),
+    "addcmul": (
+        lambda L, B: torch.addcmul(input=L, tensor1=L, tensor2=L),
+        lambda L, B: torch.addcmul(L, L, L),
+    ),
+    "flip": (lambda L, B: B.flip(dims=(0,)), lambda L, B: B.flip(0)),
+    "chunk": (lambda L, B: B.chunk(chunks=2)[1], lambda L, B: B.chunk(2)[1]),
+    "split": (
+        lambda L, B: torch.split(B, split_size_or_sections=[1, 3])[1],
+        lambda L, B: B.split([1, 3])[1],
+    ),
+    "tensor_split": (
+        lambda L, B: B.tensor_split(indices=(1, 3))[1],
+        lambda L, B: B.tensor_split((1, 3))[1],
+    ),
+    "narrow": (lambda L, B: B.narrow(length=2, start=1, dim=0), lambda L, B: B.narrow(0, 1, 2)),
+    "index_select": (
+        lambda L, B: B.index_select(dim=0, index=torch.tensor([2])),
+        lambda L, B: B.index_select(0, torch.tensor([2])),
+    ),
+    "unflatten": (lambda L, B: B.unflatten(dim=0, sizes=(2, 2)), lambda L, B: B.view(2, 2, 3, 3)),
+    "flatten": (lambda L, B: B[None].flatten(end_dim=1), lambda L, B: B[None].flatten(0, 1)),
+    "movedim": (
+        lambda L, B: B[None].movedim(source=0, destination=1),
+        lambda L, B: B[None].movedim(0, 1),
+    ),
+    "reversed": (lambda L, B: reversed(B), lambda L, B: B.flip(0)),
+}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_arguments_may_be_given_by_name(name: str) -> None:
+    """As torch names them, in every overload: the type is found all the same."""
+    by_name, by_position = BY_NAME[name]
+    L, B = LowerTriangular.eye(3) * 2 + LowerTriangular.randn(3), LowerTriangular.randn(4, 3)
+    ours, expected = by_name(L, B), by_position(L, B)
+    assert type(ours) is type(expected) is LowerTriangular
+    assert torch.equal(ours.packed, expected.packed)
+
+
 def test_the_table_can_be_listed_by_itself():
     code = "from packedtri import dispatch; print(len(dispatch.rows()), len(dispatch.aten_ops()))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

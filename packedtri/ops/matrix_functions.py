@@ -20,7 +20,7 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri._autograd import Call, library, register_implicit
-from packedtri.dispatch import Function, describe, row
+from packedtri.dispatch import INTEGERS, Function, describe, row
 from packedtri.ops.dense import densify, functions
 from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
 
@@ -33,9 +33,10 @@ def _typed(cls: type[P], result: Any) -> P:
 
 def matrix_power(input: PackedTensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """The power n of each matrix, by squaring; negative powers are those of the inverse."""
-    if out is not None or not isinstance(n, int):
+    if out is not None or not isinstance(n, INTEGERS):
         return densify(torch.linalg.matrix_power, input, n, out=out)
     cls: Any = type(input)
+    n = int(n)
     if n < 0:
         input, n = _typed(cls, torch.linalg.inv(input)), -n
     if input.kind in layout.MIRRORED:

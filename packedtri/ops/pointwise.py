@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri.dispatch import Function, function_name, row
+from packedtri.dispatch import INTEGERS, REALS, Function, function_name, row
 from packedtri.ops.dense import densify, functions, is_complex_number, no_out, write_out
 from packedtri.tensor import (
     Hermitian,
@@ -89,7 +89,7 @@ def _hermitian(compute: Function, function: Function, *args: Any, **kwargs: Any)
     """``compute``, the handler that serves Symmetric, where its result is Hermitian; else dense."""
     values = (*args, *kwargs.values())
     packed = [x for x in values if isinstance(x, PackedTensor)]
-    power = _bare_name(function) in _POWER.split() and isinstance(values[1], int)
+    power = _bare_name(function) in _POWER.split() and isinstance(values[1], INTEGERS)
     keeps = _result(function, Hermitian) is Hermitian or power
     if any(x._packed.is_complex() for x in packed) and not keeps:
         return densify(function, *args, **kwargs)
@@ -178,7 +178,7 @@ def _clamp(function: Function, input: PackedTensor, *bounds: Any, **kwargs: Any)
     names = ("max",) if function.__name__ == "clamp_max" else ("min", "max")
     given = {**dict(zip(names, bounds, strict=False)), **kwargs}
     low, high = given.pop("min", None), given.pop("max", None)
-    numbers = all(b is None or isinstance(b, (int, float)) for b in (low, high))
+    numbers = all(b is None or isinstance(b, REALS) for b in (low, high))
     keeps = numbers and (low is None or low <= 0) and (high is None or high >= 0)
     if keeps or (numbers and input.kind in layout.MIRRORED):
         return _keep(function, input, *bounds, **kwargs)
@@ -198,7 +198,7 @@ def _activation(function: Function, input: PackedTensor, *args: Any, **kwargs: A
 
 
 def _power(function: Function, input: PackedTensor, exponent: Any, **kwargs: Any) -> Tensor:
-    if input.kind in layout.MIRRORED or (isinstance(exponent, (int, float)) and exponent > 0):
+    if input.kind in layout.MIRRORED or (isinstance(exponent, REALS) and exponent > 0):
         return _keep(function, input, exponent, **kwargs)
     return densify(function, input, exponent, **kwargs)
 
@@ -301,7 +301,7 @@ for _function in functions(_MULTIPLICATION, torch):
 def _lerp(
     function: Function, input: PackedTensor, end: PackedTensor, weight: Any, **kwargs: Any
 ) -> Tensor:
-    if not isinstance(weight, Number) or input.n != end.n:
+    if not isinstance(weight, (Number, *REALS)) or input.n != end.n:
         return densify(function, input, end, weight, **kwargs)
     return _keep(function, input, _nodes.to_elements(end), weight, **kwargs)
 

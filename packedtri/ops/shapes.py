@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from packedtri import _nodes
@@ -93,33 +94,34 @@ def _squeeze(t: PackedTensor, rank: int, *dim: Any, **kwargs: Any) -> tuple[Any,
     return (batch,)
 
 
-def _flatten(t: PackedTensor, rank: int, start: int = 0, end: int = -1, **kw: Any) -> Any:
-    dims = batch_dim(start, rank), batch_dim(end, rank)
+def _flatten(t: PackedTensor, rank: int, start_dim: int = 0, end_dim: int = -1, **kw: Any) -> Any:
+    dims = batch_dim(start_dim, rank), batch_dim(end_dim, rank)
     return None if kw or None in dims else dims
 
 
 def _first(t: PackedTensor, rank: int, dim: Any = None, *args: Any, **kw: Any) -> Any:
     """One dimension first, and arguments that do not concern the matrices."""
     at = batch_dim(dim, rank) if isinstance(dim, int) else None
+    args += tuple(kw.pop(name) for name in ("index", "start", "length", "sizes") if name in kw)
     packed = any(isinstance(a, PackedTensor) for a in args)
     return None if kw or packed or at is None else (at, *args)
 
 
 def _second(t: PackedTensor, rank: int, count: Any = None, dim: int = 0, **kw: Any) -> Any:
-    """A count or sizes, then one dimension."""
-    at = batch_dim(dim, rank)
-    return None if kw or at is None or count is None else (count, at)
+    """A count or sizes, which have many names, then one dimension."""
+    at, counts = batch_dim(dim, rank), ([] if count is None else [count]) + list(kw.values())
+    return None if at is None or len(counts) != 1 else (*counts, at)
 
 
 def _several(t: PackedTensor, rank: int, *dims: Any, **kw: Any) -> tuple[Any, ...] | None:
-    at = tuple(batch_dim(d, rank) for d in _sizes(dims))
-    return None if kw or None in at else (at,)
+    at = tuple(batch_dim(d, rank) for d in _sizes(dims or tuple(kw.values())))
+    return None if None in at else (at,)
 
 
-def _pair(t: PackedTensor, rank: int, a: Any = None, b: Any = None, **kw: Any) -> Any:
+def _pair(t: PackedTensor, rank: int, source: Any = None, destination: Any = None) -> Any:
     """Two dimensions, or two sequences of them."""
-    both = [(x,) if isinstance(x, int) else x for x in (a, b)]
-    if kw or None in both:
+    both = [(x,) if isinstance(x, int) else x for x in (source, destination)]
+    if None in both:
         return None
     dims = [tuple(batch_dim(d, rank) for d in x) for x in both]
     return None if None in dims[0] + dims[1] else tuple(dims)
@@ -140,5 +142,12 @@ _TRANSLATIONS: dict[str, Translation] = {
 for _names, _translate in _TRANSLATIONS.items():
     for _function in functions(_names):
         row(_function)(partial(_apply, _function, _translate, partial(densify, _function)))
+
+
+@row(Tensor.__reversed__)
+def _reversed(input: PackedTensor) -> Tensor:
+    return torch.flip(input, (0,))
+
+
 # A dense result would be no view.
 row(Tensor.view)(partial(_apply, Tensor.view, _reshape, rest(Tensor.view).handler))
