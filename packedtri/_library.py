@@ -26,7 +26,7 @@ def tf32_is_set() -> bool:
 # What Dynamo guards already: a compiled function is compiled again when the setting changes. That
 # is torch.compiler.assume_constant_result, but without its import of all of Dynamo, which takes two
 # seconds.
-tf32_is_set._dynamo_marked_constant = True
+tf32_is_set._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _load(name: str) -> Path | None:

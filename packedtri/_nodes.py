@@ -154,6 +154,11 @@ def check_writable(t: PackedTensor) -> None:
     if _tracing.is_compiling():
         _tracing.check_write(t._packed)
     if "_source" in t.__dict__ and torch.is_grad_enabled() and _any_requires_grad(t):
+        if forward_mode():
+            raise RuntimeError(
+                f"[{type(t).__name__}] it cannot be changed in place inside a dual level while "
+                "autograd records as well. Use the function that returns a new tensor"
+            )
         raise RuntimeError(
             f"[{type(t).__name__}] it shares the elements of the packed tensor that it was made "
             "from, so it cannot be changed in place while autograd records. Change a .clone(), or "

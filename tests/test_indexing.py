@@ -263,3 +263,34 @@ def test_values_may_have_more_dimensions_of_length_one(cls):
     torch.testing.assert_close(t.to_dense(), twin)
     with pytest.raises(RuntimeError):
         t[0, 0] = torch.zeros(2, 3)
+
+
+@each_type
+def test_one_batch_may_be_named_by_any_integer(cls):
+    """NumPy's integers, and index tensors without dimensions."""
+    ours, value = cls.zeros(4, 3), cls.randn(3)
+    for k, index in enumerate((np.int64(0), torch.tensor(1), np.arange(4)[2], torch.tensor(-1))):
+        ours[index] = value * (k + 1)
+    assert torch.equal(ours.packed, torch.stack([value.packed * k for k in range(1, 5)]))
+    ours[np.int64(1), np.int64(2), torch.tensor(2)] = 9.0
+    assert ours[1, 2, 2] == 9
+
+
+@each_type
+def test_where_there_is_nothing_to_write_any_value_fits(cls):
+    ours = cls.randn(4, 3)
+    before = ours.clone()
+    ours[:-5:3] = 2.5
+    ours[4:] = 2.5
+    assert torch.equal(ours.packed, before.packed)
+    with pytest.raises(RuntimeError, match="expand"):
+        ours[4:] = torch.ones(2, 2)
+
+
+@each_type
+def test_changes_of_what_both_modes_record_are_refused(cls):
+    t = cls.randn(2).requires_grad_()
+    with fwad.dual_level():
+        dual = fwad.make_dual(t, cls.randn(2)).clone()
+        with pytest.raises(RuntimeError, match="inside a dual level"):
+            dual.mul_(2)

@@ -7,6 +7,7 @@ stored, and raises where it would have to change anything else.
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from packedtri.tensor import PackedTensor
 # A gather costs about four times the memory of a slice of the dense matrix, for its positions.
 _GATHER_COST = 4
 _MASKS = (torch.bool, torch.uint8)
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def split(index: Any, t: PackedTensor) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -53,9 +55,17 @@ def _as_index(item: Any) -> Any:
     """The item, as a tensor where it is a sequence or an array."""
     if item is None or item is Ellipsis or isinstance(item, (int, slice, Tensor, torch.SymInt)):
         return item
+    if isinstance(item, Integral):
+        return int(item)
     index = torch.as_tensor(item)
     # Of an empty list torch makes floating numbers.
     return index if index.numel() else index.long()
+
+
+def _integer(item: Any) -> Any:
+    """The item, as an integer where it is a tensor of one without dimensions."""
+    known = isinstance(item, Tensor) and item.dim() == 0 and has_values(item)
+    return int(item) if known and item.dtype in _INTEGERS else item
 
 
 def _dims(item: Any) -> int:
@@ -158,6 +168,7 @@ def _gathers_too_much(t: PackedTensor, i: Tensor, j: Tensor) -> bool:
 def _setitem(input: Tensor, index: Any, value: Any) -> None:
     if not isinstance(input, PackedTensor):
         return densify(Tensor.__setitem__, input, index, value)
+    index = tuple(map(_integer, index if isinstance(index, tuple) else (index,)))
     batch, rest = split(index, input)
     if _advanced(batch) or not _keeps_matrices_last(batch, input):
         raise NotImplementedError(
@@ -177,6 +188,10 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
 
 
 def _assign_matrices(target: PackedTensor, value: Any) -> None:
+    if target.numel() == 0:
+        # Nothing is written, so any value fits that broadcasts.
+        _dense_value(value, target, len(target.shape)).expand(target.shape)
+        return
     if not isinstance(value, type(target)) or value.n != target.n:
         dense = _dense_value(value, target, len(target.shape))
         value = type(target).from_dense(dense.expand(*dense.shape[:-2], *target.shape[-2:]), True)
