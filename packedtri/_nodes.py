@@ -13,6 +13,8 @@ Autograd does not know that the two share their elements. To change one in place
 leave the other with the gradient of before. So autograd takes ``.packed`` for a view made inside a
 custom function, which it refuses to change in place; a type remembers the tensor that it was made
 from and refuses as well; and the changes that nothing can refuse are found where they would matter.
+As long as nothing is recorded there is no view to refuse and no source to remember, so tensors that
+share their elements know of each other as long as they live.
 
 Under torch.func the tensor inside is a wrapper of functorch's that carries the derivatives itself.
 Then both functions leave it as it is.
@@ -106,7 +108,10 @@ def exposed(t: PackedTensor) -> Tensor:
     if forward_mode():
         return alias(to_packed(t))
     if not torch.is_grad_enabled() or not requires_grad(t):
-        return alias(t._packed)
+        packed = alias(t._packed)
+        if not compiling:
+            share(t, packed)
+        return packed
     if not compiling:
         check_source(t)
     packed = _apply(_ToPacked, t, True)
@@ -114,7 +119,9 @@ def exposed(t: PackedTensor) -> Tensor:
     return packed
 
 
-def from_packed(cls: type[P], packed: Tensor, n: int, shared: bool = False) -> P:
+def from_packed(
+    cls: type[P], packed: Tensor, n: int, shared: bool = False, of: PackedTensor | None = None
+) -> P:
     """The packed type over a plain packed tensor, differentiably.
 
     Args:
@@ -122,6 +129,7 @@ def from_packed(cls: type[P], packed: Tensor, n: int, shared: bool = False) -> P
         packed: shape (*batch, n(n+1)/2). The result shares its storage.
         n: order.
         shared: whether somebody else may use ``packed`` too.
+        of: a type that ``packed`` may be a view of.
 
     Returns:
         shape (*batch, n, n).
@@ -130,7 +138,12 @@ def from_packed(cls: type[P], packed: Tensor, n: int, shared: bool = False) -> P
         # Dynamo puts a call of the class into its graph, and cannot trace what the call does.
         return cls(packed)
     if not packed.requires_grad and not forward_mode():
-        return cls._wrap(packed, n)
+        t = cls._wrap(packed, n)
+        if of is not None and _same_storage(packed, of._packed):
+            for owner in _owners(of):
+                share(t, owner)
+                share(owner, t)
+        return t
     if carries_autograd(packed):
         return cls._wrap(packed, n)
     if forward_mode():
@@ -138,10 +151,41 @@ def from_packed(cls: type[P], packed: Tensor, n: int, shared: bool = False) -> P
     return _from_plain(cls, packed, n, shared)
 
 
+def share(t: PackedTensor, other: Tensor) -> None:
+    """Remember that ``other`` has elements of ``t``, which autograd does not know."""
+    if not torch.is_grad_enabled() or _any_requires_grad(t, other) or carries_autograd(t._packed):
+        return
+    others = t.__dict__.get("_sharers", ())
+    t._sharers = [*(ref for ref in others if ref() is not None), weakref.ref(other)]
+
+
+def _sharers(t: PackedTensor) -> list[Tensor]:
+    """Those that share elements with ``t``, or with what it is a view of, and still live."""
+    found = [ref() for owner in _owners(t) for ref in owner.__dict__.get("_sharers", ())]
+    return [x for x in found if x is not None and x is not t]
+
+
+def _owners(t: PackedTensor) -> list[PackedTensor]:
+    """The type, and what it is a view of to autograd."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return [t] if t._base is None else [t, t._base]  # type: ignore[list-item]
+
+
+def _same_storage(a: Tensor, b: Tensor) -> bool:
+    # Batches of vmap and fake tensors in a graph have no storage to compare.
+    if torch.compiler.is_compiling() or carries_autograd(a) or carries_autograd(b):
+        return False
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+
+
 def check_source(t: PackedTensor) -> None:
     """Raise where the packed tensor that ``t`` was made from has changed in place, recorded."""
     source = t.__dict__.get("_source")
-    if source is not None and source[0].grad_fn is not source[1]:
+    changed = source is not None and source[0].grad_fn is not source[1]
+    for ref in t.__dict__.get("_sharers", ()):
+        # Of two types the one that changes refuses to.
+        changed |= type(x := ref()) is Tensor and x.grad_fn is not None
+    if changed:
         raise RuntimeError(
             f"[{type(t).__name__}] the packed tensor that it was made from was changed in place "
             "later, and its gradients would miss that change. Build the type after the change, or "
@@ -149,10 +193,17 @@ def check_source(t: PackedTensor) -> None:
         )
 
 
-def check_writable(t: PackedTensor) -> None:
-    """Raise where autograd is to record a change of elements that belong to another tensor."""
+def check_writable(t: PackedTensor, *values: Any) -> None:
+    """Raise where autograd is to record a change of elements that belong to another tensor.
+
+    Args:
+        t: what is changed.
+        values: what it is changed with.
+    """
     if _tracing.is_compiling():
         _tracing.check_write(t._packed)
+    elif torch.is_grad_enabled() and _any_requires_grad(t, *values):
+        _check_alone(t)
     if "_source" in t.__dict__ and torch.is_grad_enabled() and _any_requires_grad(t):
         if forward_mode():
             raise RuntimeError(
@@ -163,6 +214,15 @@ def check_writable(t: PackedTensor) -> None:
             f"[{type(t).__name__}] it shares the elements of the packed tensor that it was made "
             "from, so it cannot be changed in place while autograd records. Change a .clone(), or "
             "use torch.no_grad()"
+        )
+
+
+def _check_alone(t: PackedTensor) -> None:
+    for other in _sharers(t):
+        raise RuntimeError(
+            f"[{type(t).__name__}] it shares its elements with {dispatch.describe(other)}, whose "
+            "gradients would miss a change in place that autograd records. Change a .clone(), or "
+            "let the other one go before"
         )
 
 
@@ -392,11 +452,12 @@ def recorded(*tensors: Tensor) -> bool:
 
 
 def _to_packed_plain(t: PackedTensor) -> Tensor:
-    if torch.is_grad_enabled() and requires_grad(t):
-        if not torch.compiler.is_compiling():
-            check_source(t)
-        return _apply(_ToPacked, t, False)
-    return t._packed
+    if not torch.is_grad_enabled():
+        return t._packed
+    recorded = requires_grad(t)
+    if (recorded or "_sharers" in t.__dict__) and not torch.compiler.is_compiling():
+        check_source(t)
+    return _apply(_ToPacked, t, False) if recorded else t._packed
 
 
 # Dynamo refuses to trace autograd functions with a jvp of their own, so forward mode splits the

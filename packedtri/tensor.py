@@ -8,6 +8,7 @@ the triangle mirrored, Hermitian with the conjugate mirrored. To its user a pack
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -23,6 +24,8 @@ from packedtri.layout import DTYPES as DTYPES
 
 P = TypeVar("P", bound="PackedTensor")
 
+# What ties a type to other tensors, which stays behind when it is stored or copied.
+_TIES = ("_source", "_sharers", "_conjugate_of")
 _make_wrapper = Tensor._make_wrapper_subclass
 _is_inference_mode = torch.is_inference_mode_enabled
 
@@ -54,6 +57,8 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
     _n: int
     # The packed tensor that the type was made from and its grad_fn then, where it may change.
     _source: tuple[Tensor, Any]
+    # Tensors with the same elements that no graph connects to it.
+    _sharers: list[weakref.ref[Tensor]]
     # The tensor that the elements are the lazy conjugate of, where one type is a view of another.
     _conjugate_of: Tensor
 
@@ -61,7 +66,10 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
         if cls is PackedTensor:
             raise TypeError("PackedTensor is the base class; use one of the types derived from it")
         n = _check_packed(cls, packed)
-        return _nodes.from_packed(cls, _nodes.alias(packed), n, shared=True)
+        t = _nodes.from_packed(cls, _nodes.alias(packed), n, shared=True)
+        if not torch.compiler.is_compiling():
+            _nodes.share(t, packed)
+        return t
 
     @classmethod
     def _wrap(cls: type[P], packed: Tensor, n: int) -> P:
@@ -232,8 +240,7 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
         return cls._wrap(inner["_packed"], outer_size[-1])
 
     def __getstate__(self) -> dict[str, Any]:
-        # What a type comes from stays behind when the type is stored or copied.
-        return {k: v for k, v in self.__dict__.items() if k not in ("_source", "_conjugate_of")}
+        return {k: v for k, v in self.__dict__.items() if k not in _TIES}
 
     def _stable_hash_for_caching(self) -> str:
         # The packed shape belongs to it: without, torch.compile finds graphs of other shapes.

@@ -280,3 +280,64 @@ def save(t: Tensor) -> io.BytesIO:
     torch.save(t, buffer)
     buffer.seek(0)
     return buffer
+
+
+BATCH_VIEWS = {
+    "view": lambda t: t.view(2, 1, *t.shape[1:]),
+    "reshape": lambda t: t.reshape(2, 1, *t.shape[1:]),
+    "expand": lambda t: t.expand(1, *t.shape),
+    "squeeze": lambda t: t.unsqueeze(0).squeeze(0),
+    "permute": lambda t: t.permute(0, 1, 2),
+    "narrow": lambda t: t.narrow(0, 0, 1),
+    "split": lambda t: t.split(1)[1],
+    "unflatten": lambda t: t.unflatten(0, (2, 1)),
+    "movedim": lambda t: t[None].movedim(0, 1),
+    "real": lambda t: t.real,
+    "index": lambda t: t[torch.tensor(0)],
+    "packed": lambda t: t.packed,
+}
+
+
+@pytest.mark.parametrize("name", BATCH_VIEWS)
+@each_type
+def test_views_that_no_graph_connects_refuse_recorded_changes(cls, name):
+    """Nothing requires a gradient yet, so autograd sees no view whose gradient it could lose."""
+    for changed in ("base", "part of base", "view"):
+        base = cls.zeros(2, 3)
+        view = BATCH_VIEWS[name](base)
+        value = cls.randn(*base.shape[:-2], 3).requires_grad_()
+        if changed == "view" and name == "packed":
+            view.add_(value.packed)
+            with pytest.raises(RuntimeError, match="was changed in place"):
+                base.sum()
+            continue
+        changes = {
+            "base": lambda base, view, value: base.add_(value),
+            "part of base": lambda base, view, value: base[0].add_(value[0]),
+            "view": lambda base, view, value: view.mul_(value.sum()),
+        }
+        with pytest.raises(RuntimeError, match="shares its elements"):
+            changes[changed](base, view, value)
+        assert not base.requires_grad and torch.equal(base.packed, torch.zeros(2, 6))
+        with torch.no_grad():
+            base.add_(value)
+        del view
+        base.add_(value)
+        torch.testing.assert_close(base.packed, 2 * value.packed)
+        assert base.requires_grad
+
+
+@each_type
+def test_a_type_and_the_vector_that_it_was_made_from(cls):
+    vector, value = torch.zeros(6), cls.randn(3).requires_grad_()
+    t = cls(vector)
+    with pytest.raises(RuntimeError, match="shares its elements with Tensor"):
+        t.add_(value)
+    vector.add_(value.packed)
+    for read in (lambda: t @ torch.ones(3), lambda: t + t, lambda: t.to_dense()):
+        with pytest.raises(RuntimeError, match="was changed in place"):
+            read()
+    # Nobody else has this one.
+    t = cls(torch.zeros(6))
+    t.add_(value)
+    assert t.requires_grad

@@ -240,7 +240,7 @@ def _in_place(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     if not isinstance(t, PackedTensor):
         raise NotImplementedError(f"[{op}] cannot write packed elements into {describe(t)}")
     check_alike(op, t, (*args[1:], *kwargs.values()))
-    check_writable(t)
+    check_writable(t, *args[1:])
     with cloned_first():
         op(writable(t), *map(inner, args[1:]), **kwargs)
     bump_version(t._packed)

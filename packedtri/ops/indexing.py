@@ -126,7 +126,7 @@ def _batches(t: PackedTensor, index: tuple[Any, ...]) -> PackedTensor:
     """Take whole matrices: a view for integers and slices, else a copy."""
     if all(map(_is_view, index)) and not _nodes.carries_autograd(t._packed):
         return view(Tensor.__getitem__, t, index)
-    return _nodes.from_packed(type(t), _nodes.to_packed(t)[(*index, slice(None))], t.n)
+    return _nodes.from_packed(type(t), _nodes.to_packed(t)[(*index, slice(None))], t.n, of=t)
 
 
 def _advanced(index: tuple[Any, ...]) -> bool:

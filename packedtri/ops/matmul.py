@@ -39,6 +39,15 @@ P = TypeVar("P", bound=PackedTensor)
 Product = Callable[[str, Any, Any], Tensor]
 
 
+def _is_plain(a: Tensor, b: Tensor) -> bool:
+    if not is_plain(a, b):
+        return False
+    for x in (a, b):
+        if "_sharers" in x.__dict__ and torch.is_grad_enabled():
+            _nodes.check_source(x)  # type: ignore[arg-type]
+    return True
+
+
 def _lower_lower(name: str, a: LowerTriangular, b: LowerTriangular) -> LowerTriangular:
     return _typed(LowerTriangular, a, LOWER, b, LOWER, _check_packed_pair(name, a, b))
 
@@ -50,7 +59,7 @@ def _upper_upper(name: str, a: UpperTriangular, b: UpperTriangular) -> UpperTria
 def _typed(cls: type[P], a: PackedTensor, a_kind: int, b: PackedTensor, b_kind: int, n: int) -> P:
     """The type over the lower triangle of the product of two stored triangles, read as told."""
     how = n, a_kind, b_kind, LOWER, tf32_allowed(a._packed)
-    if is_plain(a, b):
+    if _is_plain(a, b):
         packed = _mm_plain(a._packed, b._packed, *how)
         if cls.kind == HERMITIAN and packed.is_complex():
             _nodes.clear_imaginary_diagonal_(packed, n)
@@ -66,7 +75,7 @@ def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
     if _nodes.is_adjoint(a, b):
         return _typed(Hermitian, a, a.kind, b, b.kind, n)
     how = n, a.kind, b.kind, DENSE, tf32_allowed(a._packed)
-    if is_plain(a, b):
+    if _is_plain(a, b):
         return _mm_plain(a._packed, b._packed, *how)
     return _mm(_to_packed(a), _to_packed(b), *how)
 
@@ -79,7 +88,7 @@ def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
     if rank > 2 and p.dim() > 1:
         _check_batches(name, a, x, p.shape[:-1], x.shape[:-2])
     how = n, a.kind, DENSE, DENSE, tf32_allowed(p)
-    if is_plain(a, x):
+    if _is_plain(a, x):
         return _mm_plain(p, x, *how)
     return _mm(_to_packed(a), x, *how)
 
@@ -92,7 +101,7 @@ def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
     if rank > 2 and p.dim() > 1:
         _check_batches(name, x, b, x.shape[:-2], p.shape[:-1])
     how = n, DENSE, b.kind, DENSE, tf32_allowed(p)
-    if is_plain(x, b):
+    if _is_plain(x, b):
         return _mm_plain(x, p, *how)
     return _mm(x, _to_packed(b), *how)
 

@@ -82,7 +82,8 @@ def _part(function: Function, input: PackedTensor) -> Tensor:
     """The real or imaginary part, of the stored elements as they lie in memory."""
     if input.kind == layout.HERMITIAN and function in _IMAGINARY:
         return densify(function, input)
-    return _nodes.from_packed(type(input), function(_nodes.to_packed(input)), input.n)
+    part = function(_nodes.to_packed(input))
+    return _nodes.from_packed(type(input), part, input.n, of=input)
 
 
 def _hermitian(compute: Function, function: Function, *args: Any, **kwargs: Any) -> Any:

@@ -49,7 +49,8 @@ def _apply(
         return other(input, *args, **kw)
     packed = _nodes.to_packed(input)
     result = function(packed, *arguments)
-    wrap = partial(_nodes.from_packed, type(input), n=input.n, shared=result is packed)
+    shared = result is packed
+    wrap = partial(_nodes.from_packed, type(input), n=input.n, shared=shared, of=input)
     return wrap(result) if isinstance(result, Tensor) else type(result)(map(wrap, result))
 
 

@@ -41,7 +41,7 @@ def _transpose(input: PackedTensor, dim0: int, dim1: int) -> Tensor:
         return _matrix_transpose(input)
     if max(dims) < rank - 2:
         packed = _nodes.to_packed(input).transpose(*(dims if len(dims) == 2 else (0, 0)))
-        return _nodes.from_packed(type(input), packed, input.n)
+        return _nodes.from_packed(type(input), packed, input.n, of=input)
     # Other dimensions lead to shapes that no packed type has.
     return densify(Tensor.transpose, input, dim0, dim1)
 
