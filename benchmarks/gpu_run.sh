@@ -5,7 +5,7 @@
 #
 # Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. Two more run
 # only where they are named. sweep has about 900 cases, which take two minutes: it looks for sizes at which
-# dense torch is faster, and lists them at the end of its logs. conversions, two minutes, does the same with
+# dense torch is faster, and lists them at the end of its logs. conversions, three minutes, does the same with
 # the conversions of operands and results counted in dense torch's time. racecheck takes twenty seconds
 # and more a test, so its limit ends it before it has run them all.
 #
@@ -151,6 +151,15 @@ for name in "${steps[@]}"; do
       step conversions_tf32 120 python3 -m packedtri bench --device cuda --quick --conversions \
         --commit "$commit" --output "$output/conversions_tf32" --dtype float32 --tf32 \
         --n 128:4096:x2 --n 192:3072:x2 "${products[@]}" --op S@S
+      complex=(--dtype complex64 --dtype complex128)
+      step conversions_complex 120 python3 -m packedtri bench --device cuda --quick --conversions \
+        --commit "$commit" --output "$output/conversions_complex" "${complex[@]}" \
+        --n 64:2048:x2 --n 513 --n 768 --n 1025 "${products[@]}" \
+        --op S@S --op L@x --op S@x --op solve_triangular --op cholesky --op inverse
+      step conversions_complex_batched_32 120 python3 -m packedtri bench --device cuda --quick \
+        --conversions --commit "$commit" --output "$output/conversions_complex_batched_32" \
+        --batch 32 --batched-n 16:256:x2 "${complex[@]}" "${products[@]}" \
+        --op solve_triangular --op cholesky
       for batch in 8 32 512; do
         step "conversions_tf32_batched_$batch" 120 python3 -m packedtri bench --device cuda --quick \
           --conversions --commit "$commit" --output "$output/conversions_tf32_batched_$batch" \
