@@ -211,6 +211,16 @@ def test_inv_quad_logdet(rng) -> None:
     torch.testing.assert_close(first, packedtri.inv_quad_logdet(s, b[:, :1])[0])
 
 
+@pytest.mark.parametrize("cls", TYPES)
+def test_inv_quad_logdet_of_packed_right_hand_sides(cls, rng) -> None:
+    for batch, other in (((), ()), ((2,), (2,)), ((2,), ()), ((4,), ())):
+        s = make(Symmetric, 4, torch.float64, batch, "cpu", rng)
+        b = make(cls, 4, torch.float64, other, "cpu", rng)
+        # Of dense elements (4, 4) beside a batch of 4 would be vectors; a type is a matrix.
+        expected = packedtri.inv_quad_logdet(s, dense(b).expand(*batch, 4, 4))
+        torch.testing.assert_close(packedtri.inv_quad_logdet(s, b), expected)
+
+
 # ------------------------------------------------------------------------------------------- errors
 
 

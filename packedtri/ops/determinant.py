@@ -11,7 +11,7 @@ from packedtri import _nodes
 from packedtri._autograd import forward_mode
 from packedtri.dispatch import Function, describe, row
 from packedtri.layout import LOWER
-from packedtri.ops.dense import densify, functions, no_out
+from packedtri.ops.dense import as_dense, densify, functions, no_out
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.solve import check_system, positive_factor
@@ -140,7 +140,7 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
 
     Args:
         S: shape (*batch, n, n), positive definite, and Hermitian where it is complex.
-        rhs: B, shape (n,) or (*batch, n, m).
+        rhs: B, shape (n,) or (*batch, n, m), dense or packed.
 
     Returns:
         The quadratic form summed over the columns of ``rhs``, and the logarithm of the determinant,
@@ -164,7 +164,7 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
         raise TypeError(f"[{name}] expected a real Symmetric or a Hermitian; got {describe(S)}")
     if not isinstance(rhs, Tensor):
         raise TypeError(f"[{name}] expected a tensor of right-hand sides; got {describe(rhs)}")
-    columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
+    columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else as_dense(rhs)
     check_system(name, S, columns, left=True)
     factor, info = cholesky(_nodes.to_packed(S), S.n)
     check_positive_definite("linalg.cholesky", info)
