@@ -221,6 +221,22 @@ def test_inv_quad_logdet_of_packed_right_hand_sides(cls, rng) -> None:
         torch.testing.assert_close(packedtri.inv_quad_logdet(s, b), expected)
 
 
+def test_inv_quad_logdet_of_a_vector_for_each_matrix(rng) -> None:
+    for n, batch in ((3, (3,)), (3, (2,)), (2, (3, 2)), (4, (0,))):
+        s = make(Symmetric, n, torch.float64, batch, "cpu", rng)
+        b = random((*batch, n), torch.float64, generator=rng)
+        inv_quad, logdet = packedtri.inv_quad_logdet(s, b)
+        expected = (b * torch.linalg.solve(dense(s), b)).sum(-1)
+        torch.testing.assert_close(inv_quad, expected)
+        torch.testing.assert_close(logdet, torch.logdet(dense(s)))
+    # Beside one matrix a tensor of two dimensions has columns, and so it has at any other shape.
+    s, b = make(Symmetric, 3, torch.float64), torch.eye(3, dtype=torch.float64)
+    trace = torch.linalg.inv(dense(s)).trace()
+    for matrix in (s, torch.stack([s, s])):
+        for found in packedtri.inv_quad_logdet(matrix, b)[0].reshape(-1):
+            torch.testing.assert_close(found, trace)
+
+
 # ------------------------------------------------------------------------------------------- errors
 
 

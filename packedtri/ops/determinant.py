@@ -14,7 +14,7 @@ from packedtri.layout import LOWER
 from packedtri.ops.dense import as_dense, densify, functions, no_out
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.potrf import cholesky
-from packedtri.ops.solve import check_system, positive_factor
+from packedtri.ops.solve import check_system, is_vector, positive_factor
 from packedtri.ops.trsm import solve
 from packedtri.tensor import (
     Hermitian,
@@ -140,7 +140,9 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
 
     Args:
         S: shape (*batch, n, n), positive definite, and Hermitian where it is complex.
-        rhs: B, shape (n,) or (*batch, n, m), dense or packed.
+        rhs: B, shape (n,) or (*batch, n, m), dense or packed. Where S has batch dimensions b, a
+            dense tensor of shape (*b, n) is read as vectors, one for each matrix, as by
+            torch.linalg.solve.
 
     Returns:
         The quadratic form summed over the columns of ``rhs``, and the logarithm of the determinant,
@@ -164,7 +166,7 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
         raise TypeError(f"[{name}] expected a real Symmetric or a Hermitian; got {describe(S)}")
     if not isinstance(rhs, Tensor):
         raise TypeError(f"[{name}] expected a tensor of right-hand sides; got {describe(rhs)}")
-    columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else as_dense(rhs)
+    columns = rhs.unsqueeze(-1) if is_vector(S, rhs) else as_dense(rhs)
     check_system(name, S, columns, left=True)
     factor, info = cholesky(_nodes.to_packed(S), S.n)
     check_positive_definite("linalg.cholesky", info)

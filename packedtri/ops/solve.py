@@ -137,7 +137,7 @@ def _solve_triangular(
     return solve_dense(A, B, left, unitriangular)
 
 
-def _is_vector(a: PackedTensor, b: Tensor) -> bool:
+def is_vector(a: PackedTensor, b: Tensor) -> bool:
     """torch.linalg.solve takes a batch of vectors where the shape of ``b`` is that of rows."""
     shape = (*a._packed.shape[:-1], a.n)
     return not isinstance(b, PackedTensor) and (b.dim() == 1 or tuple(b.shape) == shape)
@@ -147,7 +147,7 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) ->
     """torch.linalg.solve for a triangular ``A``, by substitution."""
     name = "linalg.solve"
     no_out(name, out)
-    vector = _is_vector(A, B)
+    vector = is_vector(A, B)
     columns = B.unsqueeze(-1) if vector else B
     check_system(name, A, columns, left)
     # Torch words its error by this name.
@@ -170,7 +170,7 @@ def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any 
     values cannot be looked at, in torch.compile and torch.func.
     """
     no_out("linalg.solve", out)
-    vector = _is_vector(A, B)
+    vector = is_vector(A, B)
     b = B.unsqueeze(-1) if vector else as_dense(B)
     check_system("linalg.solve", A, b, left)
     factor = positive_factor(A)
