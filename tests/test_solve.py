@@ -237,6 +237,16 @@ def test_inv_quad_logdet_of_a_vector_for_each_matrix(rng) -> None:
             torch.testing.assert_close(found, trace)
 
 
+def test_inv_quad_logdet_has_the_batch_of_both_arguments(rng) -> None:
+    for batch, other in (((), (3,)), ((2, 1), (3,)), ((3,), ()), ((1,), (0,))):
+        s = make(Symmetric, 4, torch.float64, batch, "cpu", rng)
+        b = random((*other, 4, 2), torch.float64, generator=rng)
+        inv_quad, logdet = packedtri.inv_quad_logdet(s, b)
+        expected = torch.broadcast_shapes(batch, other)
+        assert inv_quad.shape == logdet.shape == expected
+        torch.testing.assert_close(logdet, torch.logdet(dense(s)).expand(expected))
+
+
 # ------------------------------------------------------------------------------------------- errors
 
 

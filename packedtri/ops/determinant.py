@@ -146,7 +146,7 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
 
     Returns:
         The quadratic form summed over the columns of ``rhs``, and the logarithm of the determinant,
-        both real and of shape (*batch).
+        both real and of the shape (*batch) to which the batches of both arguments broadcast.
 
     Raises:
         torch.linalg.LinAlgError: when S is not positive definite.
@@ -172,4 +172,5 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
     check_positive_definite("linalg.cholesky", info)
     half = solve(factor, columns, S.n, LOWER)
     squares = (half * half.conj()).real if half.is_complex() else half.square()
-    return squares.sum((-2, -1)), _logdet_of_factor(factor, S.n)
+    inv_quad = squares.sum((-2, -1))
+    return inv_quad, _logdet_of_factor(factor, S.n).expand(inv_quad.shape)
