@@ -20,7 +20,7 @@ from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 from packedtri.ops.dense import as_dense, densify, functions, no_out
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.potrf import cholesky
-from packedtri.ops.trsm import first_zero, solve
+from packedtri.ops.trsm import first_zero, solve, widened
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -158,8 +158,13 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) ->
 
 
 def solve_cholesky(factor: Tensor, b: Tensor, n: int) -> Tensor:
-    """(L L^H)^-1 B for the packed factor L and a dense ``b``, shape (*batch, n, m)."""
-    return solve(factor.conj(), solve(factor, b, n, LOWER), n, UPPER)
+    """(L L^H)^-1 B for the packed factor L and a dense ``b``, shape (*batch, n, m).
+
+    It has the dtype of ``b``. The factor of 16-bit elements may be float32.
+    """
+    factor = widened(factor)
+    half = solve(factor, widened(b), n, LOWER)
+    return solve(factor.conj(), half, n, UPPER).to(b.dtype)
 
 
 def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
@@ -196,11 +201,14 @@ def _solve_lu(a: Tensor, b: Tensor, left: bool) -> Tensor:
 
 
 def positive_factor(a: PackedTensor) -> Tensor | None:
-    """The packed Cholesky factor; None where some matrix is not Hermitian positive definite."""
+    """The packed Cholesky factor, of 16-bit elements in float32.
+
+    None where some matrix is not Hermitian positive definite.
+    """
     symmetric = a.kind == SYMMETRIC and a._packed.is_complex()
     if symmetric or not values_visible(a._packed):
         return None
-    factor, info = cholesky(_nodes.to_packed(a), a.n)
+    factor, info = cholesky(widened(_nodes.to_packed(a)), a.n)
     return None if info.any() else factor
 
 
