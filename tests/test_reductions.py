@@ -258,6 +258,22 @@ def test_means_of_16_bit_elements_are_rounded_once(cls, dtype, rng):
         t.mean(dtype=torch.int64)
 
 
+@pytest.mark.parametrize("ord", [0.0005, 0.005, 0.01])
+@pytest.mark.parametrize("cls", MIRRORED)
+def test_norms_of_tiny_order(cls, ord, dtype):
+    """Two equal elements have a norm 2 ** (1 / ord) times theirs, which is beyond every dtype."""
+    for elements in ([0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]):
+        t = cls(torch.tensor([elements, [1.0, 0.0, 0.0]]).to(dtype))
+        for over in (None, (-2, -1)):
+            ours = torch.linalg.vector_norm(t, ord, over)
+            theirs = torch.linalg.vector_norm(dense(t), ord, over)
+            torch.testing.assert_close(ours, theirs)
+    t = cls(torch.tensor([0.0, 0.0, 2.0]).to(dtype)).requires_grad_()
+    torch.linalg.vector_norm(t, ord).backward()
+    expected = torch.tensor([0, 0, 1]).to(dtype)
+    torch.testing.assert_close(t.grad.packed, expected, rtol=16 * epsilon(dtype), atol=1e-4)
+
+
 @pytest.mark.parametrize("cls", TYPES[:2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
 def test_reciprocal_condition_numbers(cls, dtype):
