@@ -153,7 +153,8 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
 
     Raises:
         torch.linalg.LinAlgError: when S is not positive definite.
-        TypeError: when S is no real Symmetric and no Hermitian, or ``rhs`` no tensor.
+        TypeError: when S is no real Symmetric and no Hermitian, or ``rhs`` no strided
+            tensor.
         ValueError: when ``rhs`` does not fit.
 
     Example:

@@ -27,6 +27,7 @@ from packedtri.tensor import (
     PackedTensor,
     Symmetric,
     UpperTriangular,
+    check_strided,
 )
 
 _mm = torch.ops.packedtri.mm.default
@@ -110,6 +111,10 @@ def _check_packed_pair(name: str, a: PackedTensor, b: PackedTensor) -> int:
 
 def check_elements(name: str, a: Tensor, b: Tensor, p: Tensor, q: Tensor) -> None:
     """Raise where the elements ``p`` and ``q`` of two operands do not go together."""
+    if p.layout is not q.layout:
+        # Those of a type are strided.
+        check_strided(name, p)
+        check_strided(name, q)
     if p.dtype is not q.dtype and autocast_dtype(p) is not autocast_dtype(q):
         raise ValueError(
             f"[{name}] expected both operands to have the same dtype; "

@@ -27,6 +27,7 @@ from packedtri.tensor import (
     PackedTensor,
     Symmetric,
     UpperTriangular,
+    check_strided,
 )
 
 _TRIANGULAR = (LowerTriangular, UpperTriangular)
@@ -50,6 +51,7 @@ def check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
             f"[{name}] expected a right-hand side {expected} for {describe(a)}; got {describe(b)}"
         )
     p, q = a._packed, b._packed if isinstance(b, PackedTensor) else b
+    check_strided(name, q)
     if (p.dtype, p.device) != (q.dtype, q.device):
         raise ValueError(
             f"[{name}] expected both operands to have the same dtype and device; "

@@ -22,7 +22,7 @@ from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.mm import batch_first
 from packedtri.ops.potrf import gradient_of_matrix, tangent_of_factor
 from packedtri.ops.solve import check_batches
-from packedtri.tensor import LowerTriangular
+from packedtri.tensor import LowerTriangular, check_strided
 
 _mm = torch.ops.packedtri.mm.default
 _update = torch.ops.packedtri.cholesky_update.default
@@ -84,7 +84,7 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
     Raises:
         torch.linalg.LinAlgError: when the changed matrix is not positive definite: L L^H - x x^H,
             or L L^H + x x^H where L is singular.
-        TypeError: when L is no LowerTriangular, or x no tensor.
+        TypeError: when L is no LowerTriangular, or x no strided tensor.
         ValueError: when shapes, dtypes or devices do not fit.
 
     Example:
@@ -117,6 +117,7 @@ def _columns(name: str, L: LowerTriangular, x: Tensor) -> Tensor:
     if not isinstance(x, Tensor):
         raise TypeError(f"[{name}] expected a tensor for x; got {describe(x)}")
     x = as_dense(x)
+    check_strided(name, x)
     batch = L._packed.shape[:-1]
     if x.dim() == 1 or tuple(x.shape) == (*batch, L.n):
         x = x.unsqueeze(-1)
