@@ -446,5 +446,13 @@ def check_dtype(name: str, x: Tensor) -> None:
     """Raise where no kernel handles the elements of ``x``."""
     if x.dtype not in DTYPES:
         raise TypeError(f"[{name}] expected one of {dtype_names()}; got {x.dtype}")
-    if x.layout != torch.strided:
-        raise TypeError(f"[{name}] expected a strided tensor; got layout {x.layout}")
+    check_strided(name, x)
+
+
+def check_strided(name: str, x: Tensor) -> None:
+    """Raise for sparse tensors and others that no kernel reads."""
+    if x.layout is not torch.strided:
+        raise TypeError(
+            f"[{name}] expected a strided tensor; got {dispatch.describe(x)} of layout {x.layout}. "
+            "Convert with .to_dense() first"
+        )

@@ -9,7 +9,8 @@ import pytest
 import torch
 from twins import TRIANGULAR, each_type
 
-from packedtri import LowerTriangular, PackedTensor, _library
+import packedtri
+from packedtri import LowerTriangular, PackedTensor, UpperTriangular, _library
 
 each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
 
@@ -137,6 +138,41 @@ def test_wrong_types_in_products(cls):
             other @ a
         with pytest.raises(TypeError):
             torch.matmul(a, other)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "mkldnn"])
+@each_type
+def test_tensors_without_strides_in_products_and_solves(cls, layout):
+    a, x, d = cls.eye(3), torch.ones(3), torch.eye(3)
+    other = d.to_mkldnn() if layout == "mkldnn" else d.to_sparse(layout=getattr(torch, layout))
+    calls = {
+        "matmul": [lambda: a @ other, lambda: other @ a],
+        "mm": [lambda: torch.mm(a, other), lambda: torch.mm(other, a)],
+        "linalg.solve": [lambda: torch.linalg.solve(a, other)],
+        "bilinear_form": [
+            lambda: packedtri.bilinear_form(other, a, x),
+            lambda: packedtri.bilinear_form(x, a, other),
+        ],
+    }
+    if cls in (LowerTriangular, UpperTriangular):
+        upper = cls is UpperTriangular
+        calls["linalg.solve_triangular"] = [
+            lambda: torch.linalg.solve_triangular(a, other, upper=upper)
+        ]
+        calls["cholesky_solve"] = [lambda: torch.cholesky_solve(other, a, upper=upper)]
+    else:
+        calls["inv_quad_logdet"] = [lambda: packedtri.inv_quad_logdet(a, other)]
+    if cls is LowerTriangular:
+        calls["cholesky_update"] = [lambda: packedtri.cholesky_update(a, other)]
+    for name, uses in calls.items():
+        for use in uses:
+            with raises(TypeError, f"[{name}]", "strided", "Tensor (3, 3)", layout, ".to_dense()"):
+                use()
+    with raises(TypeError, "[matmul]", "strided", ".to_dense()"):
+        a @ x.to_sparse()
+    with raises(TypeError, "strided", ".to_dense()"):
+        torch.linalg.solve(a, x.to_sparse())
 
 
 @each_type

@@ -248,6 +248,11 @@ def test_cholesky_update_errors():
     for wrong in (torch.ones(4), x.double(), torch.tensor(1.0)):
         with pytest.raises(ValueError, match="expected x of shape"):
             packedtri.cholesky_update(eye, wrong)
+    for L, other in ((eye, x.to("meta")), (eye.to("meta"), x)):
+        with pytest.raises(ValueError, match=f"on {L.device} .* on {other.device}"):
+            packedtri.cholesky_update(L, other)
+    with pytest.raises(LinAlgError, match="leading minor of order 2"):
+        packedtri.cholesky_update(LowerTriangular.zeros(3), x)
 
 
 # ----------------------------------------------------------------------------------- through dense

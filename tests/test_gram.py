@@ -315,6 +315,29 @@ def test_errors_of_forms(device):
             call()
 
 
+@each_type
+def test_vectors_of_forms_fit_the_matrix(cls, device):
+    A, x = cls.eye(2, 3, device=device), torch.ones(2, 3, device=device)
+    for wrong, message in (
+        (x.double(), r"same dtype; got .*torch\.float(32|64) and .*torch\.float(32|64)"),
+        (x.to("meta"), "same device; got .*meta"),
+        (torch.ones(4, 3, device=device), r"batch dimensions that broadcast; got .*\(4, 3\)"),
+    ):
+        for call in (
+            lambda v: packedtri.bilinear_form(v, A, x),
+            lambda v: packedtri.bilinear_form(x, A, v),
+        ):
+            with pytest.raises(ValueError, match=rf"\[bilinear_form\] expected .*{message}"):
+                call(wrong)
+        with pytest.raises(ValueError, match=rf"\[quadratic_form\] expected .*{message}"):
+            packedtri.quadratic_form(A, wrong)
+    # Two vectors that do not fit each other, each of which fits the matrix.
+    with pytest.raises(ValueError, match=r"\[bilinear_form\] .*broadcast; got Tensor .* Tensor"):
+        packedtri.bilinear_form(x, A[0], torch.ones(4, 3, device=device))
+    with torch.autocast(device, dtype=torch.bfloat16):
+        assert packedtri.bilinear_form(x.half(), A, x).dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("name", ["lmul_", "rmul_"])
 @pytest.mark.parametrize("cls", TYPES[:2])
 def test_products_in_place(cls, name, dtype, device, rng):

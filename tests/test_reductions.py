@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, nan
+from math import floor, inf, log2, nan
 
 import pytest
 import scipy.linalg
@@ -258,6 +258,22 @@ def test_means_of_16_bit_elements_are_rounded_once(cls, dtype, rng):
         t.mean(dtype=torch.int64)
 
 
+@pytest.mark.parametrize("ord", [0.0005, 0.005, 0.01])
+@pytest.mark.parametrize("cls", MIRRORED)
+def test_norms_of_tiny_order(cls, ord, dtype):
+    """Two equal elements have a norm 2 ** (1 / ord) times theirs, which is beyond every dtype."""
+    for elements in ([0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]):
+        t = cls(torch.tensor([elements, [1.0, 0.0, 0.0]]).to(dtype))
+        for over in (None, (-2, -1)):
+            ours = torch.linalg.vector_norm(t, ord, over)
+            theirs = torch.linalg.vector_norm(dense(t), ord, over)
+            torch.testing.assert_close(ours, theirs)
+    t = cls(torch.tensor([0.0, 0.0, 2.0]).to(dtype)).requires_grad_()
+    torch.linalg.vector_norm(t, ord).backward()
+    expected = torch.tensor([0, 0, 1]).to(dtype)
+    torch.testing.assert_close(t.grad.packed, expected, rtol=16 * epsilon(dtype), atol=1e-4)
+
+
 @pytest.mark.parametrize("cls", TYPES[:2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
 def test_reciprocal_condition_numbers(cls, dtype):
@@ -280,3 +296,53 @@ def test_reciprocal_condition_numbers(cls, dtype):
     assert rcond(t) == 0 and rcond(cls.eye(2, 3)).tolist() == [1, 1] and rcond(cls.zeros(0)) == inf
     with pytest.raises(TypeError, match=r"\[rcond\].*Symmetric"):
         rcond(Symmetric.eye(2))
+
+
+@pytest.mark.parametrize("cls", TYPES[:2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_condition_numbers_do_not_depend_on_the_scale(cls, dtype):
+    t = cls.randn(2, 9, dtype=dtype) / 3 + cls.eye(9, dtype=dtype)
+    # Powers of two, so that the elements are the same but for their exponents.
+    largest = t.packed.abs().max()
+    expected, info = rcond(t), torch.finfo(dtype)
+    for scale in (2.0**-40, info.tiny * 2**30, info.max * 0.4 / largest.item()):
+        scale = 2.0 ** floor(log2(scale))
+        assert torch.equal(rcond(t * scale), expected)
+    # Each matrix of a batch has a scale of its own.
+    scales = torch.tensor([[info.tiny * 2**40], [2.0**70]], dtype=dtype)
+    assert torch.equal(rcond(cls(t.packed * scales)), expected)
+
+
+@pytest.mark.parametrize("cls", TYPES[:2])
+def test_condition_numbers_at_the_ends_of_the_range(cls):
+    assert rcond(cls.eye(2000) * 1e-35) == 1
+    for scale in (1e-45, 1e-39, 3e38):
+        assert rcond(cls.eye(2) * scale) == 1
+    # The true value is 0.25, and the estimate for a lower triangle 0.375.
+    big = torch.full((3,), 3e38)
+    for packed in (big, torch.complex(big, big)):
+        expected = 0.375 if cls is LowerTriangular else 0.25
+        torch.testing.assert_close(rcond(cls(packed)), torch.tensor(expected))
+    # The inverse is beyond the range of float32, the result is not; the last one is.
+    for small in (1e-30, 1e-39, 2.0**-140):
+        found = rcond(cls(torch.tensor([1.0, 0.0, small])))
+        torch.testing.assert_close(found, torch.tensor(small), rtol=1e-4, atol=2.0**-149)
+    assert rcond(cls(torch.tensor([1.0, 1e20, 1e-20, 1.0, 1e20, 1e-20]))) == 0
+    # nan is not hidden.
+    for position in range(3):
+        packed = torch.ones(3)
+        packed[position] = torch.nan
+        assert rcond(cls(packed)).isnan()
+
+
+@pytest.mark.parametrize("cls", TYPES[:2])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_condition_numbers_of_16_bit_matrices(cls, dtype):
+    """In float32, since a rounding to 16 bits could go below the true value."""
+    t = (cls.randn(4, 20) / 20**0.5 + cls.eye(20)).to(dtype)
+    found = rcond(t)
+    assert found.dtype == torch.float32 and torch.equal(found, rcond(t.float()))
+    assert (found >= 1 / torch.linalg.cond(t.to_dense().double(), 1) * (1 - 1e-5)).all()
+    # Neither a sum of 2000 rows nor the inverse fits into float16.
+    assert rcond(cls.eye(2000, dtype=dtype) * 2.0**-20) == 1
+    assert rcond(cls.zeros(0, dtype=dtype)).dtype == torch.float32

@@ -211,6 +211,92 @@ def test_inv_quad_logdet(rng) -> None:
     torch.testing.assert_close(first, packedtri.inv_quad_logdet(s, b[:, :1])[0])
 
 
+@pytest.mark.parametrize("cls", TYPES)
+def test_inv_quad_logdet_of_packed_right_hand_sides(cls, rng) -> None:
+    for batch, other in (((), ()), ((2,), (2,)), ((2,), ()), ((4,), ())):
+        s = make(Symmetric, 4, torch.float64, batch, "cpu", rng)
+        b = make(cls, 4, torch.float64, other, "cpu", rng)
+        # Of dense elements (4, 4) beside a batch of 4 would be vectors; a type is a matrix.
+        expected = packedtri.inv_quad_logdet(s, dense(b).expand(*batch, 4, 4))
+        torch.testing.assert_close(packedtri.inv_quad_logdet(s, b), expected)
+
+
+def test_inv_quad_logdet_of_a_vector_for_each_matrix(rng) -> None:
+    for n, batch in ((3, (3,)), (3, (2,)), (2, (3, 2)), (4, (0,))):
+        s = make(Symmetric, n, torch.float64, batch, "cpu", rng)
+        b = random((*batch, n), torch.float64, generator=rng)
+        inv_quad, logdet = packedtri.inv_quad_logdet(s, b)
+        expected = (b * torch.linalg.solve(dense(s), b)).sum(-1)
+        torch.testing.assert_close(inv_quad, expected)
+        torch.testing.assert_close(logdet, torch.logdet(dense(s)))
+    # Beside one matrix a tensor of two dimensions has columns, and so it has at any other shape.
+    s, b = make(Symmetric, 3, torch.float64), torch.eye(3, dtype=torch.float64)
+    trace = torch.linalg.inv(dense(s)).trace()
+    for matrix in (s, torch.stack([s, s])):
+        for found in packedtri.inv_quad_logdet(matrix, b)[0].reshape(-1):
+            torch.testing.assert_close(found, trace)
+
+
+def test_inv_quad_logdet_has_the_batch_of_both_arguments(rng) -> None:
+    for batch, other in (((), (3,)), ((2, 1), (3,)), ((3,), ()), ((1,), (0,))):
+        s = make(Symmetric, 4, torch.float64, batch, "cpu", rng)
+        b = random((*other, 4, 2), torch.float64, generator=rng)
+        inv_quad, logdet = packedtri.inv_quad_logdet(s, b)
+        expected = torch.broadcast_shapes(batch, other)
+        assert inv_quad.shape == logdet.shape == expected
+        torch.testing.assert_close(logdet, torch.logdet(dense(s)).expand(expected))
+
+
+# ------------------------------------------------------------------------------------ 16-bit types
+
+# What goes by a Cholesky factor, or by an inverse, on the way to its result.
+IN_STEPS: dict[str, Callable[[Any, Any], Any]] = {
+    "solve": torch.linalg.solve,
+    "solve right": lambda s, b: torch.linalg.solve(s, b.mT, left=False),
+    "solve a triangle": lambda s, b: torch.linalg.solve(s, s.detach().tril()),
+    "inv": lambda s, b: torch.linalg.inv(s),
+    "inv_ex": lambda s, b: torch.linalg.inv_ex(s)[0],
+    "cholesky_solve": lambda s, b: torch.cholesky_solve(b, s.tril()),
+    "cholesky_solve upper": lambda s, b: torch.cholesky_solve(b, s.triu(), upper=True),
+    "cholesky_inverse": lambda s, b: torch.cholesky_inverse(s.tril()),
+    "cholesky_inverse upper": lambda s, b: torch.cholesky_inverse(s.triu(), upper=True),
+    "inv_quad": lambda s, b: packedtri.inv_quad_logdet(s, b)[0],
+    "inv_quad_logdet": lambda s, b: packedtri.inv_quad_logdet(s, b)[1],
+    "det": lambda s, b: torch.det(s),
+    "logdet": lambda s, b: torch.logdet(s),
+    "slogdet": lambda s, b: torch.slogdet(s)[1],
+    "power": lambda s, b: torch.linalg.matrix_power(s, -3),
+    "power of a triangle": lambda s, b: torch.linalg.matrix_power(s.tril(), -3),
+}
+
+
+@pytest.mark.parametrize("name", IN_STEPS)
+@pytest.mark.parametrize("cls", MIRRORED)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bit_results_are_rounded_once(cls, name, dtype, device, rng):
+    """Otherwise the condition number would multiply the rounding of what is in between."""
+    f = IN_STEPS[name]
+    x = random((4, 9, 9), torch.float32, device, rng)
+    # Condition numbers up to about a hundred.
+    s = cls.from_dense(x @ x.mT / 9 + 0.05 * torch.eye(9, device=device)).to(dtype)
+    b = random((4, 9, 3), dtype, device, rng)
+    narrow = s.requires_grad_(), b.requires_grad_()
+    wide = [t.detach().float().requires_grad_() for t in narrow]
+    ours, expected = f(*narrow), f(*wide)
+    assert type(ours) is type(expected) and ours.dtype == dtype
+    ours, expected = (y.to_dense() for y in (ours, expected))
+    assert torch.equal(ours, expected.to(dtype))
+    # Two of these have an exact sum, which is the gradient of an element that a type mirrors.
+    weight = random(ours.shape, dtype, device, rng).sign() / 64
+    pairs = ((ours, narrow, weight), (expected, wide, weight.float()))
+    grads = [torch.autograd.grad(y, t, w, allow_unused=True) for y, t, w in pairs]
+    for found, grad in zip(*grads, strict=True):
+        assert (found is None) == (grad is None)
+        if grad is not None:
+            assert type(found) is type(grad) and found.dtype == dtype
+            torch.testing.assert_close(dense(found), dense(grad).to(dtype))
+
+
 # ------------------------------------------------------------------------------------------- errors
 
 

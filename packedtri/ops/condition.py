@@ -7,13 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import layout
+from packedtri import _nodes, layout
 from packedtri.dispatch import describe
 from packedtri.ops import elements
 from packedtri.tensor import LowerTriangular, UpperTriangular
 
 # LAPACK stops after as many steps. Estimates are nearly always final after two.
 _STEPS = 5
+# Right-hand sides are this small, so that solutions of size 1 / rcond stay in the range of float32
+# wherever rcond does.
+_SMALL = 2.0**-60
 
 
 def rcond(A: LowerTriangular | UpperTriangular) -> Tensor:
@@ -25,10 +28,11 @@ def rcond(A: LowerTriangular | UpperTriangular) -> Tensor:
     real or complex matrix", ACM TOMS 14 (1988), and LAPACK's dtpcon.
 
     Args:
-        A: shape (*batch, n, n), of dtype float32, float64 or their complex kin.
+        A: shape (*batch, n, n).
 
     Returns:
-        shape (*batch), real; 0 for a singular matrix. It has no gradient.
+        shape (*batch), real; 0 for a singular matrix. It has no gradient. For 16-bit types it is
+        float32, since a rounding to 16 bits could take it below the true value, or to 0.
 
     Raises:
         TypeError: when ``A`` is not triangular.
@@ -48,29 +52,48 @@ def rcond(A: LowerTriangular | UpperTriangular) -> Tensor:
 
 
 def _reciprocal(A: Any) -> Tensor:
+    A = A.float() if A.dtype.itemsize == 2 else A
     if A.n == 0:
         return torch.full(A.shape[:-2], torch.inf, dtype=A._packed.real.dtype, device=A.device)
     regular = (elements.diagonal(A) != 0).all(-1)
-    # Singular matrices give inf and nan on the way, which the last line leaves out.
-    value = 1 / (torch.linalg.matrix_norm(A, 1) * _inverse_norm(A))
+    # The result has no scale, but norms and solutions have one that may overflow.
+    A = _scaled(A)
+    inverse = _inverse_norm(A)
+    # Solutions that overflow have differences inf - inf on the way. Of a singular matrix they mean
+    # nothing, and the last line leaves them out.
+    inverse = torch.where(inverse.isnan(), torch.inf, inverse)
+    value = _SMALL / (torch.linalg.matrix_norm(A, 1) * inverse)
     return torch.where(regular, value, 0)
 
 
+def _scaled(A: Any) -> Any:
+    """Each matrix over the power of two below its largest element, which is exact."""
+    packed = A._packed
+    # Of complex elements the larger part counts: their absolute values may overflow.
+    parts = torch.view_as_real(packed.resolve_conj()) if packed.is_complex() else packed[..., None]
+    largest = parts.abs().amax((-2, -1), keepdim=True)
+    mantissa = torch.frexp(largest).mantissa
+    power = torch.where((largest > 0) & largest.isfinite(), largest / (2 * mantissa), 1)
+    parts = parts / power
+    packed = torch.view_as_complex(parts) if packed.is_complex() else parts.squeeze(-1)
+    return _nodes.from_packed(type(A), packed, A.n)
+
+
 def _inverse_norm(A: Any) -> Tensor:
-    """Estimate of the 1-norm of the inverse of each matrix, shape (*batch)."""
+    """Estimate of the 1-norm of the inverse of each matrix times _SMALL, shape (*batch)."""
     n, adjoint = A.n, A.mH
-    x = A._packed.new_full((*A.shape[:-2], n), 1 / n)
+    x = A._packed.new_full((*A.shape[:-2], n), _SMALL / n)
     estimate = _solve(A, x).abs().sum(-1)
     for _ in range(_STEPS):
         y = _solve(A, x)
         estimate = torch.maximum(estimate, y.abs().sum(-1))
-        z = _solve(adjoint, torch.where(y == 0, 1, torch.sgn(y)))
+        z = _solve(adjoint, torch.where(y == 0, 1, torch.sgn(y)) * _SMALL)
         # The next vector is the unit vector of the direction of steepest ascent.
-        x = torch.nn.functional.one_hot(z.abs().argmax(-1), n).to(x.dtype)
+        x = torch.nn.functional.one_hot(z.abs().argmax(-1), n).to(x.dtype) * _SMALL
     # Against matrices that are built to mislead the steps above.
     k = torch.arange(n, device=x.device)
     alternating = ((-1.0) ** k * (1 + k / max(n - 1, 1))).to(x.dtype).expand_as(x)
-    lower_bound = 2 * _solve(A, alternating).abs().sum(-1) / (3 * n)
+    lower_bound = _solve(A, alternating * _SMALL).abs().sum(-1) / (1.5 * n)
     return torch.maximum(estimate, lower_bound)
 
 

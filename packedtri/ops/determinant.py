@@ -11,11 +11,11 @@ from packedtri import _nodes
 from packedtri._autograd import forward_mode
 from packedtri.dispatch import Function, describe, row
 from packedtri.layout import LOWER
-from packedtri.ops.dense import densify, functions, no_out
+from packedtri.ops.dense import as_dense, densify, functions, no_out
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.potrf import cholesky
-from packedtri.ops.solve import check_system, positive_factor
-from packedtri.ops.trsm import solve
+from packedtri.ops.solve import check_system, is_vector, positive_factor
+from packedtri.ops.trsm import solve, widened
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -83,19 +83,22 @@ def _symmetric(function: Function, of_diagonal: Function, of_factor: Function) -
         no_out(function.__name__, out)
         factor = positive_factor(A)
         if factor is not None:
-            return of_factor(factor, A.n)
+            return of_factor(factor, A.n, A._packed.dtype)
         return of_diagonal(_lu_diagonal(A.to_dense())) if forward_mode() else densify(function, A)
 
     return handler
 
 
-def _det_of_factor(factor: Tensor, n: int) -> Tensor:
-    return _diagonal(factor, n).prod(-1).square()
+# The factor of a 16-bit matrix is float32, and what is made of it has the dtype of the matrix.
 
 
-def _typed_logdet_of_factor(factor: Tensor, n: int) -> Tensor:
+def _det_of_factor(factor: Tensor, n: int, dtype: torch.dtype) -> Tensor:
+    return _diagonal(factor, n).prod(-1).square().to(dtype)
+
+
+def _typed_logdet_of_factor(factor: Tensor, n: int, dtype: torch.dtype) -> Tensor:
     """In the dtype of the matrix: torch's logarithm of a complex determinant is complex."""
-    return _logdet_of_factor(factor, n).to(factor.dtype)
+    return _logdet_of_factor(factor, n).to(dtype)
 
 
 def _add_slogdet(function: Function, returned: Function) -> None:
@@ -104,10 +107,10 @@ def _add_slogdet(function: Function, returned: Function) -> None:
     def of_diagonal(diagonal: Tensor) -> Any:
         return returned(_sign_and_log(diagonal))
 
-    def of_factor(factor: Tensor, n: int) -> Any:
+    def of_factor(factor: Tensor, n: int, dtype: torch.dtype) -> Any:
         # It is one, and constant, but takes part in autograd as torch's does.
-        sign = _diagonal(factor, n).real.sgn().prod(-1).to(factor.dtype)
-        return returned((sign, _logdet_of_factor(factor, n)))
+        sign = _diagonal(factor, n).real.sgn().prod(-1).to(dtype)
+        return returned((sign, _logdet_of_factor(factor, n).to(dtype.to_real())))
 
     _add([function], of_diagonal, of_factor, None)
 
@@ -140,15 +143,18 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
 
     Args:
         S: shape (*batch, n, n), positive definite, and Hermitian where it is complex.
-        rhs: B, shape (n,) or (*batch, n, m).
+        rhs: B, shape (n,) or (*batch, n, m), dense or packed. Where S has batch dimensions b, a
+            dense tensor of shape (*b, n) is read as vectors, one for each matrix, as by
+            torch.linalg.solve.
 
     Returns:
         The quadratic form summed over the columns of ``rhs``, and the logarithm of the determinant,
-        both real and of shape (*batch).
+        both real and of the shape (*batch) to which the batches of both arguments broadcast.
 
     Raises:
         torch.linalg.LinAlgError: when S is not positive definite.
-        TypeError: when S is no real Symmetric and no Hermitian, or ``rhs`` no tensor.
+        TypeError: when S is no real Symmetric and no Hermitian, or ``rhs`` no strided
+            tensor.
         ValueError: when ``rhs`` does not fit.
 
     Example:
@@ -164,10 +170,12 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
         raise TypeError(f"[{name}] expected a real Symmetric or a Hermitian; got {describe(S)}")
     if not isinstance(rhs, Tensor):
         raise TypeError(f"[{name}] expected a tensor of right-hand sides; got {describe(rhs)}")
-    columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
+    columns = rhs.unsqueeze(-1) if is_vector(S, rhs) else as_dense(rhs)
     check_system(name, S, columns, left=True)
-    factor, info = cholesky(_nodes.to_packed(S), S.n)
+    factor, info = cholesky(widened(_nodes.to_packed(S)), S.n)
     check_positive_definite("linalg.cholesky", info)
-    half = solve(factor, columns, S.n, LOWER)
+    half = solve(factor, widened(columns), S.n, LOWER)
     squares = (half * half.conj()).real if half.is_complex() else half.square()
-    return squares.sum((-2, -1)), _logdet_of_factor(factor, S.n)
+    dtype = S._packed.dtype.to_real()
+    inv_quad = squares.sum((-2, -1)).to(dtype)
+    return inv_quad, _logdet_of_factor(factor, S.n).to(dtype).expand(inv_quad.shape)

@@ -6,6 +6,8 @@ from torch import Tensor
 
 from packedtri.dispatch import describe
 from packedtri.layout import HERMITIAN
+from packedtri.ops.matmul import check_elements
+from packedtri.ops.solve import check_batches
 from packedtri.tensor import PackedTensor
 
 
@@ -23,7 +25,7 @@ def quadratic_form(A: PackedTensor, x: Tensor) -> Tensor:
 
     Raises:
         TypeError: when ``A`` is not packed, or ``x`` no dense tensor.
-        ValueError: when shapes or dtypes do not match.
+        ValueError: when shapes, dtypes or devices do not match.
 
     Example:
         >>> import torch, packedtri
@@ -51,7 +53,7 @@ def bilinear_form(x: Tensor, A: PackedTensor, y: Tensor) -> Tensor:
 
     Raises:
         TypeError: when ``A`` is not packed, or ``x`` or ``y`` no dense tensor.
-        ValueError: when shapes or dtypes do not match.
+        ValueError: when shapes, dtypes or devices do not match.
 
     Example:
         >>> import torch, packedtri
@@ -73,6 +75,9 @@ def _form(name: str, x: Tensor, A: PackedTensor, y: Tensor) -> Tensor:
             raise TypeError(f"[{name}] expected dense vectors; got {describe(v)}")
         if v.dim() == 0 or v.shape[-1] != A.n:
             raise ValueError(f"[{name}] expected vectors (..., {A.n}); got {describe(v)}")
+        check_elements(name, A, v, A._packed, v)
+        check_batches(name, A, v, A._packed.shape[:-1], v.shape[:-1])
+    check_batches(name, x, y, x.shape[:-1], y.shape[:-1])
     # A row times a column a vector: elementwise products would be one more temporary.
     x = x.conj() if A.kind == HERMITIAN else x
     return (x.unsqueeze(-2) @ _applied(A, y).unsqueeze(-1)).squeeze(-1).squeeze(-1)

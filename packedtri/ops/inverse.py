@@ -17,7 +17,7 @@ from packedtri.ops.solve import (
     positive_factor,
     singular_info,
 )
-from packedtri.ops.trsm import identity, solve
+from packedtri.ops.trsm import identity, solve, widened
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -53,12 +53,12 @@ def _inverse_symmetric(a: PackedTensor, dense_inverse: Function) -> Any:
     factor = positive_factor(a)
     if factor is None:
         return dense_inverse()
-    return _from_factor(type(a), factor, a.n)
+    return _from_factor(type(a), factor, a.n, a._packed.dtype)
 
 
-def _from_factor(cls: type[P], factor: Tensor, n: int) -> P:
-    packed = _nodes.real_diagonal(invert_from_factor(factor, n), cls.kind, n)
-    return _nodes.from_packed(cls, packed, n)
+def _from_factor(cls: type[P], factor: Tensor, n: int, dtype: torch.dtype) -> P:
+    packed = invert_from_factor(widened(factor), n).to(dtype)
+    return _nodes.from_packed(cls, _nodes.real_diagonal(packed, cls.kind, n), n)
 
 
 def _inv_triangular(A: PackedTensor, *, out: Any = None) -> PackedTensor:
@@ -115,7 +115,8 @@ def _cholesky_inverse(input: PackedTensor, upper: bool = False, *, out: Any = No
     factor = _nodes.to_packed(input)
     # What is stored is the transpose of U, and U^H U = conj(T) T^T.
     factor = factor.conj() if upper else factor
-    return _from_factor(Hermitian if factor.is_complex() else Symmetric, factor, input.n)
+    cls = Hermitian if factor.is_complex() else Symmetric
+    return _from_factor(cls, factor, input.n, factor.dtype)
 
 
 for _cls in (LowerTriangular, UpperTriangular):

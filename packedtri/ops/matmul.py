@@ -27,6 +27,7 @@ from packedtri.tensor import (
     PackedTensor,
     Symmetric,
     UpperTriangular,
+    check_strided,
 )
 
 _mm = torch.ops.packedtri.mm.default
@@ -84,7 +85,7 @@ def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
     n, p, rank = a.n, a._packed, x.dim()
     if rank == 0 or x.shape[-1 if rank == 1 else -2] != n:
         raise _shape_error(name, "(..., n, n) @ (..., n, m)", a, x)
-    _check_elements(name, a, x, p, x)
+    check_elements(name, a, x, p, x)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, a, x, p.shape[:-1], x.shape[:-2])
     how = n, a.kind, DENSE, DENSE, tf32_allowed(p)
@@ -97,7 +98,7 @@ def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
     n, p, rank = b.n, b._packed, x.dim()
     if rank == 0 or x.shape[-1] != n:
         raise _shape_error(name, "(..., m, n) @ (..., n, n)", x, b)
-    _check_elements(name, x, b, x, p)
+    check_elements(name, x, b, x, p)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, x, b, x.shape[:-2], p.shape[:-1])
     how = n, DENSE, b.kind, DENSE, tf32_allowed(p)
@@ -111,14 +112,18 @@ def _check_packed_pair(name: str, a: PackedTensor, b: PackedTensor) -> int:
     if n != b.n:
         raise _shape_error(name, "(..., n, n) @ (..., n, n)", a, b)
     p, q = a._packed, b._packed
-    _check_elements(name, a, b, p, q)
+    check_elements(name, a, b, p, q)
     if p.dim() > 1 and q.dim() > 1:
         _check_batches(name, a, b, p.shape[:-1], q.shape[:-1])
     return n
 
 
-def _check_elements(name: str, a: Tensor, b: Tensor, p: Tensor, q: Tensor) -> None:
+def check_elements(name: str, a: Tensor, b: Tensor, p: Tensor, q: Tensor) -> None:
     """Raise where the elements ``p`` and ``q`` of two operands do not go together."""
+    if p.layout is not q.layout:
+        # Those of a type are strided.
+        check_strided(name, p)
+        check_strided(name, q)
     if p.dtype is not q.dtype and autocast_dtype(p) is not autocast_dtype(q):
         raise ValueError(
             f"[{name}] expected both operands to have the same dtype; "

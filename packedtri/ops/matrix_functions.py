@@ -37,6 +37,10 @@ def matrix_power(input: PackedTensor, n: int, *, out: Tensor | None = None) -> T
         return densify(torch.linalg.matrix_power, input, n, out=out)
     cls: Any = type(input)
     n = int(n)
+    if n < 0 and input.dtype.itemsize == 2:
+        # Products would multiply the rounding of the inverse.
+        wide: Any = input.float()
+        return matrix_power(wide, n).to(input.dtype)
     if n < 0:
         input, n = _typed(cls, torch.linalg.inv(input)), -n
     if input.kind in layout.MIRRORED:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from math import inf, prod
+from math import inf, log2, prod
 from typing import Any
 
 import torch
@@ -179,8 +179,13 @@ def norm(packed: Tensor, t: PackedTensor, ord: float = 2.0, **kwargs: Any) -> Te
     if dtype is not None and dtype.is_complex == packed.is_complex():
         # Before the elements grow. A dtype that does not fit is refused below, as by torch.
         packed = packed.to(torch.promote_types(packed.dtype, dtype))
+    diagonal = _nodes.diagonal_index(t.n, packed.device)
+    if 1 / ord > log2(torch.finfo(packed.dtype).max) - 1:
+        # The weight would overflow, and 0 times inf is nan: the elements themselves stand twice.
+        twice = torch.cat([packed, packed.index_fill(-1, diagonal, 0)], -1)
+        return torch.linalg.vector_norm(twice, ord, **kwargs)
     weight = packed.new_full(packed.shape[-1:], 2 ** (1 / ord), dtype=packed.real.dtype)
-    weight[_nodes.diagonal_index(t.n, packed.device)] = 1
+    weight[diagonal] = 1
     return torch.linalg.vector_norm(packed * weight, ord, **kwargs)
 
 

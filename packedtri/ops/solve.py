@@ -20,13 +20,14 @@ from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 from packedtri.ops.dense import as_dense, densify, functions, no_out
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.potrf import cholesky
-from packedtri.ops.trsm import first_zero, solve
+from packedtri.ops.trsm import first_zero, solve, widened
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
     PackedTensor,
     Symmetric,
     UpperTriangular,
+    check_strided,
 )
 
 _TRIANGULAR = (LowerTriangular, UpperTriangular)
@@ -50,6 +51,7 @@ def check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
             f"[{name}] expected a right-hand side {expected} for {describe(a)}; got {describe(b)}"
         )
     p, q = a._packed, b._packed if isinstance(b, PackedTensor) else b
+    check_strided(name, q)
     if (p.dtype, p.device) != (q.dtype, q.device):
         raise ValueError(
             f"[{name}] expected both operands to have the same dtype and device; "
@@ -137,7 +139,7 @@ def _solve_triangular(
     return solve_dense(A, B, left, unitriangular)
 
 
-def _is_vector(a: PackedTensor, b: Tensor) -> bool:
+def is_vector(a: PackedTensor, b: Tensor) -> bool:
     """torch.linalg.solve takes a batch of vectors where the shape of ``b`` is that of rows."""
     shape = (*a._packed.shape[:-1], a.n)
     return not isinstance(b, PackedTensor) and (b.dim() == 1 or tuple(b.shape) == shape)
@@ -147,7 +149,7 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) ->
     """torch.linalg.solve for a triangular ``A``, by substitution."""
     name = "linalg.solve"
     no_out(name, out)
-    vector = _is_vector(A, B)
+    vector = is_vector(A, B)
     columns = B.unsqueeze(-1) if vector else B
     check_system(name, A, columns, left)
     # Torch words its error by this name.
@@ -158,8 +160,13 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) ->
 
 
 def solve_cholesky(factor: Tensor, b: Tensor, n: int) -> Tensor:
-    """(L L^H)^-1 B for the packed factor L and a dense ``b``, shape (*batch, n, m)."""
-    return solve(factor.conj(), solve(factor, b, n, LOWER), n, UPPER)
+    """(L L^H)^-1 B for the packed factor L and a dense ``b``, shape (*batch, n, m).
+
+    It has the dtype of ``b``. The factor of 16-bit elements may be float32.
+    """
+    factor = widened(factor)
+    half = solve(factor, widened(b), n, LOWER)
+    return solve(factor.conj(), half, n, UPPER).to(b.dtype)
 
 
 def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
@@ -170,7 +177,7 @@ def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any 
     values cannot be looked at, in torch.compile and torch.func.
     """
     no_out("linalg.solve", out)
-    vector = _is_vector(A, B)
+    vector = is_vector(A, B)
     b = B.unsqueeze(-1) if vector else as_dense(B)
     check_system("linalg.solve", A, b, left)
     factor = positive_factor(A)
@@ -196,11 +203,14 @@ def _solve_lu(a: Tensor, b: Tensor, left: bool) -> Tensor:
 
 
 def positive_factor(a: PackedTensor) -> Tensor | None:
-    """The packed Cholesky factor; None where some matrix is not Hermitian positive definite."""
+    """The packed Cholesky factor, of 16-bit elements in float32.
+
+    None where some matrix is not Hermitian positive definite.
+    """
     symmetric = a.kind == SYMMETRIC and a._packed.is_complex()
     if symmetric or not values_visible(a._packed):
         return None
-    factor, info = cholesky(_nodes.to_packed(a), a.n)
+    factor, info = cholesky(widened(_nodes.to_packed(a)), a.n)
     return None if info.any() else factor
 
 

@@ -36,6 +36,11 @@ _pack = torch.ops.packedtri.pack.default
 _SMALL = 1024
 
 
+def widened(x: Tensor) -> Tensor:
+    """Elements of 16 bits as float32: steps on the way to a result must not be rounded."""
+    return x.float() if x.dtype.itemsize == 2 else x
+
+
 def solve(
     packed: Tensor,
     b: Tensor,

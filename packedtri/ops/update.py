@@ -22,7 +22,7 @@ from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.mm import batch_first
 from packedtri.ops.potrf import gradient_of_matrix, tangent_of_factor
 from packedtri.ops.solve import check_batches
-from packedtri.tensor import LowerTriangular
+from packedtri.tensor import LowerTriangular, check_strided
 
 _mm = torch.ops.packedtri.mm.default
 _update = torch.ops.packedtri.cholesky_update.default
@@ -82,9 +82,10 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
         shape (*batch, n, n), with a positive diagonal.
 
     Raises:
-        torch.linalg.LinAlgError: when L L^H - x x^H is not positive definite.
-        TypeError: when L is no LowerTriangular, or x no tensor.
-        ValueError: when the shapes do not fit.
+        torch.linalg.LinAlgError: when the changed matrix is not positive definite: L L^H - x x^H,
+            or L L^H + x x^H where L is singular.
+        TypeError: when L is no LowerTriangular, or x no strided tensor.
+        ValueError: when shapes, dtypes or devices do not fit.
 
     Example:
         >>> import packedtri
@@ -116,13 +117,15 @@ def _columns(name: str, L: LowerTriangular, x: Tensor) -> Tensor:
     if not isinstance(x, Tensor):
         raise TypeError(f"[{name}] expected a tensor for x; got {describe(x)}")
     x = as_dense(x)
+    check_strided(name, x)
     batch = L._packed.shape[:-1]
     if x.dim() == 1 or tuple(x.shape) == (*batch, L.n):
         x = x.unsqueeze(-1)
-    if x.dim() < 2 or x.shape[-2] != L.n or x.dtype is not L._packed.dtype:
+    p = L._packed
+    if x.dim() < 2 or x.shape[-2] != L.n or (x.dtype, x.device) != (p.dtype, p.device):
         raise ValueError(
-            f"[{name}] expected x of shape (..., n) or (..., n, k) and {L._packed.dtype} for "
-            f"{describe(L)}; got {describe(x)} of {x.dtype}"
+            f"[{name}] expected x of shape (..., n) or (..., n, k), of {p.dtype} on {p.device} for "
+            f"{describe(L)}; got {describe(x)} of {x.dtype} on {x.device}"
         )
     check_batches(name, L, x, batch, x.shape[:-2])
     return x
