@@ -76,11 +76,19 @@ bool few_tiles(const Product& p) {
     return vectors <= 160 && p.k >= 650 && p.k <= 1150;
 }
 
+// The same of a triangle and a transpose, whose packed product is half of theirs.
+bool few_gram_tiles(const Product& p) {
+    if (p.dtype == DType::c128) return p.batch == 1 && p.n % 8 == 0 && between(p, 100, 300);
+    if (!p.tf32 || slow_when_dense(p)) return false;
+    return p.batch == 1 ? between(p, 650, 850) : longest(p) >= 200 && batch_between(p, 450, 560);
+}
+
 // Whether a product is left to dense torch although no operand is symmetric.
 bool middle_sized(const Product& p) {
     const bool slow = slow_when_dense(p);
     if (!is_plain(p) || (slow && !p.tf32)) return false;
     const int count = triangles(p);
+    if (p.c.kind == Kind::Lower && count == 2) return p.a.kind != p.b.kind && few_gram_tiles(p);
     if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
     if (count == 1) return few_tiles(p);
     if (count < 2 || slow) return false;
@@ -95,7 +103,10 @@ bool middle_sized(const Product& p) {
 
 // Of a symmetric matrix times a vector: those that are too large for one block, and too few.
 bool unpacked_mv(const Product& p) {
-    if (!has_symmetric(p) || p.tf32 || mv_symmetric_can(p)) return false;
+    if (!has_symmetric(p) || p.tf32) return false;
+    const int64_t least = p.dtype == DType::c128 ? 100 : 300;
+    if (has_complex_elements(p.dtype) && p.batch == 1 && p.k >= least && p.k <= 700) return true;
+    if (mv_symmetric_can(p)) return false;
     if (p.k > MV_SMALL_SYMMETRIC) return p.batch == 1;
     return element_size(p.dtype) == 2 || p.batch <= 16;
 }
@@ -129,8 +140,7 @@ bool goes_on_unpacked(const Product& p, const Device& device) {
 
 bool leaves_to_dense(const Product& p, const Device& device) {
     if (p.k == 0 || any_forced() || goes_thin(p) || goes_wide(p, device)) return false;
-    // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good in
-    // dense results.
+    // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p)) return false;
     const bool one = beside_triangle(p);
     // In TF32 the dense product is faster than images of both halves of a symmetric matrix at every size, and
@@ -151,9 +161,12 @@ bool leaves_to_dense(const Solve& p) {
     if (p.batch > 1 || any_forced()) return false;
     if (3 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
     const bool is_complex = has_complex_elements(p.dtype);
-    if (p.x_kind == Kind::Lower) return p.n >= 200 && p.n <= (is_complex ? 5000 : 2000);
+    if (p.x_kind == Kind::Lower) {
+        if (is_complex) return p.n >= (p.dtype == DType::c128 ? 48 : 100) && p.n <= 5000;
+        return p.n >= 200 && p.n <= 2000;
+    }
     if (p.m == 1) return p.n >= 192;
-    if (is_complex) return p.m > 32 && p.n >= 256;
+    if (is_complex) return p.m > 32 && p.n >= (p.dtype == DType::c128 ? 100 : 256);
     if (p.dtype != DType::f64 || p.m < 64 || p.n < 400) return false;
     // Dense torch is slow where rows are not aligned.
     return (p.n <= 3000 && p.n % 16 == 0) || p.m <= 512;
@@ -165,6 +178,7 @@ bool leaves_to_dense(const Factor& p) {
     switch (p.dtype) {
         case DType::f32: return p.n >= 450 && p.n <= 5000;
         case DType::f64: return p.n >= 200 && p.n <= 9000;
+        case DType::c128: return p.n >= 100 && p.n <= 5000;
         default: return p.n >= 1500 && p.n <= 5000;
     }
 }

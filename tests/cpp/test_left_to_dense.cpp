@@ -25,6 +25,9 @@ void some_problems_are_left_to_dense_torch() {
     CHECK(cuda::leaves_to_dense(Factor{DType::f32, 1024, 1, nullptr, 0, nullptr}), "one factor");
     CHECK(!cuda::leaves_to_dense(Factor{DType::f32, 1024, 2, nullptr, 0, nullptr}), "factors");
     CHECK(!cuda::leaves_to_dense(Factor{DType::f64, 66000, 1, nullptr, 0, nullptr}), "memory");
+    CHECK(cuda::leaves_to_dense(Factor{DType::c128, 512, 1, nullptr, 0, nullptr}) &&
+              !cuda::leaves_to_dense(Factor{DType::c64, 512, 1, nullptr, 0, nullptr}),
+          "complex");
     Solve solve{};
     solve.dtype = DType::f32;
     solve.n = 4096;
@@ -83,9 +86,38 @@ void rows_that_are_not_aligned_stay_here() {
     CHECK(!left(narrow), "rows of the dense operand");
 }
 
+// Where dense torch has tensor cores for complex numbers, and where half of a product is enough.
+void complex_products_and_grams() {
+    const auto left = [](const Product& p) { return cuda::leaves_to_dense(p, hopper); };
+    CHECK(left(times_dense(DType::c128, 512, 1)) && left(times_dense(DType::c64, 512, 1)), "512");
+    CHECK(!left(times_dense(DType::c128, 32, 1)) && !left(times_dense(DType::c64, 2048, 1)),
+          "small, large");
+    CHECK(left(gram(DType::c128, 2048, 1)) && !left(gram(DType::c64, 2048, 1)), "dense operands");
+    Product thin = gram(DType::c128, 20000, 1);
+    thin.k = thin.a.cols = thin.b.rows = 10;
+    CHECK(!left(thin), "short sums");
+
+    Product own = lower_product(DType::f32, 768);
+    own.b = own.a;
+    own.b.kind = Kind::Upper;
+    own.tf32 = true;
+    CHECK(left(own), "a triangle and its transpose in TF32");
+    own.tf32 = false;
+    CHECK(!left(own), "unrounded");
+
+    // Of a square of a symmetric matrix one half is enough too: its copy is multiplied here.
+    Product square = lower_product(DType::bf16, 4096);
+    square.a.kind = square.b.kind = Kind::Symmetric;
+    CHECK(left(square) && cuda::goes_on_unpacked(square, hopper), "a square");
+    CHECK(cuda::explain(square, hopper).find("symmetric operand unpacked, then tile") == 0, "told");
+    square.c.kind = Kind::Dense;
+    CHECK(left(square) && !cuda::goes_on_unpacked(square, hopper), "a dense result");
+}
+
 int main() {
     some_problems_are_left_to_dense_torch();
     narrow_products_are_left_to_dense_torch();
     rows_that_are_not_aligned_stay_here();
+    complex_products_and_grams();
     std::puts("left_to_dense: ok");
 }
