@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 from torch import Tensor, nn
-from twins import KeepsResults, each_type, project
+from twins import TYPES, KeepsResults, each_type, project
 
 from packedtri import LowerTriangular, PackedTensor, Symmetric
 
@@ -89,6 +89,27 @@ def test_optimizers_match_a_dense_reference(cls, name, mode, device):
     assert name == "sgd" or state
     again = kind(list(pairs[0]), **options, **mode)
     again.load_state_dict(optimizers[0].state_dict())
+
+
+@each_type
+def test_fused_steps_check_their_lists(cls):
+    """What is stored where would not correspond, and what has been written could not be undone."""
+    other = next(c for c in TYPES if c is not cls)
+    # The third matrix is wrong: torch's loop over the lists would have changed two by then.
+    lists = {"params": 1.0, "grads": 2.0, "sums": 3.0}
+    for name in lists:
+        for wrong in (torch.ones(3, 3), torch.ones(6), cls.eye(4), other.eye(3)):
+            made = {k: [cls.eye(3).mul_(v) for _ in range(3)] for k, v in lists.items()}
+            made[name][2] = wrong
+            before = [t.to_dense().clone() for ts in made.values() for t in ts]
+            steps = [torch.tensor(1.0) for _ in range(3)]
+            with pytest.raises(NotImplementedError, match=rf"_fused_adagrad_.*{cls.__name__}"):
+                torch._fused_adagrad_(
+                    *made.values(), steps, lr=0.1, lr_decay=0.0, weight_decay=0.0, eps=1e-10,
+                    maximize=False,
+                )  # fmt: skip
+            after = [t.to_dense() for ts in made.values() for t in ts]
+            assert all(map(torch.equal, after, before))
 
 
 @pytest.mark.parametrize("foreach", [None, False, True])

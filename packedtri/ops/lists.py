@@ -5,6 +5,7 @@ They run on the tensors inside, together with the plain tensors of the same list
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -121,4 +122,10 @@ def _foreach_norm(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
 
 @aten_row(*_overloads(("_fused_", "_amp_foreach_")))
 def _fused(op: Any, args: Args, kwargs: Kwargs) -> Any:
+    # Kernels take the number of elements from the first list and would write past others, or beside
+    # their triangles. Lists that have no use may be empty.
+    for group in zip_longest(*(a for a in args if isinstance(a, (list, tuple)))):
+        first = next((t for t in group if isinstance(t, PackedTensor)), None)
+        if first is not None:
+            check_alike(op, first, group)
     return _run(op, args, kwargs)
