@@ -25,13 +25,14 @@ OPTIMIZERS = {
     "rmsprop": (torch.optim.RMSprop, {"lr": 0.01, "momentum": 0.5}),
     "rmsprop-centered": (torch.optim.RMSprop, {"lr": 0.01, "centered": True}),
     "adagrad": (torch.optim.Adagrad, {"lr": 0.05}),
+    "adagrad-initial": (torch.optim.Adagrad, {"lr": 0.05, "initial_accumulator_value": 0.1}),
     "adadelta": (torch.optim.Adadelta, {"lr": 0.5}),
     "adamax": (torch.optim.Adamax, {"lr": 0.05}),
     "nadam": (torch.optim.NAdam, {"lr": 0.05}),
     "radam": (torch.optim.RAdam, {"lr": 0.05}),
     "asgd": (torch.optim.ASGD, {"lr": 0.05}),
 }
-FUSED = ("sgd", "sgd-momentum", "adam", "adam-amsgrad", "adamw", "adagrad")
+FUSED = ("sgd", "sgd-momentum", "adam", "adam-amsgrad", "adamw", "adagrad", "adagrad-initial")
 MODES = [
     (name, mode)
     for name in OPTIMIZERS
@@ -69,7 +70,7 @@ def assert_twins(packed: PackedTensor, dense: Tensor, cls: type) -> None:
 )
 @each_type
 def test_optimizers_match_a_dense_reference(cls, name, mode, device):
-    if name == "adagrad" and mode == {"fused": True} and device == "cuda":
+    if name.startswith("adagrad") and mode == {"fused": True} and device == "cuda":
         pytest.skip("torch has no fused Adagrad on CUDA")
     kind, options = OPTIMIZERS[name]
     (packed, dense), (x, y) = twins(cls, device), data(device)
@@ -84,11 +85,27 @@ def test_optimizers_match_a_dense_reference(cls, name, mode, device):
     # Where the gradient is zero so is Adam's dense state, so that nothing leaves the structure.
     assert_twins(packed, dense, cls)
     torch.testing.assert_close(bias[0], bias[1])
-    state = [v for v in optimizers[0].state[packed].values() if isinstance(v, PackedTensor)]
+    state = [v for v in optimizers[0].state[packed].values() if v.dim() > 0]
     assert all(type(v) is cls for v in state)
     assert name == "sgd" or state
     again = kind(list(pairs[0]), **options, **mode)
     again.load_state_dict(optimizers[0].state_dict())
+
+
+@each_type
+def test_the_state_of_adagrad_is_no_other_full_like(cls):
+    """A closure that the optimizer calls, say, gets the constant matrix that it asks for."""
+    weight, seen = nn.Parameter(cls.eye(3)), []
+    optimizer = torch.optim.Adagrad([weight], initial_accumulator_value=0.1)
+
+    def closure():
+        seen.append(torch.full_like(weight, 0.1))
+        value = (weight @ torch.ones(3)).sum()
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    assert torch.equal(seen[0].to_dense(), torch.full((3, 3), 0.1))
 
 
 @each_type

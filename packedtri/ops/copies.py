@@ -10,6 +10,7 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri.dispatch import Function, row
+from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions, is_complex_number
 from packedtri.tensor import DTYPES, PackedTensor
 
@@ -46,10 +47,20 @@ def _like(function: Function, input: PackedTensor, **kwargs: Any) -> Tensor:
 def _full_like(input: PackedTensor, fill_value: Any, **kwargs: Any) -> Tensor:
     """A constant is symmetric, a real one Hermitian; zero is triangular too."""
     complex_hermitian = input.kind == layout.HERMITIAN and is_complex_number(fill_value)
-    if fill_value == 0 or (input.kind in layout.MIRRORED and not complex_hermitian):
+    keeps = input.kind in layout.MIRRORED or _is_state_of_adagrad()
+    if fill_value == 0 or (keeps and not complex_hermitian):
         function = partial(torch.full_like, fill_value=fill_value)
         return _like(function, input, **kwargs)
     return densify(torch.full_like, input, fill_value, **kwargs)
+
+
+def _is_state_of_adagrad() -> bool:
+    """Whether Adagrad asks for its sums of squares, which are to begin with a number.
+
+    It adds to them, and divides by them, element by element. A triangle has no use for sums where
+    nothing is stored, nor have the lists of its other steps a place for dense tensors.
+    """
+    return caller("torch.optim.adagrad", "__init__", "_init_group") is not None
 
 
 def _new(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
