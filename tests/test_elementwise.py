@@ -249,3 +249,36 @@ def test_the_number_zero_keeps_a_triangle(cls):
         assert type(f(t)) is cls
         torch.testing.assert_close(dense(f(t)), f(dense(t)))
     assert type(t + 1) is type(t + torch.tensor(0.0)) is torch.Tensor
+
+
+@each_type
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_no_type_has_complex_elements_of_16_bits(cls, device):
+    """Torch makes them of float16 and complex numbers; the result is dense then."""
+    t = cls.randn(3, dtype=torch.float16, device=device)
+    batch = cls.randn(2, 3, dtype=torch.float16, device=device)
+    number = torch.full((), 1j, dtype=torch.complex32, device=device)
+    numbers = number.expand(2, 1, 1)
+    for f, x in (
+        (lambda t: t * 1j, t),
+        (lambda t: 1j * t, t),
+        (lambda t: t.mul(number), t),
+        (lambda t: number * t, t),
+        (lambda t: t * numbers, batch),
+        (lambda t: numbers * t, batch),
+        (lambda t: t + 1j, t),
+        (lambda t: 1j - t, t),
+        (lambda t: torch.add(1j, t), t),
+        (lambda t: 1j / t, t),
+        (lambda t: torch.complex(t, t), t),
+    ):
+        result, expected = f(x), f(x.to_dense())
+        assert type(result) is torch.Tensor and result.dtype == expected.dtype == torch.complex32
+        as_numbers = result.to(torch.complex64), expected.to(torch.complex64)
+        torch.testing.assert_close(*as_numbers, equal_nan=True, rtol=0, atol=0)
+    for f in (torch._foreach_mul, torch._foreach_add):
+        with pytest.raises(NotImplementedError, match=cls.__name__):
+            f([t], 1j)
+    # Others become complex numbers that types have, of Hermitian matrices dense.
+    kept = torch.Tensor if cls is Hermitian else cls
+    assert type(t.bfloat16() * 1j) is kept and type(t.float() * 1j) is kept

@@ -20,6 +20,7 @@ from packedtri.ops.aten import (
     check_alike,
     cloned_first,
     inner,
+    wrapped,
     writable,
 )
 from packedtri.ops.dense import is_complex_number
@@ -103,7 +104,7 @@ def _foreach(op: Any, args: Args, kwargs: Kwargs) -> Any:
     if result is None:
         return None
     return [
-        t._wrap(r, t._n) if isinstance(t, PackedTensor) else r
+        wrapped(op, t, r) if isinstance(t, PackedTensor) else r
         for t, r in zip(first, result, strict=True)
     ]
 
