@@ -194,6 +194,36 @@ def test_initializers(cls, device):
     assert w.requires_grad and w.packed.any()
 
 
+@each_type
+def test_identity_initializer(cls, device):
+    w = nn.Parameter(cls.randn(4, dtype=torch.float64, device=device))
+    assert nn.init.eye_(w) is w and w.requires_grad
+    assert torch.equal(w.detach(), cls.eye(4, dtype=torch.float64, device=device))
+    assert torch.eye(4, out=w.detach().zero_(), dtype=torch.float64).trace() == 4
+    for size, options in (((3,), {}), ((4, 3), {}), ((4,), {"dtype": torch.float32})):
+        with pytest.raises(ValueError, match=rf"\[eye\].*{cls.__name__} \(4, 4\)"):
+            torch.eye(*size, out=w.detach(), **options)
+
+
+@each_type
+@pytest.mark.filterwarnings("ignore:mean is more than 2 std")
+def test_truncated_normal_initializer(cls, device):
+    """Torch of today chooses by dense masks, and asks for what may be no element of a type."""
+    w = nn.Parameter(cls.zeros(30, device=device))
+    for low, high in ((-1.0, 1.0), (0.5, 4.0), (2.5, 3.0)):
+        if "where" in nn.init._no_grad_trunc_normal_.__code__.co_names:
+            with pytest.raises(NotImplementedError, match=rf"trunc_normal_\].*{cls.__name__}"):
+                nn.init.trunc_normal_(w, a=low, b=high)
+            assert not w.packed.any()
+            w_packed = nn.init.trunc_normal_(w.packed, a=low, b=high)
+            assert torch.equal(w.packed, w_packed)
+        else:
+            nn.init.trunc_normal_(w, a=low, b=high)
+        assert low <= w.packed.min() and w.packed.max() <= high
+        with torch.no_grad():
+            w.zero_()
+
+
 def test_a_stale_saved_tensor_is_noticed(device):
     """In-place changes reach the version of the inner tensor, which is what backward has saved."""
     options = {"dtype": torch.complex64, "device": device}

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri.dispatch import Function, row
+from packedtri.dispatch import Function, describe, row
 from packedtri.ops.callers import caller
-from packedtri.ops.dense import densify, functions, is_complex_number
+from packedtri.ops.dense import densify, functions, is_complex_number, write_out
 from packedtri.tensor import DTYPES, PackedTensor
 
 
@@ -68,6 +68,15 @@ def _new(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> 
     return function(input._packed, *args, **kwargs)
 
 
+def _eye(n: int, m: int | None = None, *, out: Any, **kwargs: Any) -> PackedTensor:
+    """The identity put into a type, as torch.nn.init.eye_ does."""
+    if m not in (None, n):
+        raise ValueError(f"[eye] expected a square shape; got ({n}, {m}) and {describe(out)}")
+    dtype = kwargs.get("dtype") or out.dtype
+    write_out("eye", type(out).eye(n, dtype=dtype, device=out.device), out)
+    return out.requires_grad_() if kwargs.get("requires_grad") else out
+
+
 _COPIES = (
     "clone contiguous to cpu cuda xpu ipu mtia type_as pin_memory half bfloat16 float double "
     "cfloat cdouble resolve_conj resolve_neg"
@@ -80,3 +89,4 @@ for _function in functions("zeros_like empty_like"):
 row(torch.full_like, PackedTensor)(_full_like)
 for _function in functions("new_zeros new_ones new_empty new_full new_tensor new"):
     row(_function, PackedTensor)(partial(_new, _function))
+row(torch.eye)(_eye)
