@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 from torch import Tensor, nn
-from twins import TYPES, KeepsResults, each_type, project
+from twins import MIRRORED, TYPES, KeepsResults, each_type, project
 
 from packedtri import LowerTriangular, PackedTensor, Symmetric
 
@@ -90,6 +90,45 @@ def test_optimizers_match_a_dense_reference(cls, name, mode, device):
     assert name == "sgd" or state
     again = kind(list(pairs[0]), **options, **mode)
     again.load_state_dict(optimizers[0].state_dict())
+
+
+@pytest.mark.parametrize("foreach", [None, False, True])
+@pytest.mark.parametrize("cls", MIRRORED)
+def test_rprop_in_a_loop(cls, foreach, device):
+    (packed, dense), (x, y) = twins(cls, device), data(device)
+    optimizers = [torch.optim.Rprop([w], lr=0.05, foreach=foreach) for w in (packed, dense)]
+    if foreach:
+        before = packed.detach().clone()
+        loss(packed, x, y).backward()
+        with pytest.raises(NotImplementedError, match=cls.__name__):
+            optimizers[0].step()
+        assert torch.equal(packed.detach(), before)
+        return
+    for _ in range(5):
+        for w, optimizer in zip((packed, dense), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss(w, x, y).backward()
+            optimizer.step()
+    assert_twins(packed, dense, cls)
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@each_type
+def test_complex_parameters_are_for_sgd(cls, name, foreach, device):
+    """The others raise; that AdamW has applied its weight decay in its loop is documented."""
+    weight = nn.Parameter(cls.randn(N, dtype=torch.complex128, device=device))
+    before = weight.detach().clone()
+    kind, options = OPTIMIZERS[name]
+    (weight @ torch.ones(N, dtype=weight.dtype, device=device)).abs().square().sum().backward()
+    optimizer = kind([weight], **options, foreach=foreach)
+    if kind is torch.optim.SGD:
+        optimizer.step()
+        return
+    with pytest.raises(NotImplementedError, match=f"view_as_real.*{cls.__name__}"):
+        optimizer.step()
+    changed = not torch.equal(weight.detach(), before)
+    assert changed == (name == "adamw" and not foreach)
 
 
 @each_type
