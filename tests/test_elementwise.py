@@ -235,6 +235,23 @@ def test_a_positive_diagonal(cls):
     assert (layer.scale.diagonal() < before.diagonal()).all() and (layer.scale.diagonal() > 0).all()
 
 
+@pytest.mark.parametrize("shift", [1e-5, 0.1])
+@each_triangular
+def test_a_diagonal_just_above_the_shift(cls, shift, dtype):
+    """The message must not call a number too small that is greater than the shift."""
+    if dtype.is_complex:
+        pytest.skip("softplus takes real numbers")
+    f, at_shift = PositiveDiagonal(shift), torch.tensor(shift, dtype=dtype)
+    above, below = (torch.nextafter(at_shift, at_shift.new_tensor(v)) for v in (1.0, 0.0))
+    for value in (below, at_shift, above):
+        x = cls.eye(2, dtype=dtype).set_diagonal_(value.expand(2))
+        if value.item() > shift:
+            torch.testing.assert_close(f(f.right_inverse(x)), x)
+        else:
+            with pytest.raises(ValueError, match=f"greater than {shift}; got {value.item()}"):
+                f.right_inverse(x)
+
+
 @pytest.mark.parametrize("cls", TRIANGULAR)
 def test_the_number_zero_keeps_a_triangle(cls):
     terms = [cls.randn(2, 3, requires_grad=True) for _ in range(3)]
