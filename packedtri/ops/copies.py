@@ -12,7 +12,7 @@ from packedtri import _nodes, layout
 from packedtri.dispatch import Function, describe, row
 from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions, is_complex_number, write_out
-from packedtri.tensor import DTYPES, PackedTensor
+from packedtri.tensor import DTYPES, Hermitian, PackedTensor, Symmetric
 
 
 def _convert(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -34,7 +34,7 @@ def _type(input: PackedTensor, dtype: Any = None, *args: Any, **kwargs: Any) -> 
 
 
 def _like(function: Function, input: PackedTensor, **kwargs: Any) -> Tensor:
-    """A new tensor of the type, zero or uninitialised."""
+    """A new tensor of the type: uninitialised, or all of whose stored elements are one number."""
     kwargs.pop("memory_format", None)
     # The type is to be the leaf of autograd, not the tensor inside.
     packed = function(input._packed, **{**kwargs, "requires_grad": False})
@@ -87,6 +87,8 @@ row(Tensor.type, PackedTensor)(_type)
 for _function in functions("zeros_like empty_like"):
     row(_function, PackedTensor)(partial(_like, _function))
 row(torch.full_like, PackedTensor)(_full_like)
+for _cls in (Symmetric, Hermitian):
+    row(torch.ones_like, _cls, result=_cls)(partial(_like, torch.ones_like))
 for _function in functions("new_zeros new_ones new_empty new_full new_tensor new"):
     row(_function, PackedTensor)(partial(_new, _function))
 row(torch.eye)(_eye)
