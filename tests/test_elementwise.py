@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from twins import MIRRORED, TRIANGULAR, dense, each_type, project, weighted_sum
+from twins import MIRRORED, TRIANGULAR, dense, each_type, project, weighted_sum, wide
 
 from packedtri import Hermitian, LowerTriangular, Symmetric
 from packedtri.nn import PositiveDiagonal
@@ -233,6 +233,24 @@ def test_a_positive_diagonal(cls):
     layer.scale.to_dense().square().sum().backward()
     optimizer.step()
     assert (layer.scale.diagonal() < before.diagonal()).all() and (layer.scale.diagonal() > 0).all()
+
+
+@wide
+@each_type
+def test_lerp_by_a_number_in_a_tensor(cls, wide, device):
+    a, b = (cls.randn(2, 3, dtype=wide, device=device, requires_grad=True) for _ in range(2))
+    x, y = (t.detach().to_dense().requires_grad_() for t in (a, b))
+    weights = [torch.full((), 0.3, dtype=wide, device=device, requires_grad=True) for _ in "ab"]
+    ours, expected = torch.lerp(a, b, weights[0]), torch.lerp(x, y, weights[1])
+    kept = cls is not Hermitian or not wide.is_complex
+    assert type(ours) is (cls if kept else Tensor)
+    torch.testing.assert_close(dense(ours), expected)
+    for result in (ours, expected):
+        weighted_sum(dense(result)).backward()
+    torch.testing.assert_close(weights[0].grad, weights[1].grad)
+    for t, twin in ((a, x), (b, y)):
+        torch.testing.assert_close(t.grad.to_dense(), project(cls, twin.grad))
+    assert type(torch.lerp(a, b, weights[0].detach().expand(3, 3))) is Tensor
 
 
 @pytest.mark.parametrize("shift", [1e-5, 0.1])

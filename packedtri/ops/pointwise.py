@@ -312,7 +312,8 @@ for _function in functions(_MULTIPLICATION, torch):
 def _lerp(
     function: Function, input: PackedTensor, end: PackedTensor, weight: Any, **kwargs: Any
 ) -> Tensor:
-    if not isinstance(weight, Number) or input.n != end.n:
+    one = isinstance(weight, Number) or (isinstance(weight, Tensor) and weight.dim() == 0)
+    if not one or input.n != end.n:
         return densify(function, input, end, weight, **kwargs)
     return _keep(function, input, end, weight, **kwargs)
 
