@@ -46,22 +46,54 @@ class PositiveDiagonal(torch.nn.Module):
         self.shift = shift
 
     def forward(self, x: T) -> T:
-        """Put softplus(x) + shift in the place of the diagonal of x, shape (*batch, n, n)."""
+        """Put softplus(x) + shift in the place of the diagonal.
+
+        Args:
+            x: shape (*batch, n, n), triangular.
+
+        Returns:
+            shape (*batch, n, n), of the type of ``x``. The rest of ``x`` is copied.
+
+        Raises:
+            TypeError: when ``x`` is not triangular.
+
+        Example:
+            >>> from packedtri import LowerTriangular
+            >>> PositiveDiagonal(shift=1.0)(LowerTriangular(torch.tensor([0.0, 5.0, -100.0])))
+            LowerTriangular([[1.6931,     .],
+                             [5.0000, 1.0000]])
+        """
         _check("PositiveDiagonal", x)
         return elements.with_diagonal(x, F.softplus(elements.diagonal(x)) + self.shift)
 
     def right_inverse(self, x: T) -> T:
-        """The unconstrained matrices that ``forward`` maps to x, shape (*batch, n, n).
+        """The unconstrained matrices that ``forward`` maps to ``x``.
+
+        Args:
+            x: shape (*batch, n, n), triangular with a diagonal greater than the shift.
+
+        Returns:
+            shape (*batch, n, n), of the type of ``x``.
 
         Raises:
+            TypeError: when ``x`` is not triangular.
             ValueError: when an element on the diagonal is not greater than the shift.
+
+        Example:
+            >>> from packedtri import LowerTriangular
+            >>> f = PositiveDiagonal()
+            >>> f(f.right_inverse(LowerTriangular(torch.tensor([1.0, 2.0, 3.0]))))
+            LowerTriangular([[1., .],
+                             [2., 3.]])
         """
         _check("PositiveDiagonal", x)
-        diagonal = elements.diagonal(x) - self.shift
+        given = elements.diagonal(x)
+        # In fewer bits the difference may be lost, or the shift be rounded to the element itself.
+        diagonal = given.to(torch.promote_types(given.dtype, torch.float64)) - self.shift
         if not (diagonal > 0).all():
             raise ValueError(
                 f"[PositiveDiagonal] expected a diagonal greater than {self.shift}; got "
-                f"{(diagonal + self.shift).min().item()}"
+                f"{given.min().item()}"
             )
         # The inverse of softplus, in a form that loses no digits for large numbers.
         return elements.with_diagonal(x, diagonal + torch.log(-torch.expm1(-diagonal)))

@@ -156,6 +156,7 @@ def attempts(row: dispatch.Row, cls: type) -> Iterator[tuple[Any, ...]]:
         "solve_triangular": [],
         "linalg_cross": [(type(t)(torch.rand(6).double()), torch.rand(3, 3).double())],
         "__rpow__": [(t, 2.0)],
+        "eye": [Keywords((N,), {"out": t})],
     }
     yield from special.get(name_of(row.function), ())
     for sequence in ([t, t], (t, t)):
@@ -181,7 +182,8 @@ class Keywords(tuple):
 def works_on_dense(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
     try:
         with torch.no_grad():
-            result = function(*map(dense, args), **getattr(args, "kwargs", {}))
+            options = getattr(args, "kwargs", {})
+            result = function(*map(dense, args), **{k: dense(v) for k, v in options.items()})
     except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, AssertionError):
         return False, None
     return result is not NotImplemented and result is not None, result
@@ -196,7 +198,7 @@ def divides_by_zero(row: dispatch.Row, args: tuple[Any, ...]) -> bool:
 
 def contains_packed(args: Any) -> bool:
     if isinstance(args, (tuple, list)):
-        return any(map(contains_packed, args))
+        return any(map(contains_packed, (*args, *getattr(args, "kwargs", {}).values())))
     return isinstance(args, PackedTensor)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from twins import MIRRORED, TRIANGULAR, dense, each_type, project, weighted_sum
+from twins import MIRRORED, TRIANGULAR, dense, each_type, project, weighted_sum, wide
 
 from packedtri import Hermitian, LowerTriangular, Symmetric
 from packedtri.nn import PositiveDiagonal
@@ -235,6 +235,41 @@ def test_a_positive_diagonal(cls):
     assert (layer.scale.diagonal() < before.diagonal()).all() and (layer.scale.diagonal() > 0).all()
 
 
+@wide
+@each_type
+def test_lerp_by_a_number_in_a_tensor(cls, wide, device):
+    a, b = (cls.randn(2, 3, dtype=wide, device=device, requires_grad=True) for _ in range(2))
+    x, y = (t.detach().to_dense().requires_grad_() for t in (a, b))
+    weights = [torch.full((), 0.3, dtype=wide, device=device, requires_grad=True) for _ in "ab"]
+    ours, expected = torch.lerp(a, b, weights[0]), torch.lerp(x, y, weights[1])
+    kept = cls is not Hermitian or not wide.is_complex
+    assert type(ours) is (cls if kept else Tensor)
+    torch.testing.assert_close(dense(ours), expected)
+    for result in (ours, expected):
+        weighted_sum(dense(result)).backward()
+    torch.testing.assert_close(weights[0].grad, weights[1].grad)
+    for t, twin in ((a, x), (b, y)):
+        torch.testing.assert_close(t.grad.to_dense(), project(cls, twin.grad))
+    assert type(torch.lerp(a, b, weights[0].detach().expand(3, 3))) is Tensor
+
+
+@pytest.mark.parametrize("shift", [1e-5, 0.1])
+@each_triangular
+def test_a_diagonal_just_above_the_shift(cls, shift, dtype):
+    """The message must not call a number too small that is greater than the shift."""
+    if dtype.is_complex:
+        pytest.skip("softplus takes real numbers")
+    f, at_shift = PositiveDiagonal(shift), torch.tensor(shift, dtype=dtype)
+    above, below = (torch.nextafter(at_shift, at_shift.new_tensor(v)) for v in (1.0, 0.0))
+    for value in (below, at_shift, above):
+        x = cls.eye(2, dtype=dtype).set_diagonal_(value.expand(2))
+        if value.item() > shift:
+            torch.testing.assert_close(f(f.right_inverse(x)), x)
+        else:
+            with pytest.raises(ValueError, match=f"greater than {shift}; got {value.item()}"):
+                f.right_inverse(x)
+
+
 @pytest.mark.parametrize("cls", TRIANGULAR)
 def test_the_number_zero_keeps_a_triangle(cls):
     terms = [cls.randn(2, 3, requires_grad=True) for _ in range(3)]
@@ -249,3 +284,36 @@ def test_the_number_zero_keeps_a_triangle(cls):
         assert type(f(t)) is cls
         torch.testing.assert_close(dense(f(t)), f(dense(t)))
     assert type(t + 1) is type(t + torch.tensor(0.0)) is torch.Tensor
+
+
+@each_type
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_no_type_has_complex_elements_of_16_bits(cls, device):
+    """Torch makes them of float16 and complex numbers; the result is dense then."""
+    t = cls.randn(3, dtype=torch.float16, device=device)
+    batch = cls.randn(2, 3, dtype=torch.float16, device=device)
+    number = torch.full((), 1j, dtype=torch.complex32, device=device)
+    numbers = number.expand(2, 1, 1)
+    for f, x in (
+        (lambda t: t * 1j, t),
+        (lambda t: 1j * t, t),
+        (lambda t: t.mul(number), t),
+        (lambda t: number * t, t),
+        (lambda t: t * numbers, batch),
+        (lambda t: numbers * t, batch),
+        (lambda t: t + 1j, t),
+        (lambda t: 1j - t, t),
+        (lambda t: torch.add(1j, t), t),
+        (lambda t: 1j / t, t),
+        (lambda t: torch.complex(t, t), t),
+    ):
+        result, expected = f(x), f(x.to_dense())
+        assert type(result) is torch.Tensor and result.dtype == expected.dtype == torch.complex32
+        as_numbers = result.to(torch.complex64), expected.to(torch.complex64)
+        torch.testing.assert_close(*as_numbers, equal_nan=True, rtol=0, atol=0)
+    for f in (torch._foreach_mul, torch._foreach_add):
+        with pytest.raises(NotImplementedError, match=cls.__name__):
+            f([t], 1j)
+    # Others become complex numbers that types have, of Hermitian matrices dense.
+    kept = torch.Tensor if cls is Hermitian else cls
+    assert type(t.bfloat16() * 1j) is kept and type(t.float() * 1j) is kept

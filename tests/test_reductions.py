@@ -133,6 +133,27 @@ def test_sums_do_not_round_under_autocast(cls):
 
 
 @each_type
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_norms_into_a_given_tensor(cls, keepdim, device):
+    t = cls.randn(2, 3, device=device)
+    for f, x in (
+        (torch.linalg.vector_norm, t),
+        (torch.linalg.vector_norm, t[0]),
+        (lambda x, **k: torch.linalg.vector_norm(x, 3, (-2, -1), **k), t),
+        (lambda x, **k: torch.linalg.vector_norm(x, inf, (-2, -1), **k), t),
+        (torch.linalg.matrix_norm, t),
+        (torch.linalg.norm, t),
+    ):
+        expected = f(x.to_dense(), keepdim=keepdim)
+        for shape in ((0,), expected.shape):
+            out = torch.empty(shape, device=device)
+            assert f(x, keepdim=keepdim, out=out) is out
+            torch.testing.assert_close(out, expected)
+        with pytest.raises(RuntimeError, match="dtype"):
+            f(x, keepdim=keepdim, out=out.to(torch.int64))
+
+
+@each_type
 def test_norms_are_computed_in_the_dtype_asked_for(cls):
     large = cls(torch.full((3,), 60000.0, dtype=torch.float16))
     double = torch.float64

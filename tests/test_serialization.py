@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from twins import each_type
+from twins import MIRRORED, each_type
 
 from packedtri import LowerTriangular, Symmetric, UpperTriangular, layout
 
@@ -65,7 +65,10 @@ def test_copies(cls, device):
 @each_type
 def test_tensors_like_another_are_leaves(cls, device):
     t = cls.randn(2, 3, device=device, requires_grad=True) * 2
-    for f in (torch.zeros_like, torch.empty_like, lambda t, **kw: torch.full_like(t, 0, **kw)):
+    makers = [torch.zeros_like, torch.empty_like, lambda t, **kw: torch.full_like(t, 0, **kw)]
+    if cls in MIRRORED:
+        makers += [torch.ones_like, lambda t, **kw: torch.full_like(t, 2, **kw)]
+    for f in makers:
         for options in ({}, {"dtype": torch.float64}):
             x = f(t, requires_grad=True, **options)
             assert type(x) is cls and x.is_leaf and x.requires_grad

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 from torch import Tensor, nn
-from twins import KeepsResults, each_type, project
+from twins import MIRRORED, TYPES, KeepsResults, each_type, project
 
 from packedtri import LowerTriangular, PackedTensor, Symmetric
 
@@ -25,13 +25,14 @@ OPTIMIZERS = {
     "rmsprop": (torch.optim.RMSprop, {"lr": 0.01, "momentum": 0.5}),
     "rmsprop-centered": (torch.optim.RMSprop, {"lr": 0.01, "centered": True}),
     "adagrad": (torch.optim.Adagrad, {"lr": 0.05}),
+    "adagrad-initial": (torch.optim.Adagrad, {"lr": 0.05, "initial_accumulator_value": 0.1}),
     "adadelta": (torch.optim.Adadelta, {"lr": 0.5}),
     "adamax": (torch.optim.Adamax, {"lr": 0.05}),
     "nadam": (torch.optim.NAdam, {"lr": 0.05}),
     "radam": (torch.optim.RAdam, {"lr": 0.05}),
     "asgd": (torch.optim.ASGD, {"lr": 0.05}),
 }
-FUSED = ("sgd", "sgd-momentum", "adam", "adam-amsgrad", "adamw", "adagrad")
+FUSED = ("sgd", "sgd-momentum", "adam", "adam-amsgrad", "adamw", "adagrad", "adagrad-initial")
 MODES = [
     (name, mode)
     for name in OPTIMIZERS
@@ -69,7 +70,7 @@ def assert_twins(packed: PackedTensor, dense: Tensor, cls: type) -> None:
 )
 @each_type
 def test_optimizers_match_a_dense_reference(cls, name, mode, device):
-    if name == "adagrad" and mode == {"fused": True} and device == "cuda":
+    if name.startswith("adagrad") and mode == {"fused": True} and device == "cuda":
         pytest.skip("torch has no fused Adagrad on CUDA")
     kind, options = OPTIMIZERS[name]
     (packed, dense), (x, y) = twins(cls, device), data(device)
@@ -84,11 +85,87 @@ def test_optimizers_match_a_dense_reference(cls, name, mode, device):
     # Where the gradient is zero so is Adam's dense state, so that nothing leaves the structure.
     assert_twins(packed, dense, cls)
     torch.testing.assert_close(bias[0], bias[1])
-    state = [v for v in optimizers[0].state[packed].values() if isinstance(v, PackedTensor)]
+    state = [v for v in optimizers[0].state[packed].values() if v.dim() > 0]
     assert all(type(v) is cls for v in state)
     assert name == "sgd" or state
     again = kind(list(pairs[0]), **options, **mode)
     again.load_state_dict(optimizers[0].state_dict())
+
+
+@pytest.mark.parametrize("foreach", [None, False, True])
+@pytest.mark.parametrize("cls", MIRRORED)
+def test_rprop_in_a_loop(cls, foreach, device):
+    (packed, dense), (x, y) = twins(cls, device), data(device)
+    optimizers = [torch.optim.Rprop([w], lr=0.05, foreach=foreach) for w in (packed, dense)]
+    if foreach:
+        before = packed.detach().clone()
+        loss(packed, x, y).backward()
+        with pytest.raises(NotImplementedError, match=cls.__name__):
+            optimizers[0].step()
+        assert torch.equal(packed.detach(), before)
+        return
+    for _ in range(5):
+        for w, optimizer in zip((packed, dense), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss(w, x, y).backward()
+            optimizer.step()
+    assert_twins(packed, dense, cls)
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@each_type
+def test_complex_parameters_are_for_sgd(cls, name, foreach, device):
+    """The others raise; that AdamW has applied its weight decay in its loop is documented."""
+    weight = nn.Parameter(cls.randn(N, dtype=torch.complex128, device=device))
+    before = weight.detach().clone()
+    kind, options = OPTIMIZERS[name]
+    (weight @ torch.ones(N, dtype=weight.dtype, device=device)).abs().square().sum().backward()
+    optimizer = kind([weight], **options, foreach=foreach)
+    if kind is torch.optim.SGD:
+        optimizer.step()
+        return
+    with pytest.raises(NotImplementedError, match=f"view_as_real.*{cls.__name__}"):
+        optimizer.step()
+    changed = not torch.equal(weight.detach(), before)
+    assert changed == (name == "adamw" and not foreach)
+
+
+@each_type
+def test_the_state_of_adagrad_is_no_other_full_like(cls):
+    """A closure that the optimizer calls, say, gets the constant matrix that it asks for."""
+    weight, seen = nn.Parameter(cls.eye(3)), []
+    optimizer = torch.optim.Adagrad([weight], initial_accumulator_value=0.1)
+
+    def closure():
+        seen.append(torch.full_like(weight, 0.1))
+        value = (weight @ torch.ones(3)).sum()
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    assert torch.equal(seen[0].to_dense(), torch.full((3, 3), 0.1))
+
+
+@each_type
+def test_fused_steps_check_their_lists(cls):
+    """What is stored where would not correspond, and what has been written could not be undone."""
+    other = next(c for c in TYPES if c is not cls)
+    # The third matrix is wrong: torch's loop over the lists would have changed two by then.
+    lists = {"params": 1.0, "grads": 2.0, "sums": 3.0}
+    for name in lists:
+        for wrong in (torch.ones(3, 3), torch.ones(6), cls.eye(4), other.eye(3)):
+            made = {k: [cls.eye(3).mul_(v) for _ in range(3)] for k, v in lists.items()}
+            made[name][2] = wrong
+            before = [t.to_dense().clone() for ts in made.values() for t in ts]
+            steps = [torch.tensor(1.0) for _ in range(3)]
+            with pytest.raises(NotImplementedError, match=rf"_fused_adagrad_.*{cls.__name__}"):
+                torch._fused_adagrad_(
+                    *made.values(), steps, lr=0.1, lr_decay=0.0, weight_decay=0.0, eps=1e-10,
+                    maximize=False,
+                )  # fmt: skip
+            after = [t.to_dense() for ts in made.values() for t in ts]
+            assert all(map(torch.equal, after, before))
 
 
 @pytest.mark.parametrize("foreach", [None, False, True])
@@ -154,6 +231,36 @@ def test_initializers(cls, device):
         assert init() is w
         assert low <= w.packed.min() and w.packed.max() <= high
     assert w.requires_grad and w.packed.any()
+
+
+@each_type
+def test_identity_initializer(cls, device):
+    w = nn.Parameter(cls.randn(4, dtype=torch.float64, device=device))
+    assert nn.init.eye_(w) is w and w.requires_grad
+    assert torch.equal(w.detach(), cls.eye(4, dtype=torch.float64, device=device))
+    assert torch.eye(4, out=w.detach().zero_(), dtype=torch.float64).trace() == 4
+    for size, options in (((3,), {}), ((4, 3), {}), ((4,), {"dtype": torch.float32})):
+        with pytest.raises(ValueError, match=rf"\[eye\].*{cls.__name__} \(4, 4\)"):
+            torch.eye(*size, out=w.detach(), **options)
+
+
+@each_type
+@pytest.mark.filterwarnings("ignore:mean is more than 2 std")
+def test_truncated_normal_initializer(cls, device):
+    """Torch of today chooses by dense masks, and asks for what may be no element of a type."""
+    w = nn.Parameter(cls.zeros(30, device=device))
+    for low, high in ((-1.0, 1.0), (0.5, 4.0), (2.5, 3.0)):
+        if "where" in nn.init._no_grad_trunc_normal_.__code__.co_names:
+            with pytest.raises(NotImplementedError, match=rf"trunc_normal_\].*{cls.__name__}"):
+                nn.init.trunc_normal_(w, a=low, b=high)
+            assert not w.packed.any()
+            w_packed = nn.init.trunc_normal_(w.packed, a=low, b=high)
+            assert torch.equal(w.packed, w_packed)
+        else:
+            nn.init.trunc_normal_(w, a=low, b=high)
+        assert low <= w.packed.min() and w.packed.max() <= high
+        with torch.no_grad():
+            w.zero_()
 
 
 def test_a_stale_saved_tensor_is_noticed(device):

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from twins import TYPES, each_type
+from twins import MIRRORED, TYPES, each_type
 
 from packedtri import (
     Hermitian,
@@ -228,7 +228,9 @@ def test_copies_and_conversions_keep_the_type(cls, dtype, device):
     assert torch.equal(t.to(t.to_dense().double() if not dtype.is_complex else t.to_dense()), t)
     assert type(torch.zeros_like(t)) is cls and torch.zeros_like(t).packed.count_nonzero() == 0
     assert type(torch.empty_like(t)) is cls
-    assert torch.equal(torch.ones_like(t), torch.ones_like(dense(t)))
+    ones = torch.ones_like(t)
+    assert type(ones) is (cls if cls in MIRRORED else Tensor)
+    assert torch.equal(ones.to_dense(), torch.ones_like(dense(t)))
     if not dtype.is_complex:
         for name in ("half", "bfloat16", "float", "double"):
             assert type(getattr(t, name)()) is cls
@@ -387,3 +389,40 @@ def test_flatten_and_unflatten(cls):
         {n: getattr(t, n) for n in names}, context, t.shape, t.stride()
     )
     assert type(again) is cls and torch.equal(again, t)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.bool, torch.complex32, torch.float8_e4m3fn], ids=str
+)
+@each_type
+@pytest.mark.filterwarnings("ignore:To copy construct", "ignore:ComplexHalf")
+def test_copies_of_other_dtypes_are_dense(cls, dtype):
+    """As those of ``to`` are, where torch's own code makes them."""
+    t = make(cls, 3, torch.float16, batch=(2,))
+    expected = dense(t).to(dtype)
+    for copy in (
+        lambda: torch.as_tensor(t, dtype=dtype),
+        lambda: torch.asarray(t, dtype=dtype),
+        lambda: torch.tensor(t, dtype=dtype),
+        lambda: t.new_tensor(t, dtype=dtype),
+        lambda: torch.ones(2).to(dtype).new_tensor(t),
+        lambda: t.to(dtype),
+    ):
+        x = copy()
+        assert type(x) is Tensor and x.dtype == dtype
+        assert torch.equal(x.view(torch.uint8), expected.view(torch.uint8))
+    with torch._C.DisableTorchFunctionSubclass():
+        assert type(t.new_zeros(t.shape, dtype=dtype)) is Tensor
+        with pytest.raises(NotImplementedError, match=f"zeros_like.*{dtype}.*{cls.__name__}"):
+            torch.zeros_like(t, dtype=dtype)
+    for known in (torch.float16, torch.float64):
+        assert type(torch.as_tensor(t, dtype=known)) is cls
+        assert type(torch.tensor(t, dtype=known)) is cls
+
+
+@each_type
+def test_gradients_of_copies_of_other_dtypes(cls):
+    t = make(cls, 3, torch.float16).requires_grad_()
+    torch.as_tensor(t, dtype=torch.complex32).to(torch.complex64).real.sum().backward()
+    assert type(t.grad) is cls
+    assert torch.equal(t.grad.to_dense(), cls.from_dense(torch.ones(3, 3)).half().to_dense())

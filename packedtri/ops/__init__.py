@@ -42,6 +42,7 @@ __all__ = [
     "attributes",
     "autocast",
     "batch",
+    "callers",
     "contract",
     "convert",
     "copies",

@@ -26,7 +26,7 @@ from packedtri._nodes import (
 from packedtri.dispatch import aten_row, describe, function_name
 from packedtri.layout import HERMITIAN
 from packedtri.ops.dense import is_complex_number
-from packedtri.tensor import PackedTensor
+from packedtri.tensor import DTYPES, PackedTensor
 
 aten = torch.ops.aten
 Args = tuple[Any, ...]
@@ -216,7 +216,22 @@ def _pointwise(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
     first = next(a for a in args if isinstance(a, PackedTensor))
     check_alike(op, first, (*args, *kwargs.values()))
     kwargs = {k: v for k, v in kwargs.items() if k != "memory_format"}
-    return first._wrap(op(*map(inner, args), **kwargs), first._n)
+    if op is aten._to_copy.default and kwargs.get("dtype") not in (None, *DTYPES):
+        # torch.tensor and its like come here, which cannot be overridden.
+        return op(torch.ops.packedtri.unpack(first._packed, first._n, first.kind), **kwargs)
+    packed = op(*map(inner, args), **kwargs)
+    # Autograd looks for nan so and asks no more of the type than whether any element is true.
+    return first._wrap(packed, first._n) if op is aten.isnan.default else wrapped(op, first, packed)
+
+
+def wrapped(op: Any, t: PackedTensor, packed: Tensor) -> PackedTensor:
+    """A result as ``t`` is, where it has a dtype that types know."""
+    if packed.dtype not in DTYPES:
+        raise NotImplementedError(
+            f"[{function_name(op)}] no packed type has elements of {packed.dtype}; got "
+            f"{describe(t)} of {t.dtype}. Convert with .to_dense()"
+        )
+    return t._wrap(packed, t._n)
 
 
 @aten_row(*_overloads("add.Tensor sub.Tensor maximum minimum"))
@@ -262,7 +277,8 @@ def _out(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
 @aten_row(*_overloads("new_zeros new_empty new_full new_empty_strided"))
 def _new(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
     t, size = args[0], tuple(args[1])
-    if size != (*t._packed.shape[:-1], t._n, t._n) or op is aten.new_full.default:
+    known = kwargs.get("dtype") in (None, *DTYPES) and op is not aten.new_full.default
+    if size != (*t._packed.shape[:-1], t._n, t._n) or not known:
         return op(t._packed, *args[1:], **kwargs)
     if op is aten.new_empty_strided.default:
         op, args = aten.new_empty.default, args[:2]

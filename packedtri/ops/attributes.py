@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri.dispatch import Function, row
+from packedtri.dispatch import Function, describe, row
 from packedtri.ops.aten import check_alike
+from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import can_expand
 from packedtri.ops.overrides import in_place, new_value
@@ -45,7 +46,7 @@ _FUNCTIONS = """
 # They act on the stored elements and keep the type, which is what optimizers need of them.
 _IN_PLACE = """
     abs_ add_ addcdiv_ addcmul_ clamp_ clamp_max_ clamp_min_ clip_ copy_ div_ divide_ fill_ lerp_
-    mul_ multiply_ neg_ negative_ normal_ sign_ sqrt_ sub_ subtract_ true_divide_ uniform_ zero_
+    mul_ multiply_ neg_ negative_ sign_ sqrt_ sub_ subtract_ true_divide_ zero_
     __iadd__ __imul__ __isub__ __itruediv__ __idiv__
 """
 _LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
@@ -83,6 +84,17 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     return passed(function, self, *args, **kwargs)
 
 
+def _random(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Random elements in place, unless they are the first step of what has no others for types."""
+    frame = caller("torch.nn.init", "_no_grad_trunc_normal_")
+    if frame is not None and "where" in frame.f_code.co_names and isinstance(self, PackedTensor):
+        raise NotImplementedError(
+            f"[torch.nn.init.trunc_normal_] chooses elements of dense matrices; got "
+            f"{describe(self)}. Call it with .packed, the stored elements"
+        )
+    return _in_place(function, self, *args, **kwargs)
+
+
 def _written_back(
     function: Function, self: PackedTensor, args: Any, kwargs: Any, transformed: bool
 ) -> Tensor:
@@ -115,4 +127,6 @@ _pass(functions(_FUNCTIONS, torch))
 _pass([f for name in dir(torch) if name.startswith(_LISTS) and callable(f := getattr(torch, name))])
 for _function in functions(_IN_PLACE, Tensor):
     row(_function, how="passed")(partial(_in_place, _function))
+for _function in functions("normal_ uniform_", Tensor):
+    row(_function, how="passed")(partial(_random, _function))
 _pass(functions("normal_ uniform_ constant_ kaiming_uniform_", torch.nn.init))

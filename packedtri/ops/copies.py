@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri.dispatch import Function, row
-from packedtri.ops.dense import densify, functions, is_complex_number
-from packedtri.tensor import DTYPES, PackedTensor
+from packedtri.dispatch import Function, describe, row
+from packedtri.ops.callers import caller
+from packedtri.ops.dense import densify, functions, is_complex_number, write_out
+from packedtri.tensor import DTYPES, Hermitian, PackedTensor, Symmetric
 
 
 def _convert(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -33,7 +34,7 @@ def _type(input: PackedTensor, dtype: Any = None, *args: Any, **kwargs: Any) -> 
 
 
 def _like(function: Function, input: PackedTensor, **kwargs: Any) -> Tensor:
-    """A new tensor of the type, zero or uninitialised."""
+    """A new tensor of the type: uninitialised, or all of whose stored elements are one number."""
     kwargs.pop("memory_format", None)
     # The type is to be the leaf of autograd, not the tensor inside.
     packed = function(input._packed, **{**kwargs, "requires_grad": False})
@@ -46,15 +47,34 @@ def _like(function: Function, input: PackedTensor, **kwargs: Any) -> Tensor:
 def _full_like(input: PackedTensor, fill_value: Any, **kwargs: Any) -> Tensor:
     """A constant is symmetric, a real one Hermitian; zero is triangular too."""
     complex_hermitian = input.kind == layout.HERMITIAN and is_complex_number(fill_value)
-    if fill_value == 0 or (input.kind in layout.MIRRORED and not complex_hermitian):
+    keeps = input.kind in layout.MIRRORED or _is_state_of_adagrad()
+    if fill_value == 0 or (keeps and not complex_hermitian):
         function = partial(torch.full_like, fill_value=fill_value)
         return _like(function, input, **kwargs)
     return densify(torch.full_like, input, fill_value, **kwargs)
 
 
+def _is_state_of_adagrad() -> bool:
+    """Whether Adagrad asks for its sums of squares, which are to begin with a number.
+
+    It adds to them, and divides by them, element by element. A triangle has no use for sums where
+    nothing is stored, nor have the lists of its other steps a place for dense tensors.
+    """
+    return caller("torch.optim.adagrad", "__init__", "_init_group") is not None
+
+
 def _new(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
     """A plain new tensor of the dtype and device of ``input``."""
     return function(input._packed, *args, **kwargs)
+
+
+def _eye(n: int, m: int | None = None, *, out: Any, **kwargs: Any) -> PackedTensor:
+    """The identity put into a type, as torch.nn.init.eye_ does."""
+    if m not in (None, n):
+        raise ValueError(f"[eye] expected a square shape; got ({n}, {m}) and {describe(out)}")
+    dtype = kwargs.get("dtype") or out.dtype
+    write_out("eye", type(out).eye(n, dtype=dtype, device=out.device), out)
+    return out.requires_grad_() if kwargs.get("requires_grad") else out
 
 
 _COPIES = (
@@ -67,5 +87,8 @@ row(Tensor.type, PackedTensor)(_type)
 for _function in functions("zeros_like empty_like"):
     row(_function, PackedTensor)(partial(_like, _function))
 row(torch.full_like, PackedTensor)(_full_like)
+for _cls in (Symmetric, Hermitian):
+    row(torch.ones_like, _cls, result=_cls)(partial(_like, torch.ones_like))
 for _function in functions("new_zeros new_ones new_empty new_full new_tensor new"):
     row(_function, PackedTensor)(partial(_new, _function))
+row(torch.eye)(_eye)

@@ -5,6 +5,7 @@ They run on the tensors inside, together with the plain tensors of the same list
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from packedtri.ops.aten import (
     check_alike,
     cloned_first,
     inner,
+    wrapped,
     writable,
 )
 from packedtri.ops.dense import is_complex_number
@@ -102,7 +104,7 @@ def _foreach(op: Any, args: Args, kwargs: Kwargs) -> Any:
     if result is None:
         return None
     return [
-        t._wrap(r, t._n) if isinstance(t, PackedTensor) else r
+        wrapped(op, t, r) if isinstance(t, PackedTensor) else r
         for t, r in zip(first, result, strict=True)
     ]
 
@@ -121,4 +123,10 @@ def _foreach_norm(op: Any, args: Args, kwargs: Kwargs) -> list[Tensor]:
 
 @aten_row(*_overloads(("_fused_", "_amp_foreach_")))
 def _fused(op: Any, args: Args, kwargs: Kwargs) -> Any:
+    # Kernels take the number of elements from the first list and would write past others, or beside
+    # their triangles. Lists that have no use may be empty.
+    for group in zip_longest(*(a for a in args if isinstance(a, (list, tuple)))):
+        first = next((t for t in group if isinstance(t, PackedTensor)), None)
+        if first is not None:
+            check_alike(op, first, group)
     return _run(op, args, kwargs)

@@ -21,6 +21,7 @@ from packedtri import _nodes, layout
 from packedtri.dispatch import INTEGERS, REALS, Function, function_name, row
 from packedtri.ops.dense import densify, functions, is_complex_number, no_out, write_out
 from packedtri.tensor import (
+    DTYPES,
     Hermitian,
     LowerTriangular,
     PackedTensor,
@@ -70,12 +71,24 @@ _KEEP_CONJUGATES = set(
 )
 
 
-def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> PackedTensor:
-    """Apply ``function`` to the stored elements."""
+def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Apply ``function`` to the stored elements, also of packed arguments.
+
+    Complex numbers make complex ones of 16 bits out of float16, which no type has: dense then.
+    """
     if kwargs.get("out") is not None:
         no_out(_name(function), kwargs["out"])
-    packed = function(_nodes.to_elements(input), *args, **kwargs)
+    packed = function(_nodes.to_elements(input), *map(_elements, args), **kwargs)
+    if packed.dtype not in DTYPES:
+        return densify(function, input, *args, **kwargs)
     return _nodes.from_packed(type(input), packed, input.n)
+
+
+def _elements(value: Any) -> Any:
+    """What meets the stored elements: those of a type, or one number for each matrix."""
+    if isinstance(value, PackedTensor):
+        return _nodes.to_elements(value)
+    return value.squeeze(-1) if isinstance(value, Tensor) and value.dim() > 1 else value
 
 
 def _part(function: Function, input: PackedTensor) -> Tensor:
@@ -136,14 +149,14 @@ def _pair(function: Function, input: PackedTensor, other: PackedTensor, **kwargs
     if isinstance(out, PackedTensor):
         result = _pair(function, input, other, **{**kwargs, "out": None})
         return write_out(_name(function), result, out)
-    return _keep(function, input, _nodes.to_elements(other), **kwargs)
+    return _keep(function, input, other, **kwargs)
 
 
 def _scaled(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
     """Multiply or divide by a tensor; only one that is a number for each matrix keeps the type."""
     real = input.kind != layout.HERMITIAN or not other.is_complex()
     if real and _is_number(other):
-        return _keep(function, input, _number_of(other), **kwargs)
+        return _keep(function, input, other, **kwargs)
     return densify(function, input, other, **kwargs)
 
 
@@ -151,21 +164,19 @@ def _hadamard(function: Function, input: PackedTensor, other: Tensor, **kwargs: 
     """Multiply a triangle elementwise by a dense tensor, of which only a triangle matters."""
     n = input.n
     if _is_number(other):
-        return _keep(function, input, _number_of(other), **kwargs)
+        return _keep(function, input, other, **kwargs)
     if other.dtype != input._packed.dtype or any(s not in (1, n) for s in other.shape[-2:]):
         return densify(function, input, other, **kwargs)
+    if kwargs.get("out") is not None:
+        no_out(_name(function), kwargs["out"])
     half = torch.ops.packedtri.pack(other.expand(*other.shape[:-2], n, n), input.kind)
-    return _keep(function, input, half, **kwargs)
+    packed = function(_nodes.to_elements(input), half, **kwargs)
+    return _nodes.from_packed(type(input), packed, n)
 
 
 def _is_number(x: Tensor) -> bool:
     """Whether a tensor is one number for each matrix."""
     return all(s == 1 for s in x.shape[-2:])
-
-
-def _number_of(x: Tensor) -> Tensor:
-    """The numbers in a shape that broadcasts to stored elements."""
-    return x.squeeze(-1) if x.dim() > 1 else x
 
 
 def _remainder(function: Function, input: PackedTensor, other: Any, **kwargs: Any) -> Tensor:
@@ -302,9 +313,10 @@ for _function in functions(_MULTIPLICATION, torch):
 def _lerp(
     function: Function, input: PackedTensor, end: PackedTensor, weight: Any, **kwargs: Any
 ) -> Tensor:
-    if not isinstance(weight, (Number, *REALS)) or input.n != end.n:
+    one = isinstance(weight, (Number, *REALS)) or (isinstance(weight, Tensor) and weight.dim() == 0)
+    if not one or input.n != end.n:
         return densify(function, input, end, weight, **kwargs)
-    return _keep(function, input, _nodes.to_elements(end), weight, **kwargs)
+    return _keep(function, input, end, weight, **kwargs)
 
 
 def _triple(
@@ -312,8 +324,7 @@ def _triple(
 ) -> Tensor:
     if type(tensor2) is not type(input) or not input.n == tensor1.n == tensor2.n:
         return densify(function, input, tensor1, tensor2, **kwargs)
-    others = map(_nodes.to_elements, (tensor1, tensor2))
-    return _keep(function, input, *others, **kwargs)
+    return _keep(function, input, tensor1, tensor2, **kwargs)
 
 
 for _cls in _ALL:

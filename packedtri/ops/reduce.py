@@ -161,20 +161,24 @@ for _name, _beaten in (("max", torch.lt), ("min", torch.gt)):
 row(functions("trace"), PackedTensor)(_trace)
 
 
-def norm(packed: Tensor, t: PackedTensor, ord: float = 2.0, **kwargs: Any) -> Tensor:
+def norm(
+    packed: Tensor, t: PackedTensor, ord: float = 2.0, keepdim: bool = False, **kwargs: Any
+) -> Tensor:
     """Norm of all elements, of ord > 0: those that a type mirrors count twice.
 
     Args:
         packed: the stored elements of ``t``, shape (*batch, n(n+1)/2).
         t: the type.
         ord: order of the norm. Others than positive ones would count structural zeros.
-        kwargs: ``dim`` of ``packed``, ``dtype`` and ``out``, as for torch.linalg.vector_norm.
+        keepdim: leave dimensions of length one, two for the stored elements as for the matrices.
+        kwargs: ``dim``, where the elements have dimensions -2 and -1 with ``keepdim``, ``dtype``
+            and ``out``, as for torch.linalg.vector_norm.
     """
     if not ord > 0:
         raise NotImplementedError(f"[vector_norm] ord={ord} counts zeros; convert with .to_dense()")
     packed = _nodes.real_diagonal(packed, t.kind, t.n)
     if t.kind not in layout.MIRRORED or ord == inf:
-        return torch.linalg.vector_norm(packed, ord, **kwargs)
+        return _norm_of(packed, ord, keepdim, **kwargs)
     dtype = kwargs.get("dtype")
     if dtype is not None and dtype.is_complex == packed.is_complex():
         # Before the elements grow. A dtype that does not fit is refused below, as by torch.
@@ -183,10 +187,16 @@ def norm(packed: Tensor, t: PackedTensor, ord: float = 2.0, **kwargs: Any) -> Te
     if 1 / ord > log2(torch.finfo(packed.dtype).max) - 1:
         # The weight would overflow, and 0 times inf is nan: the elements themselves stand twice.
         twice = torch.cat([packed, packed.index_fill(-1, diagonal, 0)], -1)
-        return torch.linalg.vector_norm(twice, ord, **kwargs)
+        return _norm_of(twice, ord, keepdim, **kwargs)
     weight = packed.new_full(packed.shape[-1:], 2 ** (1 / ord), dtype=packed.real.dtype)
     weight[diagonal] = 1
-    return torch.linalg.vector_norm(packed * weight, ord, **kwargs)
+    return _norm_of(packed * weight, ord, keepdim, **kwargs)
+
+
+def _norm_of(x: Tensor, ord: float, keepdim: bool, **kwargs: Any) -> Tensor:
+    # Torch itself must keep the dimensions, for it gives ``out`` its shape.
+    x = x.unsqueeze(-1) if keepdim else x
+    return torch.linalg.vector_norm(x, ord, keepdim=keepdim, **kwargs)
 
 
 @aten_row(torch.ops.aten.linalg_vector_norm.default)
@@ -206,9 +216,8 @@ def _vector_norm(
     everything = len(dims.batch) == dims.rank - 2
     if not ord > 0 or len(dims.matrix) != 2 or not (everything or not dims.batch):
         return densify(torch.linalg.vector_norm, x, ord, dim, keepdim, **kwargs)
-    over = {} if everything else {"dim": -1}
-    result = norm(_nodes.to_packed(x), x, ord, **over, **kwargs)
-    return dims.restore(result) if keepdim else result
+    over: dict[str, Any] = {} if everything else {"dim": (-2, -1) if keepdim else -1}
+    return norm(_nodes.to_packed(x), x, ord, keepdim, **over, **kwargs)
 
 
 @row(torch.linalg.matrix_norm, PackedTensor)
