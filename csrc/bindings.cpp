@@ -266,8 +266,8 @@ Product product_like(int dtype, int64_t n, int64_t m, int64_t batch, int a_kind,
     p.m = packed_b && !packed_a ? m : n;
     p.n = packed_a && !packed_b ? m : n;
     p.k = packed_a || packed_b ? n : m;
-    p.a = {a, p.a.kind, p.m, p.k, p.k, 1, p.m * p.k};
-    p.b = {b, p.b.kind, p.k, p.n, p.n, 1, p.k * p.n};
+    p.a = {a, p.a.kind, p.m, p.k, p.k, 1, 0};
+    p.b = {b, p.b.kind, p.k, p.n, p.n, 1, 0};
     for (Operand* x : {&p.a, &p.b}) x->batch_stride = stored_elements(*x);
     p.a.hermitian = is_hermitian(a_kind, p.dtype);
     p.b.hermitian = is_hermitian(b_kind, p.dtype);

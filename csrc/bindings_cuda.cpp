@@ -44,6 +44,15 @@ Tensor unpacked_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, 
                    static_cast<int64_t>(p.c.kind), tf32);
 }
 
+// Whether a copy of the dense operand with aligned rows pays (wide_when_aligned). It must have a matrix for each
+// product: of one that is broadcast a copy would have to be broadcast again.
+bool pays_aligned(const Tensor& a, const Tensor& b, const Product& p) {
+    const bool left = p.a.kind == Kind::Dense;
+    const Operand& x = left ? p.a : p.b;
+    return (left ? a : b).numel() == p.batch * x.rows * x.cols &&
+           cuda::wide_when_aligned(p, cuda::current_device());
+}
+
 // The same matrices, with rows that begin at multiples of 16 bytes.
 Tensor with_aligned_rows(const Tensor& x) {
     const int64_t word = 16 / static_cast<int64_t>(x.element_size());
@@ -63,14 +72,12 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
     return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
               [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
               {[&](const Product& p) {
-                   const cuda::Device& device = cuda::current_device();
-                   if (cuda::wide_when_aligned(p, device)) return true;
-                   return cuda::leaves_to_dense(p, device) &&
-                          (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
+                   return pays_aligned(a, b, p) ||
+                          cuda::leaves_to_dense(p, cuda::current_device()) &&
+                              (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
                },
                [&](const Product& p) {
-                   if (!cuda::wide_when_aligned(p, cuda::current_device()))
-                       return unpacked_mm(a, b, n, a_kind, b_kind, tf32, p);
+                   if (!pays_aligned(a, b, p)) return unpacked_mm(a, b, n, a_kind, b_kind, tf32, p);
                    const bool left = p.a.kind == Kind::Dense;
                    return mm_cuda(left ? with_aligned_rows(a) : a, left ? b : with_aligned_rows(b),
                                   n, a_kind, b_kind, c_kind, tf32);

@@ -14,14 +14,19 @@ namespace {
 Tensor dense_solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind, int64_t b_kind,
                    bool left, bool unit) {
     const bool typed = b_kind != static_cast<int64_t>(Kind::Dense);
-    const Tensor t = unpack_here(packed, n, kind), x = typed ? unpack_here(b, n, b_kind) : b;
+    const Tensor t = unpack_here(packed, n, kind);
+    Tensor x = typed ? unpack_here(b, n, b_kind) : b;
+    // Dense torch would copy one triangle for each matrix of rows on its left: they are one tall one.
+    const bool tall = !typed && !left && packed.dim() == 1 && b.dim() > 2;
+    if (tall) x = torch::stable::reshape(x, {-1, n});
     std::array<StableIValue, 5> stack{
         torch::stable::detail::from(t), torch::stable::detail::from(x),
         torch::stable::detail::from(kind == static_cast<int64_t>(Kind::Upper)),
         torch::stable::detail::from(left), torch::stable::detail::from(unit)};
     STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linalg_solve_triangular", "",
                                                         stack.data(), TORCH_ABI_VERSION));
-    const auto y = torch::stable::detail::to<Tensor>(stack[0]);
+    auto y = torch::stable::detail::to<Tensor>(stack[0]);
+    if (tall) y = torch::stable::reshape(y, sizes_of(b));
     return typed ? pack_here(y, b_kind) : torch::stable::contiguous(y);
 }
 

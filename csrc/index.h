@@ -34,7 +34,7 @@ PACKEDTRI_HD constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 
 // start from such a root and are put right.
 PACKEDTRI_HD constexpr int64_t row_of(int64_t t) {
 #if defined(__CUDA_ARCH__)
-    if (t < int64_t{1} << 30) {
+    if (t < int64_t{1} << 29) {
         const int small = static_cast<int>(t);
         int i = static_cast<int>(__fsqrt_rn(2.f * static_cast<float>(small)));
         while (i * (i + 1) / 2 > small) --i;
@@ -58,7 +58,7 @@ PACKEDTRI_HD constexpr int64_t row_of(int64_t t) {
 }
 
 #if defined(__CUDA_ARCH__)
-// The same for t < 2^30, in 32 bits. The row of the rounded root is at most one off.
+// The same for t < 2^29, in 32 bits. The row of the rounded root is at most one off.
 __device__ inline int row_of_small(int t) {
     int i = static_cast<int>((__fsqrt_rn(8.f * static_cast<float>(t) + 1.f) - 1.f) * 0.5f);
     if (i * (i + 1) / 2 > t) --i;

@@ -1,6 +1,5 @@
 // What dense torch computes faster on unpacked copies, and what structural zeros or it itself spoil there.
 #include <algorithm>
-#include <cstdlib>
 #include <stdexcept>
 
 #include "isa.h"
@@ -27,10 +26,7 @@ bool multiplies_fast() { return false; }
 #endif
 
 // Who names an instruction set wants the kernels for it.
-bool kernels_are_wanted() {
-    const char* isa = std::getenv("PACKEDTRI_CPU_ISA");
-    return isa && *isa;
-}
+bool kernels_are_wanted() { return !wanted_isa().empty(); }
 
 }  // namespace
 

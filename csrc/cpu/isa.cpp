@@ -36,7 +36,7 @@ namespace {
 
 struct Candidate {
     const Kernels* table;
-    bool supported;
+    bool (*supported)();
 };
 
 #if defined(PACKEDTRI_X86)
@@ -84,27 +84,36 @@ const Kernels& choose() {
 #endif
     const Candidate candidates[] = {
 #if defined(PACKEDTRI_AMX)
-        {&amx_table, has_amx()},
+        {&amx_table, has_amx},
 #endif
 #if defined(PACKEDTRI_X86)
-        {&avx512::table, has_avx512()},
-        {&avx2::table, has_avx2()},
+        {&avx512::table, has_avx512},
+        {&avx2::table, has_avx2},
 #endif
-        {&portable::table, true},
+        {&portable::table, [] { return true; }},
     };
-    const char* wanted = std::getenv("PACKEDTRI_CPU_ISA");
+    // Only what is wanted is asked for: AMX changes the process, whose signal stacks must be larger then.
+    const std::string& wanted = wanted_isa();
+    for (const Candidate& c : candidates)
+        if ((wanted.empty() || c.table->name == wanted) && c.supported()) return *c.table;
     std::string usable;
-    for (const Candidate& c : candidates) {
-        if (!c.supported) continue;
-        if (!wanted || !*wanted || c.table->name == std::string(wanted)) return *c.table;
-        usable += (usable.empty() ? "" : ", ") + std::string(c.table->name);
-    }
-    throw std::runtime_error("[packedtri] PACKEDTRI_CPU_ISA=" + std::string(wanted) +
+    for (const Candidate& c : candidates)
+        if (c.supported()) usable += (usable.empty() ? "" : ", ") + std::string(c.table->name);
+    throw std::runtime_error("[packedtri] PACKEDTRI_CPU_ISA=" + wanted +
                              " names no instruction set of this machine; expected one of " +
                              usable);
 }
 
 }  // namespace
+
+const std::string& wanted_isa() {
+    // Read once: other threads may change the environment.
+    static const std::string wanted = [] {
+        const char* name = std::getenv("PACKEDTRI_CPU_ISA");
+        return std::string(name ? name : "");
+    }();
+    return wanted;
+}
 
 const Kernels& kernels() {
     static const Kernels& chosen = choose();

@@ -1,6 +1,8 @@
 // The kernels that are compiled once for each instruction set, behind one table.
 #pragma once
 
+#include <string>
+
 #include "../index.h"
 #include "../problem.h"
 #include "../solve_problem.h"
@@ -80,5 +82,7 @@ struct Kernels {
 // The fastest kernels that this machine runs, or the ones that PACKEDTRI_CPU_ISA names. The choice
 // is made at the first call; std::runtime_error if the name is unknown or the machine too old.
 const Kernels& kernels();
+// What PACKEDTRI_CPU_ISA named at the first call, or nothing.
+const std::string& wanted_isa();
 
 }  // namespace packedtri::cpu

@@ -313,9 +313,15 @@ std::string explain_wide(const Product& p, const Config& config) {
 }  // namespace
 
 Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) {
-    // Only the sm_90a code uses clusters; later chips run the sm_80 code, built from its PTX. Images of
-    // 16-bit operands are as large as these: room for those of an eighth of the memory.
-    return {multiprocessors, major == 9, shared_kib, std::max(Device{}.scratch, memory / 8)};
+    // Only the sm_90a code uses clusters; later chips run the sm_80 code, built from its PTX.
+#if defined(PACKEDTRI_NO_HOPPER)
+    const bool clusters = false;
+    (void)major;
+#else
+    const bool clusters = major == 9;
+#endif
+    // Images of 16-bit operands are as large as these: room for those of an eighth of the memory.
+    return {multiprocessors, clusters, shared_kib, std::max(Device{}.scratch, memory / 8)};
 }
 
 // The thresholds were measured on an H100 (docs/cuda.md).

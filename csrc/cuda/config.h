@@ -25,7 +25,8 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 // of float64 are loaded by its copy engine (main_loop_bulk.cuh), small ones of 16-bit elements
 // multiplied by its tensor cores (main_loop_wgmma.cuh). Thin: for a dense operand of few vectors (thin.h).
 // Fused: the engine, which makes the images while it multiplies, instead of a kernel before it. Wide: for a dense
-// operand of a hundred vectors or so (wide.h), of which Tile says how many a block has, 128 or 256.
+// operand of a hundred vectors or so (wide.h), of which Tile says how many a block has: 128 or 256, or 64 where there
+// are no more.
 enum class Method : int32_t { Direct, Engine, Hopper, Thin, Fused, Wide };
 enum class TileSize : int32_t { Small, Large };
 

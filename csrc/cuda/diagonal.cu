@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(THREADS) first_zero_kernel(const FirstZero p) 
 }  // namespace
 
 void first_zero(const FirstZero& p, cudaStream_t stream) {
+    check_reach({p.n, p.batch});
     with_element_type(p.dtype, [&](auto element) {
         launch_overlapping(first_zero_kernel<decltype(element)>,
                            dim3(static_cast<unsigned>(p.batch)), THREADS, p, stream,

@@ -15,7 +15,7 @@ struct EngineTask {
 // No more of them are computed at once. Their batches, element types and configurations are the same.
 constexpr int MOST_ENGINE_TASKS = 2;
 
-// Bytes of scratch memory that `engine` needs, aligned to 1024 as it must be.
+// Bytes of scratch memory that `engine` needs.
 int64_t engine_scratch(const EngineTask* tasks, int count);
 
 // Computes products, as many matrices of the batch together as there is scratch memory for, with one

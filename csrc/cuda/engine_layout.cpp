@@ -10,8 +10,9 @@ namespace {
 bool mappable(const Product& p, const Operand& x, bool across) {
     if (x.kind != Kind::Dense || x.stagger != Stagger::None) return false;
     if (p.dtype == DType::f32 && (!p.tf32 || across)) return false;
-    const int64_t stride = runs_along_rows(x) ? x.row_stride : x.col_stride;
-    const int64_t unit = 16 / element_size(p.dtype);
+    const bool by_rows = runs_along_rows(x);
+    const int64_t stride = by_rows ? x.row_stride : x.col_stride, unit = 16 / element_size(p.dtype);
+    if (stride < (by_rows ? x.cols : x.rows)) return false;  // One row for all.
     return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && stride % unit == 0 &&
            x.batch_stride % unit == 0;
 }

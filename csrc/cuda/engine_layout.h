@@ -17,7 +17,7 @@ struct EngineSource {
     int64_t scratch_bytes(int64_t matrices) const { return same ? bytes : matrices * bytes; }
 };
 
-// Pieces of scratch memory begin at multiples of 1024 bytes, as the swizzle of images wants it.
+// Pieces of scratch memory take multiples of 1024 bytes, so that all are aligned as the first.
 inline int64_t scratch_piece(int64_t bytes) { return ceil_div(bytes, 1024) * 1024; }
 
 struct EngineLayout {

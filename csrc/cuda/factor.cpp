@@ -53,9 +53,10 @@ class Factorizer {
 }  // namespace
 
 void factor(const Factor& p, Scratch* scratch, cudaStream_t stream) {
+    check_reach({p.n, p.batch});
     check(cudaMemsetAsync(p.info, 0, static_cast<size_t>(p.batch) * sizeof(int32_t), stream),
           "cannot clear info");
-    if (p.n > 0) Factorizer(p, scratch, stream).factor({0, p.n});
+    Factorizer(p, scratch, stream).factor({0, p.n});
 }
 
 }  // namespace packedtri::cuda

@@ -4,6 +4,8 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 
@@ -15,6 +17,15 @@ inline void check(cudaError_t error, const char* what) {
     if (error == cudaSuccess) return;
     cudaGetLastError();  // An error of ours must not surface again in somebody else's call.
     throw std::runtime_error(std::string("[packedtri] ") + what + ": " + cudaGetErrorString(error));
+}
+
+// Kernels count rows, columns and matrices in 32 bits, and by whole tiles.
+inline void check_reach(std::initializer_list<int64_t> sizes) {
+    constexpr int64_t most = INT32_MAX - 1024;
+    if (std::max(sizes) > most)
+        throw std::runtime_error("[packedtri] CUDA kernels take " + std::to_string(most) +
+                                 " rows, columns or matrices of a batch at most; got " +
+                                 std::to_string(std::max(sizes)));
 }
 
 // Allows a kernel's blocks `bytes` of dynamic shared memory.

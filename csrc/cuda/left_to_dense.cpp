@@ -76,19 +76,11 @@ bool few_tiles(const Product& p) {
     return vectors <= 160 && p.k >= 650 && p.k <= 1150;
 }
 
-// The same of a triangle and a transpose, whose packed product is half of theirs.
-bool few_gram_tiles(const Product& p) {
-    if (p.dtype == DType::c128) return p.batch == 1 && p.n % 8 == 0 && between(p, 100, 300);
-    if (!p.tf32 || slow_when_dense(p)) return false;
-    return p.batch == 1 ? between(p, 650, 850) : longest(p) >= 200 && batch_between(p, 450, 560);
-}
-
 // Whether a product is left to dense torch although no operand is symmetric.
 bool middle_sized(const Product& p) {
     const bool slow = slow_when_dense(p);
     if (!is_plain(p) || (slow && !p.tf32)) return false;
     const int count = triangles(p);
-    if (p.c.kind == Kind::Lower && count == 2) return p.a.kind != p.b.kind && few_gram_tiles(p);
     if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
     if (count == 1) return few_tiles(p);
     if (count < 2 || slow) return false;
@@ -162,7 +154,7 @@ bool leaves_to_dense(const Solve& p) {
     if (3 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
     const bool is_complex = has_complex_elements(p.dtype);
     if (p.x_kind == Kind::Lower) {
-        if (is_complex) return p.n >= (p.dtype == DType::c128 ? 48 : 100) && p.n <= 5000;
+        if (is_complex) return p.n >= 100 && p.n <= 5000;
         return p.n >= 200 && p.n <= 2000;
     }
     if (p.m == 1) return p.n >= 192;

@@ -76,6 +76,7 @@ void run_engine(const EngineTask* tasks, int count, int64_t bytes, Scratch& scra
 }  // namespace
 
 void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
+    check_reach({p.m, p.n, p.k, p.batch});
     if (is_mv(p)) {
         if (scratch && mv_symmetric_can(p)) return mv_symmetric(p, *scratch, stream);
         return mv(p, stream);
@@ -92,6 +93,7 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
 }
 
 void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t stream) {
+    check_reach({p.m, p.batch, q.m, q.batch});
     const bool alike = p.dtype == q.dtype && p.tf32 == q.tf32 && p.batch == q.batch;
     auto first = paired_task(p, scratch), second = paired_task(q, scratch);
     // All images of a launch are made by it, or none.

@@ -4,6 +4,7 @@
 
 #include "blocks.h"
 #include "kernels.h"
+#include "launch.h"
 #include "leaf.h"
 
 namespace packedtri::cuda {
@@ -85,6 +86,7 @@ class Solver {
 }  // namespace
 
 void solve(const Solve& p, Scratch* scratch, cudaStream_t stream) {
+    check_reach({p.n, p.m, p.batch});
     if (p.x_kind == Kind::Dense && p.m <= thin(p.dtype)) solve_thin(p, stream);
     else Solver(p, scratch, stream).solve({0, p.n});
 }

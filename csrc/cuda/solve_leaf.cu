@@ -42,9 +42,15 @@ void solve_leaf(const Solve& p, Span block, Span lines, bool conj, cudaStream_t 
             if (args.order <= 16) return launch_small_solve<T, 16>(args, p.batch, stream);
             if (args.order <= 32) return launch_small_solve<T, 32>(args, p.batch, stream);
         }
-        if (lines.length() > 32) launch<T, 64>(args, p.batch, stream);
-        else if (lines.length() > 8) launch<T, 32>(args, p.batch, stream);
-        else launch<T, 8>(args, p.batch, stream);
+        // As many lines at once as there are, and as a block of this device holds.
+        const auto fits = [&](int64_t bytes) {
+            return bytes <= int64_t{current_device().shared_kib} * 1024;
+        };
+        if (lines.length() > 32 && fits(LineSolver<T, 64>::shared_bytes(args.order)))
+            return launch<T, 64>(args, p.batch, stream);
+        if (lines.length() > 8 && fits(LineSolver<T, 32>::shared_bytes(args.order)))
+            return launch<T, 32>(args, p.batch, stream);
+        launch<T, 8>(args, p.batch, stream);
     });
 }
 

@@ -264,6 +264,7 @@ void launch(UpdateArgs<T> args, int64_t batch, cudaStream_t stream) {
 }  // namespace
 
 void update_factor(const FactorUpdate& p, Scratch* scratch, cudaStream_t stream) {
+    check_reach({p.n, p.k, p.batch});
     check(cudaMemsetAsync(p.info, 0, static_cast<size_t>(p.batch) * sizeof(int32_t), stream),
           "cannot clear info");
     with_solved_type(p.dtype, [&](auto element) {

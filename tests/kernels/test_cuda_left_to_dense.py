@@ -163,36 +163,6 @@ def test_lower_triangles_of_symmetric_products(
     failures.report()
 
 
-@pytest.mark.parametrize("bad", [0.0, math.inf], ids=str)
-@pytest.mark.parametrize(
-    ("dtype", "n", "batch"),
-    [(torch.float32, 768, ()), (torch.float32, 256, (8,)), (torch.complex128, 128, ())],
-    ids=str,
-)
-def test_triangles_and_their_transposes(
-    dtype: torch.dtype,
-    n: int,
-    batch: tuple[int, ...],
-    bad: float,
-    device: str,
-    rng: torch.Generator,
-) -> None:
-    """In TF32, where these are left to dense torch; only half of the result is kept."""
-    if bad and dtype.is_complex:
-        pytest.skip("products of complex infinities differ in their nan")
-    failures = Failures()
-    packed = random_integers((*batch, numel(n)), dtype, device, rng)
-    if bad:
-        packed[..., numel(n // 2)] = bad
-    for kind in (LOWER, UPPER):
-        a, b = Operand(packed, kind, n), Operand(packed, UPPER if kind == LOWER else LOWER, n)
-        with failures.case(f"{kind=}"):
-            c = mm(packed, packed, n, a.kind, b.kind, LOWER, dtype is torch.float32)
-            expected = take_part(stored_product(a, b).to(dtype), part_of(LOWER))
-            assert_close_or_equal(densify(c, n, LOWER), expected, atol=0)
-    failures.report()
-
-
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 def test_complex(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
     """What is infinite meets no structural zero."""

@@ -200,6 +200,20 @@ def test_solve_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generat
     failures.report()
 
 
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64], ids=str)
+def test_rows_left_of_one_triangle(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """Dense torch, which solves these, must not copy the triangle for each matrix of rows."""
+    n, batch = 800, (8, 16)
+    t, b = triangle((), n, dtype, rng), random((*batch, 2, n), dtype, device, rng)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    x = ops.solve_triangular(t, b, n, LOWER, DENSE, False, False)
+    added = torch.cuda.max_memory_allocated() - before
+    assert_solves(x, matrix(t, n, LOWER, False), b, False)
+    assert x.shape == b.shape and added <= 4 * (b.nbytes + n * n * t.element_size())
+
+
 @solved_dtypes
 def test_solve_packed_left_to_dense(
     dtype: torch.dtype, device: str, rng: torch.Generator, force: Force

@@ -142,4 +142,18 @@ def test_rows_are_aligned_first(dtype: torch.dtype, device: str, rng: torch.Gene
         )
         with failures.case(f"a batch times {dense_batch}"):
             assert_exact(mm(a.stored, b.stored, 1501, UPPER, DENSE, DENSE), a, b, DENSE)
+    # One dense matrix for some of the triangles; a copy would not lie as the kernel reads it.
+    a = draw_operand(LOWER, 1024, dtype, rng, batch=(4, 1), draw=random_integers)
+    for dense_batch, m in (((3,), 33), ((3,), 40), ((4, 3), 33), ((1, 1), 33)):
+        b = draw_operand(
+            DENSE, 1024, dtype, rng, batch=dense_batch, rows=1024, cols=m, draw=random_integers
+        )
+        with failures.case(f"a batch of four in rows times {dense_batch}, {m=}"):
+            assert_exact(mm(a.stored, b.stored, 1024, LOWER, DENSE, DENSE), a, b, DENSE)
+    # The copy engine may not read one row for all.
+    row = random_integers((64,), dtype, device, rng)
+    b = Operand(row.expand(3008, 64), DENSE, 3008)
+    a = draw_operand(LOWER, 3008, dtype, rng, draw=random_integers)
+    with failures.case("one row for all"):
+        assert_exact(mm(a.stored, b.stored, 3008, LOWER, DENSE, DENSE), a, b, DENSE)
     failures.report()
