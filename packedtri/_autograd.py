@@ -51,12 +51,6 @@ Pushforward = Callable[[Sequence[torch.Tensor | None], Call], torch.Tensor | Non
 library = torch.library.Library("packedtri", "FRAGMENT")
 
 
-def implement_where_missing(op: str, key: str, function: Callable[..., Any]) -> None:
-    """Let ``function`` serve an op where the compiled libraries have no kernel for the key."""
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"packedtri::{op}", key):
-        library.impl(op, function, key)
-
-
 def forward_mode() -> bool:
     """Whether forward-mode differentiation is under way."""
     return forward_ad._current_level >= 0

@@ -55,7 +55,7 @@ def _rfp(n: int, device: torch.device, transr: bool, upper: bool) -> tuple[Tenso
 
 
 def _fill_triangular(n: int, device: torch.device, upper: bool) -> Tensor:
-    """The rows of a square that starts with the vector's tail and goes on with it reversed."""
+    """The rows of a square of the vector's tail, and then of all of it reversed."""
     i, j = _rows_and_columns(n, device)
     m = layout.numel(n)
     if upper:

@@ -117,5 +117,6 @@ def _explain_missing_cuda(op: str) -> None:
 
 if cuda_library is None:
     _missing = torch.library.Library("packedtri", "IMPL")
-    for _op in ("mm", "pack", "unpack"):
+    _ops = "mm mm_pair pack unpack solve_triangular cholesky cholesky_update first_zero"
+    for _op in _ops.split():
         _explain_missing_cuda(_op)

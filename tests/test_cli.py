@@ -323,6 +323,8 @@ def test_bench_leaves_out_what_dense_torch_has_not() -> None:
     ]
     message = refusal("bench", "--device", "cpu", "--op", "inverse", "--dtype", "float16")
     assert "dense torch has none of these operations" in message
+    message = refusal("bench", "--device", "cpu", "--op", "pack", "--conversions")
+    assert "not compared with --conversions" in message
 
 
 @pytest.mark.parametrize("op", list(CASES))

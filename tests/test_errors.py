@@ -319,3 +319,17 @@ def test_cuda_tensors_without_the_cuda_library():
     ):
         with raises(RuntimeError, f"packedtri::{op._opname}", "nvcc", "PACKEDTRI_CUDA=ON"):
             op.redispatch(cuda, *args)
+
+
+def test_every_op_says_what_it_lacks_on_cuda() -> None:
+    """Its kernels, or an error that tells that they were not built; never torch's own."""
+    ops = torch._C._dispatch_get_all_op_names()
+    ours = [name for name in ops if name.startswith("packedtri::") and "." not in name]
+    assert len(ours) >= 8
+    lacking = [
+        name
+        for name in ours
+        if torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+        and not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA")
+    ]
+    assert not lacking

@@ -220,6 +220,8 @@ def bench(
         conversions,
     )
     if not problems:
+        if conversions and not any(CASES[op].converts for op in ops or CASES):
+            raise typer.BadParameter("these operations are not compared with --conversions")
         raise typer.BadParameter("dense torch has none of these operations for that")
     results = output / "bench.json"
     # Taken once: it asks the driver, which takes longer than many a case.

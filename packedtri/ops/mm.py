@@ -92,7 +92,7 @@ def _stored_part(
         return lower(*_of_triangle(a, b, a_kind, b_kind, kind))
     flip = adjoint if kind == HERMITIAN else transposed
     mirrored = lower(*_flipped(a, b, a_kind, b_kind, flip))
-    return real_diagonal(_halve_diagonal(lower(a, b, a_kind, b_kind) + mirrored, n), kind, n)
+    return real_diagonal(halve_diagonal(lower(a, b, a_kind, b_kind) + mirrored, n), kind, n)
 
 
 def _flipped(
@@ -110,7 +110,7 @@ def _of_triangle(a: Tensor, b: Tensor, a_kind: int, b_kind: int, kind: int) -> O
     return _flipped(a, b, a_kind, b_kind, transposed)
 
 
-def _halve_diagonal(packed: Tensor, n: int) -> Tensor:
+def halve_diagonal(packed: Tensor, n: int) -> Tensor:
     """The sum of two halves with the diagonal, which both have, counted once."""
     index = diagonal_index(n, packed.device)
     return packed.index_copy(-1, index, packed.index_select(-1, index) / 2)

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import _nodes
-from packedtri._autograd import Call, implement_where_missing, library, register_implicit
+from packedtri._autograd import Call, library, register_implicit
 from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.ops.mm import halve_diagonal
 
 _mm = torch.ops.packedtri.mm.default
 _pack, _unpack = torch.ops.packedtri.pack.default, torch.ops.packedtri.unpack.default
@@ -50,16 +50,10 @@ def _(packed: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return packed.new_empty(packed.shape), packed.new_empty(packed.shape[:-1], dtype=torch.int32)
 
 
-def _halve_diagonal(packed: Tensor, n: int) -> Tensor:
-    index = _nodes.diagonal_index(n, packed.device)
-    weight = packed.new_ones(packed.shape[-1:]).index_fill(-1, index, 0.5)
-    return packed * weight
-
-
 def gradient_of_matrix(factor: Tensor, grad: Tensor, n: int) -> Tensor:
     """M = L^-H Phi(L^H G) L^-1, dense: G changes by the real part of <M, dA> with Hermitian dA."""
     adjoint = factor.conj()
-    inner = _halve_diagonal(_mm(adjoint, grad, n, UPPER, LOWER, LOWER), n)
+    inner = halve_diagonal(_mm(adjoint, grad, n, UPPER, LOWER, LOWER), n)
     right = _unpack(_solve(factor, inner, n, LOWER, LOWER, False, False), n, LOWER)
     return _solve(adjoint, right, n, UPPER, DENSE, True, False)
 
@@ -68,21 +62,21 @@ def tangent_of_factor(factor: Tensor, tangent: Tensor, n: int) -> Tensor:
     """L Phi(L^-1 dA L^-H), packed, for a dense Hermitian dA."""
     left = _solve(factor, tangent, n, LOWER, DENSE, True, False)
     both = _solve(factor.conj(), left, n, UPPER, DENSE, False, False)
-    return _mm(factor, _halve_diagonal(_pack(both, LOWER), n), n, LOWER, LOWER, LOWER)
+    return _mm(factor, halve_diagonal(_pack(both, LOWER), n), n, LOWER, LOWER, LOWER)
 
 
 def _pullback(grad: Tensor, call: Call) -> list[Tensor | None]:
     assert call.result is not None
     n = call.args[1]
     m = gradient_of_matrix(call.result, grad, n)
-    return [_halve_diagonal(_pack(m, LOWER) + _pack(m, UPPER).conj(), n)]
+    return [halve_diagonal(_pack(m, LOWER) + _pack(m, UPPER).conj(), n)]
 
 
 def _pushforward(tangents: Sequence[Tensor | None], call: Call) -> Tensor | None:
     factor, n, tangent = call.result, call.args[1], tangents[0]
     if tangent is None or factor is None:
         return None
-    half = _unpack(_halve_diagonal(tangent, n), n, LOWER)
+    half = _unpack(halve_diagonal(tangent, n), n, LOWER)
     return tangent_of_factor(factor, half + half.mH, n)
 
 
@@ -95,12 +89,3 @@ def _(
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     assert in_dims[0] is not None
     return _cholesky(packed.movedim(in_dims[0], 0), n), (0, 0)
-
-
-def _dense_way(packed: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The op on a device without kernels of its own, through dense matrices."""
-    factor, info = torch.linalg.cholesky_ex(_unpack(packed, n, LOWER))
-    return _pack(factor, LOWER), info
-
-
-implement_where_missing("cholesky", "CUDA", _dense_way)

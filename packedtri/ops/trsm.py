@@ -17,14 +17,13 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._autograd import (
     Call,
-    implement_where_missing,
     is_plain,
     library,
     past_autograd,
     register_implicit,
 )
 from packedtri.layout import DENSE, LOWER, UPPER
-from packedtri.ops.mm import batch_first
+from packedtri.ops.mm import batch_first, transposed
 
 _mm = torch.ops.packedtri.mm.default
 _solve = torch.ops.packedtri.solve_triangular.default
@@ -94,16 +93,6 @@ def _(info: Any, in_dims: Sequence[int | None], packed: Tensor, n: int) -> tuple
     return _first_zero(*batch_first((packed,), in_dims[:1], (LOWER,)), n), 0
 
 
-def _first_zero_by_index(packed: Tensor, n: int) -> Tensor:
-    zero = packed.index_select(-1, _nodes.diagonal_index(n, packed.device)) == 0
-    if n == 0:
-        return zero.new_zeros(zero.shape[:-1], dtype=torch.int32)
-    return torch.where(zero.any(-1), zero.int().argmax(-1) + 1, 0).int()
-
-
-implement_where_missing("first_zero", "CUDA", _first_zero_by_index)
-
-
 def identity(packed: Tensor, n: int) -> Tensor:
     """The stored elements of a unit matrix, of the dtype and device of ``packed``."""
     if n <= _SMALL:
@@ -131,10 +120,6 @@ def _pullback(grad: Tensor, call: Call) -> list[Tensor | None]:
     return [grad_t, grad_b]
 
 
-def _transposed(x: Tensor, kind: int) -> tuple[Tensor, int]:
-    return (x.mT, DENSE) if kind == DENSE else (x, UPPER)
-
-
 def _triangle_gradient(grad_b: Tensor, call: Call) -> Tensor:
     """The lower triangle of -G' X^H, or of its transpose where T is read as Upper."""
     _, _, n, kind, b_kind, left, unit = call.args
@@ -143,9 +128,9 @@ def _triangle_gradient(grad_b: Tensor, call: Call) -> Tensor:
     # Of the four products each is the transpose of another, which reads its operands transposed.
     a, b = (g, x) if left == (kind == LOWER) else (x, g)
     if left:
-        b = _transposed(*b)
+        b = transposed(*b)
     else:
-        a = _transposed(*a)
+        a = transposed(*a)
     grad = -_mm(a[0], b[0], n, a[1], b[1], LOWER)
     return _without_diagonal(grad, n) if unit else grad
 
@@ -174,22 +159,3 @@ def _(
 ) -> tuple[Tensor, int]:
     packed, b = batch_first((packed, b), in_dims, (LOWER, rest[1]))
     return _solve(packed, b, n, *rest), 0
-
-
-def _dense_way(
-    packed: Tensor, b: Tensor, n: int, kind: int, b_kind: int, left: bool, unit: bool
-) -> Tensor:
-    """The op on a device without kernels of its own, through dense matrices."""
-    unpack, pack = torch.ops.packedtri.unpack, torch.ops.packedtri.pack
-    triangle = unpack(packed, n, kind)
-    x = torch.linalg.solve_triangular(
-        triangle,
-        b if b_kind == DENSE else unpack(b, n, b_kind),
-        upper=kind == UPPER,
-        left=left,
-        unitriangular=unit,
-    )
-    return x if b_kind == DENSE else pack(x, b_kind)
-
-
-implement_where_missing("solve_triangular", "CUDA", _dense_way)
