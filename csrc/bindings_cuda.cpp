@@ -72,9 +72,10 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
     return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
               [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
               {[&](const Product& p) {
-                   return pays_aligned(a, b, p) ||
-                          cuda::leaves_to_dense(p, cuda::current_device()) &&
-                              (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
+                   if (pays_aligned(a, b, p)) return true;
+                   // Dense torch may round what must not be.
+                   return cuda::leaves_to_dense(p, cuda::current_device()) &&
+                          (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
                },
                [&](const Product& p) {
                    if (!pays_aligned(a, b, p)) return unpacked_mm(a, b, n, a_kind, b_kind, tf32, p);
