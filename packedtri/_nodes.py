@@ -173,7 +173,7 @@ def _owners(t: PackedTensor) -> list[PackedTensor]:
 
 def _same_storage(a: Tensor, b: Tensor) -> bool:
     # Batches of vmap and fake tensors in a graph have no storage to compare.
-    if torch.compiler.is_compiling() or carries_autograd(a) or carries_autograd(b):
+    if torch.compiler.is_compiling() or any(carries_autograd(x) or is_batched(x) for x in (a, b)):
         return False
     return a.untyped_storage()._cdata == b.untyped_storage()._cdata
 
