@@ -140,7 +140,8 @@ def logm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriangu
 def _of_triangle(name: str, compute: Function, A: Any) -> Any:
     if not isinstance(A, (LowerTriangular, UpperTriangular)):
         raise TypeError(
-            f"[{name}] expected a LowerTriangular or UpperTriangular; got {describe(A)}"
+            f"[{name}] expected a LowerTriangular or UpperTriangular; got {describe(A)}. For a "
+            "Symmetric or Hermitian take torch.linalg.eigh, and functions of the eigenvalues"
         )
     wide = torch.complex128 if A.is_complex() else torch.float64
     lower = A.kind == layout.LOWER
