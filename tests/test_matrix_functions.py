@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -149,19 +151,19 @@ def test_derivatives_of_powers_and_exponentials(cls):
 
 @functions
 def test_types_that_have_no_root_of_their_type(name):
-    for value in (Symmetric.eye(2), torch.eye(2)):
+    for value in (Symmetric.eye(2, dtype=torch.complex64), torch.eye(2)):
         with pytest.raises(TypeError, match=rf"\[{name}\].*{type(value).__name__} \(2, 2\)"):
             getattr(packedtri, name)(value)
 
 
 @pytest.mark.skipif(not _tracing.KNOWN, reason="an older torch breaks the graph at .packed")
 @functions
-@each_triangular
+@each_type
 def test_roots_and_logarithms_in_whole_graphs(cls, name):
     def f(p: Tensor) -> Tensor:
         return getattr(packedtri, name)(cls(p)).packed
 
-    p = positive(cls, 2, 4).packed.requires_grad_()
+    p = (positive(cls, 2, 4) + 3 * cls.eye(4, dtype=torch.float64)).packed.requires_grad_()
     expected = f(p)
     (expected_grad,) = torch.autograd.grad(expected.square().sum(), p)
     torch._dynamo.reset()
@@ -191,3 +193,63 @@ def test_roots_and_logarithms_elsewhere(cls, name):
         fake = f(cls(mode.from_tensor(t.packed)))
     for ours in (f(t.to("meta")), fake):
         assert type(ours) is cls and ours.shape == t.shape and ours.dtype == t.dtype
+
+
+each_mirrored = pytest.mark.parametrize("cls", MIRRORED)
+BACK = {"sqrtm": lambda x: x @ x, "logm": torch.matrix_exp}
+
+
+def definite(cls: type[PackedTensor], *size: int, dtype: torch.dtype) -> Any:
+    """Random positive definite matrices of moderate condition."""
+    t = cls.randn(*size, dtype=dtype) / max(size[-1], 1) ** 0.5
+    return t.set_diagonal_((3 + torch.rand(size)).to(dtype))
+
+
+@each_mirrored
+@functions
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
+def test_roots_and_logarithms_by_eigenvalues(cls, name, dtype):
+    if cls is Symmetric and dtype.is_complex:
+        pytest.skip("it need not have eigenvectors, and raises")
+    ours, oracle = getattr(packedtri, name), getattr(scipy.linalg, name)
+    for n in (1, 2, 3, 10, 33):
+        t = definite(cls, n, dtype=dtype)
+        result = ours(t)
+        assert type(result) is cls and result.dtype == dtype
+        expected = torch.from_numpy(np.asarray(oracle(t.to_dense().numpy()))).to(dtype)
+        torch.testing.assert_close(result.to_dense(), expected)
+    t = definite(cls, 3, 4, 6, dtype=dtype)
+    torch.testing.assert_close(BACK[name](ours(t)).packed, t.packed)
+    for size in ((0,), (2, 0), (0, 3)):
+        assert ours(cls.zeros(*size, dtype=dtype)).shape == (*size, size[-1])
+    assert ours(-cls.eye(2, dtype=dtype)).to_dense().isnan().any()
+
+
+@each_mirrored
+def test_roots_of_singular_matrices(cls):
+    """Eigenvalues that rounding has made negative are zero, and derivatives there stay finite."""
+    x = torch.randn(2, 5, 2, dtype=torch.float64)
+    t = cls.from_dense(x @ x.mT).requires_grad_()
+    root = packedtri.sqrtm(t)
+    torch.testing.assert_close(root @ root, t, rtol=1e-7, atol=1e-7)
+    root.packed.sum().backward()
+    assert t.grad.packed.isfinite().all()
+    narrow = packedtri.sqrtm(cls.from_dense((x @ x.mT).float()))
+    expected = root.detach().to_dense().float()
+    torch.testing.assert_close(narrow.to_dense(), expected, rtol=0, atol=5e-3)
+    assert torch.equal(packedtri.sqrtm(cls.zeros(3)).packed, torch.zeros(6))
+
+
+@each_mirrored
+@functions
+@pytest.mark.parametrize("diagonal", [None, (2.0, 2.0, 2.0), (2.0, 2.0, 5.0), (2.0, 2.0001, 5.0)])
+def test_derivatives_where_eigenvalues_are_equal(cls, name, diagonal):
+    """Those of eigenvectors do not exist there; those of roots and logarithms do."""
+    dtype = torch.float64 if cls is Symmetric else torch.complex128
+    t = definite(cls, 3, dtype=dtype)
+    if diagonal is not None:
+        t = cls.zeros(3, dtype=dtype).set_diagonal_(torch.tensor(diagonal, dtype=dtype))
+    p = t.packed.clone().requires_grad_()
+    apply = lambda p: getattr(packedtri, name)(cls(p)).packed  # noqa: E731
+    assert torch.autograd.gradcheck(apply, p, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(apply, p)

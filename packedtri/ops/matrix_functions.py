@@ -8,11 +8,16 @@ their own: for any matrix function, f([[A, E], [0, A]]) = [[f(A), D], [0, f(A)]]
 derivative of f at A in the direction E (N. J. Higham, Functions of Matrices, SIAM 2008, theorem
 3.6). With A triangular the block matrix is triangular too, so the function differentiates itself,
 to any order, at eight times its cost.
+
+Those of a Symmetric or Hermitian matrix are functions of its eigenvalues, whose vectors have no
+derivative where two of them are equal. So the eigenvalues give the value alone, and steps of
+Newton's method from it, which change nothing, the derivatives: see _from_eigenvalues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -22,7 +27,13 @@ from packedtri import _nodes, layout
 from packedtri._autograd import Call, library, register_implicit
 from packedtri.dispatch import INTEGERS, Function, describe, row
 from packedtri.ops.dense import densify, functions
-from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
+from packedtri.tensor import (
+    Hermitian,
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+)
 
 P = TypeVar("P", bound=PackedTensor)
 
@@ -82,24 +93,25 @@ for _function in (*functions("matrix_exp"), torch.linalg.matrix_exp):
 row(functions("kron"))(kron)
 
 
-def sqrtm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriangular:
-    """The principal square root of triangular matrices, by the method of Bjorck and Hammarling.
+def sqrtm(A: P) -> P:
+    """The principal square root of matrices, on a dense temporary in float64 or complex128.
 
-    The elements are found one diagonal after another, on a dense temporary in float64 or
-    complex128; see A. Bjorck and S. Hammarling, "A Schur method for the square root of a matrix",
-    Linear Algebra Appl. 52/53 (1983). The root exists where no two eigenvalues, which are on the
-    diagonal, are both zero, and is differentiable where none is. A real matrix with a negative
-    eigenvalue has no real root: the result has nan, as that of torch.sqrt. Convert to a complex
-    dtype first.
+    Of a triangle the elements are found one diagonal after another; see A. Bjorck and S.
+    Hammarling, "A Schur method for the square root of a matrix", Linear Algebra Appl. 52/53 (1983).
+    The root exists where no two eigenvalues, which are on the diagonal, are both zero, and is
+    differentiable where none is. That of a Symmetric or Hermitian matrix is made of its
+    eigenvalues, with first and second derivatives; where two of them are zero the derivatives are
+    infinite, and taken for zero. A real matrix with a negative eigenvalue has no real root: the
+    result has nan, as that of torch.sqrt. Convert a triangle to a complex dtype first.
 
     Args:
-        A: LowerTriangular or UpperTriangular, shape (*batch, n, n).
+        A: shape (*batch, n, n), of any packed type but a complex Symmetric.
 
     Returns:
         shape (*batch, n, n), of the same type, so that sqrtm(A) @ sqrtm(A) is A.
 
     Raises:
-        TypeError: when ``A`` is not triangular.
+        TypeError: when ``A`` is not packed, or a complex Symmetric.
 
     Example:
         >>> import packedtri
@@ -107,26 +119,29 @@ def sqrtm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriang
         LowerTriangular([[2.,  .],
                          [1., 3.]])
     """
+    if isinstance(A, (Symmetric, Hermitian)):
+        return _from_eigenvalues("sqrtm", A, _SQUARE)
     return _of_triangle("sqrtm", torch.ops.packedtri.sqrt_upper.default, A)
 
 
-def logm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriangular:
-    """The principal logarithm of triangular matrices, by inverse scaling and squaring.
+def logm(A: P) -> P:
+    """The principal logarithm of matrices, on a dense temporary in float64 or complex128.
 
-    Square roots are taken until the matrix is near the identity, where a Pade approximant of
-    order 7, as a sum over Gauss-Legendre nodes, gives its logarithm; see chapter 11 of N. J.
-    Higham, Functions of Matrices, SIAM 2008. It works on a dense temporary, in float64 or
-    complex128. It exists where no eigenvalue is zero; a real matrix with a negative one gives nan,
-    as torch.log does: convert to a complex dtype first.
+    That of a triangle is found by inverse scaling and squaring: square roots are taken until the
+    matrix is near the identity, where a Pade approximant of order 7, as a sum over Gauss-Legendre
+    nodes, gives its logarithm; see chapter 11 of N. J. Higham, Functions of Matrices, SIAM 2008.
+    That of a Symmetric or Hermitian matrix is made of its eigenvalues, with first and second
+    derivatives. It exists where no eigenvalue is zero; a real matrix with a negative one gives nan,
+    as torch.log does: convert a triangle to a complex dtype first.
 
     Args:
-        A: LowerTriangular or UpperTriangular, shape (*batch, n, n).
+        A: shape (*batch, n, n), of any packed type but a complex Symmetric.
 
     Returns:
         shape (*batch, n, n), of the same type, so that torch.matrix_exp(logm(A)) is A.
 
     Raises:
-        TypeError: when ``A`` is not triangular.
+        TypeError: when ``A`` is not packed, or a complex Symmetric.
 
     Example:
         >>> import packedtri
@@ -134,14 +149,15 @@ def logm(A: LowerTriangular | UpperTriangular) -> LowerTriangular | UpperTriangu
         UpperTriangular([[0., 0.],
                          [., 0.]])
     """
+    if isinstance(A, (Symmetric, Hermitian)):
+        return _from_eigenvalues("logm", A, _EXPONENTIAL)
     return _of_triangle("logm", torch.ops.packedtri.log_upper.default, A)
 
 
 def _of_triangle(name: str, compute: Function, A: Any) -> Any:
     if not isinstance(A, (LowerTriangular, UpperTriangular)):
         raise TypeError(
-            f"[{name}] expected a LowerTriangular or UpperTriangular; got {describe(A)}. For a "
-            "Symmetric or Hermitian take torch.linalg.eigh, and functions of the eigenvalues"
+            f"[{name}] expected a packed type; got {describe(A)}. Make one with from_dense"
         )
     wide = torch.complex128 if A.is_complex() else torch.float64
     lower = A.kind == layout.LOWER
@@ -180,6 +196,63 @@ def _sqrt_upper(x: Tensor) -> Tensor:
         pairs = diagonal[:, : n - d] + diagonal[:, d:]
         root.diagonal(d, -2, -1).copy_((source.diagonal(d, -2, -1) - known) / pairs)
     return root.reshape(x.shape)
+
+
+@dataclass(frozen=True)
+class _Inverse:
+    """A function of matrices that another one is the inverse of.
+
+    Attributes:
+        solve: eigenvalues -> those of the other function.
+        apply: of matrices, differentiable.
+        slopes: eigenvalues x of ``apply`` and y before it, in pairs -> (x - x') / (y - y'), and the
+            derivative where these are equal.
+    """
+
+    solve: Callable[[Tensor], Tensor]
+    apply: Callable[[Tensor], Tensor]
+    slopes: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def _exponential_slopes(x: Tensor, x2: Tensor, y: Tensor, y2: Tensor) -> Tensor:
+    half = (y - y2) / 2
+    near = half.abs() < 1e-3
+    # sinh(half) / half as a series, whose next term is below rounding there.
+    series = ((y + y2) / 2).exp() * (1 + half**2 / 6 + half**4 / 120)
+    return torch.where(near, series, (x - x2) / torch.where(near, 1, 2 * half))
+
+
+_SQUARE = _Inverse(torch.sqrt, lambda y: y @ y, lambda x, x2, y, y2: y + y2)
+_EXPONENTIAL = _Inverse(torch.log, torch.matrix_exp, _exponential_slopes)
+
+
+def _from_eigenvalues(name: str, A: P, inverse: _Inverse) -> P:
+    """The matrix Y with inverse.apply(Y) = A, in the basis of the eigenvectors.
+
+    There the derivative of apply at Y divides by the slopes, element by element (N. J. Higham,
+    Functions of Matrices, theorem 3.11). Each step of Newton's method with that fixed derivative
+    leaves the value, which is exact, and makes one more order of the derivatives of Y right.
+    """
+    if A.kind == layout.SYMMETRIC and A.is_complex():
+        raise TypeError(
+            f"[{name}] a complex Symmetric need not have eigenvectors; got {describe(A)}. Use "
+            "Hermitian, or convert with .to_dense()"
+        )
+    wide: Any = torch.complex128 if A.is_complex() else torch.float64
+    x = A.to_dense().to(wide)
+    values, vectors = torch.linalg.eigh(x.detach())
+    # Rounding to the dtype of A may have made zeros negative.
+    rounding = A.n * torch.finfo(A.dtype).eps * values.abs().amax(-1, keepdim=True) if A.n else 0
+    values = torch.where((values < 0) & (values >= -rounding), 0, values)
+    roots = inverse.solve(values)
+    (a, a2), (b, b2) = ((v.unsqueeze(-1), v.unsqueeze(-2)) for v in (values, roots))
+    slopes = inverse.slopes(a, a2, b, b2)
+    slopes = torch.where(slopes == 0, torch.inf, slopes)
+    target = vectors.mH @ x @ vectors
+    y = torch.diag_embed(roots).to(wide)
+    for _ in range(2):
+        y = y + (target - inverse.apply(y)) / slopes
+    return type(A).from_dense((vectors @ y @ vectors.mH).to(A.dtype))
 
 
 # Nodes and weights of the Gauss-Legendre rule on [0, 1] that is the Pade approximant of log(1 + x),
