@@ -93,7 +93,9 @@ class Formats:
             its upper triangle, which for "U" is a lazy one.
 
         Raises:
-            ValueError: when ``uplo`` is neither letter or contradicts the type.
+            TypeError: when ``ap`` is no plain tensor, or has a dtype without kernels.
+            ValueError: when ``ap`` has no triangular number of elements, or ``uplo`` is neither
+                letter or contradicts the type.
 
         Example:
             >>> from packedtri import LowerTriangular
@@ -102,9 +104,9 @@ class Formats:
                              [2., 4.,  .],
                              [3., 5., 6.]])
         """
+        n = _order(cls, ap)
         if _is_own(cls, "from_lapack", uplo, row_major):
             return _build(cls, _as_lower(cls, ap, uplo))
-        n = _order(cls, ap)
         return _build(cls, _as_lower(cls, ap.index_select(-1, _lapack(n, ap.device)), uplo))
 
     def to_lapack(self, uplo: str, row_major: bool = False) -> Tensor:
@@ -146,7 +148,9 @@ class Formats:
             shape (*batch, n, n), a copy.
 
         Raises:
-            ValueError: when a letter is unknown or contradicts the type.
+            TypeError: when ``arf`` is no plain tensor, or has a dtype without kernels.
+            ValueError: when ``arf`` has no triangular number of elements, or a letter is unknown or
+                contradicts the type.
             NotImplementedError: for complex Symmetric, which RFP does not know.
 
         Example:
@@ -195,6 +199,10 @@ class Formats:
 
         Returns:
             shape (*batch, n, n), a copy.
+
+        Raises:
+            TypeError: when ``x`` is no plain tensor, or has a dtype without kernels.
+            ValueError: when ``x`` has no triangular number of elements.
 
         Example:
             >>> from packedtri import LowerTriangular

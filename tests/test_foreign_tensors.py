@@ -142,3 +142,13 @@ def test_tensors_without_values(cls, dtype):
         for (name, ours), (_, real) in zip(results, expected, strict=True):
             facts = [(x.shape, x.dtype, isinstance(x, PackedTensor)) for x in (ours, real)]
             assert facts[0] == facts[1], name
+
+
+@each_type
+def test_sparse_factors(cls):
+    """Torch multiplies a dense copy with them."""
+    t = cls.randn(3)
+    for sparse in (torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr()):
+        result = t * sparse
+        assert result.layout is sparse.layout
+        torch.testing.assert_close(result.to_dense(), t.to_dense() * torch.eye(3))

@@ -8,7 +8,7 @@ import torch
 from scipy.linalg import lapack
 from twins import MIRRORED, each_type
 
-from packedtri import Hermitian, LowerTriangular, Symmetric, UpperTriangular
+from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 SIZES = (1, 2, 3, 4, 5, 8, 31, 64)
 LETTERS = {LowerTriangular: "L", UpperTriangular: "U", Symmetric: "LU", Hermitian: "LU"}
@@ -127,3 +127,13 @@ def test_other_libraries_read_the_packed_vector(cls):
     for use in (lambda: t.numpy(), lambda: torch.from_dlpack(t), lambda: t.data_ptr()):
         with pytest.raises((NotImplementedError, BufferError), match="packed"):
             use()
+
+
+def test_the_base_class_has_no_formats() -> None:
+    for make in (
+        lambda x: PackedTensor.from_lapack(x, "L"),
+        lambda x: PackedTensor.from_rfp(x, "L"),
+        PackedTensor.from_fill_triangular,
+    ):
+        with pytest.raises(TypeError, match="base class"):
+            make(torch.ones(3))

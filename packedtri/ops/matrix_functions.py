@@ -93,7 +93,7 @@ for _function in (*functions("matrix_exp"), torch.linalg.matrix_exp):
 row(functions("kron"))(kron)
 
 
-def sqrtm(A: P) -> P:
+def sqrtm(A: PackedTensor) -> PackedTensor:
     """The principal square root of matrices, on a dense temporary in float64 or complex128.
 
     Of a triangle the elements are found one diagonal after another; see A. Bjorck and S.
@@ -124,7 +124,7 @@ def sqrtm(A: P) -> P:
     return _of_triangle("sqrtm", torch.ops.packedtri.sqrt_upper.default, A)
 
 
-def logm(A: P) -> P:
+def logm(A: PackedTensor) -> PackedTensor:
     """The principal logarithm of matrices, on a dense temporary in float64 or complex128.
 
     That of a triangle is found by inverse scaling and squaring: square roots are taken until the

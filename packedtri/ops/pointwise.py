@@ -165,7 +165,8 @@ def _hadamard(function: Function, input: PackedTensor, other: Tensor, **kwargs: 
     n = input.n
     if _is_number(other):
         return _keep(function, input, other, **kwargs)
-    if other.dtype != input._packed.dtype or any(s not in (1, n) for s in other.shape[-2:]):
+    alike = other.dtype is input._packed.dtype and other.layout is torch.strided
+    if not alike or any(s not in (1, n) for s in other.shape[-2:]):
         return densify(function, input, other, **kwargs)
     if kwargs.get("out") is not None:
         no_out(_name(function), kwargs["out"])
