@@ -16,7 +16,9 @@ import packedtri
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, _tracing
 
 each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
+each_mirrored = pytest.mark.parametrize("cls", MIRRORED)
 functions = pytest.mark.parametrize("name", ["sqrtm", "logm"])
+BACK = {"sqrtm": lambda x: x @ x, "logm": torch.matrix_exp}
 
 
 def positive(cls: type[PackedTensor], *size: int, dtype: torch.dtype = torch.float64):
@@ -83,22 +85,26 @@ def test_kronecker_products(cls):
             torch.testing.assert_close(torch.kron(x, y), torch.kron(dense(x), dense(y)))
 
 
-@each_triangular
-@functions
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
-def test_roots_and_logarithms(cls, name, dtype):
+def assert_agrees(cls, name, make, orders, dtype):
+    """A function of matrices that ``make`` gives, with SciPy's and with its own inverse."""
     ours, oracle = getattr(packedtri, name), getattr(scipy.linalg, name)
-    for n in (1, 2, 3, 10, 33, 64):
-        t = positive(cls, n, dtype=dtype)
+    for n in orders:
+        t = make(cls, n, dtype=dtype)
         result = ours(t)
         assert type(result) is cls and result.dtype == dtype
         expected = torch.from_numpy(np.asarray(oracle(t.to_dense().numpy()))).to(dtype)
         torch.testing.assert_close(result.to_dense(), expected)
-    t = positive(cls, 3, 4, 6, dtype=dtype)
-    back = {"sqrtm": lambda x: x @ x, "logm": torch.matrix_exp}[name](ours(t))
-    torch.testing.assert_close(back.packed, t.packed)
+    t = make(cls, 3, 4, 6, dtype=dtype)
+    torch.testing.assert_close(BACK[name](ours(t)).packed, t.packed)
     for size in ((0,), (2, 0), (0, 3)):
-        assert ours(cls.zeros(*size)).shape == (*size, size[-1])
+        assert ours(cls.zeros(*size, dtype=dtype)).shape == (*size, size[-1])
+
+
+@each_triangular
+@functions
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+def test_roots_and_logarithms(cls, name, dtype):
+    assert_agrees(cls, name, positive, (1, 2, 3, 10, 33, 64), dtype)
 
 
 @each_triangular
@@ -107,7 +113,7 @@ def test_wide_spectra_and_negative_eigenvalues(cls, name):
     f = getattr(packedtri, name)
     t = positive(cls, 8)
     t.set_diagonal_(torch.logspace(-6, 6, 8, dtype=torch.float64))
-    back = {"sqrtm": lambda x: x @ x, "logm": torch.matrix_exp}[name](f(t))
+    back = BACK[name](f(t))
     error = torch.linalg.matrix_norm(back - t) / torch.linalg.matrix_norm(t)
     expected = torch.from_numpy(getattr(scipy.linalg, name)(t.to_dense().numpy()))
     assert error < 1e-7
@@ -195,10 +201,6 @@ def test_roots_and_logarithms_elsewhere(cls, name):
         assert type(ours) is cls and ours.shape == t.shape and ours.dtype == t.dtype
 
 
-each_mirrored = pytest.mark.parametrize("cls", MIRRORED)
-BACK = {"sqrtm": lambda x: x @ x, "logm": torch.matrix_exp}
-
-
 def definite(cls: type[PackedTensor], *size: int, dtype: torch.dtype) -> Any:
     """Random positive definite matrices of moderate condition."""
     t = cls.randn(*size, dtype=dtype) / max(size[-1], 1) ** 0.5
@@ -211,18 +213,8 @@ def definite(cls: type[PackedTensor], *size: int, dtype: torch.dtype) -> Any:
 def test_roots_and_logarithms_by_eigenvalues(cls, name, dtype):
     if cls is Symmetric and dtype.is_complex:
         pytest.skip("it need not have eigenvectors, and raises")
-    ours, oracle = getattr(packedtri, name), getattr(scipy.linalg, name)
-    for n in (1, 2, 3, 10, 33):
-        t = definite(cls, n, dtype=dtype)
-        result = ours(t)
-        assert type(result) is cls and result.dtype == dtype
-        expected = torch.from_numpy(np.asarray(oracle(t.to_dense().numpy()))).to(dtype)
-        torch.testing.assert_close(result.to_dense(), expected)
-    t = definite(cls, 3, 4, 6, dtype=dtype)
-    torch.testing.assert_close(BACK[name](ours(t)).packed, t.packed)
-    for size in ((0,), (2, 0), (0, 3)):
-        assert ours(cls.zeros(*size, dtype=dtype)).shape == (*size, size[-1])
-    assert ours(-cls.eye(2, dtype=dtype)).to_dense().isnan().any()
+    assert_agrees(cls, name, definite, (1, 2, 3, 10, 33), dtype)
+    assert getattr(packedtri, name)(-cls.eye(2, dtype=dtype)).to_dense().isnan().any()
 
 
 @each_mirrored

@@ -10,6 +10,7 @@ from torch import Tensor
 from packedtri import _nodes, layout
 from packedtri.dispatch import describe
 from packedtri.ops import elements
+from packedtri.ops.trsm import widened
 from packedtri.tensor import LowerTriangular, UpperTriangular
 
 # LAPACK stops after as many steps. Estimates are nearly always final after two.
@@ -52,7 +53,7 @@ def rcond(A: LowerTriangular | UpperTriangular) -> Tensor:
 
 
 def _reciprocal(A: Any) -> Tensor:
-    A = A.float() if A.dtype.itemsize == 2 else A
+    A = widened(A)
     if A.n == 0:
         return torch.full(A.shape[:-2], torch.inf, dtype=A._packed.real.dtype, device=A.device)
     regular = (elements.diagonal(A) != 0).all(-1)

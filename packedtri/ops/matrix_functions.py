@@ -27,6 +27,7 @@ from packedtri import _nodes, layout
 from packedtri._autograd import Call, library, register_implicit
 from packedtri.dispatch import INTEGERS, Function, describe, row
 from packedtri.ops.dense import densify, functions
+from packedtri.ops.trsm import widened
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -75,8 +76,7 @@ def matrix_exp(input: PackedTensor) -> PackedTensor:
     """The exponential of each matrix, computed on a dense temporary."""
     x = input.to_dense()
     # Torch's approximation overflows in 16 bits.
-    wide = x.float() if x.dtype.itemsize == 2 else x
-    return type(input).from_dense(torch.linalg.matrix_exp(wide).to(x.dtype))
+    return type(input).from_dense(torch.linalg.matrix_exp(widened(x)).to(x.dtype))
 
 
 def kron(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:

@@ -22,6 +22,7 @@ from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.mm import batch_first
 from packedtri.ops.potrf import gradient_of_matrix, tangent_of_factor
 from packedtri.ops.solve import check_batches
+from packedtri.ops.trsm import widened
 from packedtri.tensor import LowerTriangular, check_strided
 
 _mm = torch.ops.packedtri.mm.default
@@ -105,9 +106,7 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
             "pass U.mH"
         )
     packed, columns, dtype = _nodes.to_packed(L), _columns(name, L, x), L._packed.dtype
-    if dtype.itemsize == 2:
-        packed, columns = packed.float(), columns.float()
-    factor, info = _update(packed, columns, L.n, downdate)
+    factor, info = _update(widened(packed), widened(columns), L.n, downdate)
     check_positive_definite(f"packedtri.{name}", info)
     return _nodes.from_packed(LowerTriangular, factor.to(dtype), L.n)
 
