@@ -53,12 +53,12 @@ bool goes_thin(const Product& p);
 bool goes_wide(const Product& p, const Device& device);
 Config choose_wide(const Product& p, const Device& device);
 
-// Whether large tiles cover the result of a product with hardly more padding than small ones.
-inline bool large_tiles_fit(const Product& p) {
+// Whether large tiles cover the result of a product with hardly more padding than small ones: `most` times the area.
+inline bool large_tiles_fit(const Product& p, double most = 1.2) {
     const auto area = [&](int64_t side) {
         return static_cast<double>(ceil_div(p.m, side) * ceil_div(p.n, side) * side * side);
     };
-    return area(128) <= 1.2 * area(64);
+    return area(128) <= most * area(64);
 }
 
 }  // namespace packedtri::cuda

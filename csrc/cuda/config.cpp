@@ -1,6 +1,8 @@
 #include "config.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "choice.h"
 #include "engine_layout.h"
@@ -48,8 +50,14 @@ bool small_in_batch(const Product& p) {
     return p.batch >= 8 && longest(p) <= 1024 && !has_complex_elements(p.dtype);
 }
 
-// Whether such products have enough large tiles to give each slot some: more, where their sums differ.
-bool enough_large_tiles(const Product& p, const Work& large) {
+// From so many steps of the sum on batches of float64 have the kernel of persistent.cuh.
+constexpr int64_t PERSISTENT_STEPS = 112;
+
+// Whether such products have enough large tiles to give each slot some: more, where their sums differ. Blocks that
+// go from tile to tile, and cut sums, need fewer, and tiles may be half empty.
+bool enough_large_tiles(const Product& p, const Work& large, bool persistent) {
+    if (persistent && p.k >= PERSISTENT_STEPS)
+        return large_tiles_fit(p, 1.8) && large.tiles_per_slot >= (triangles(p) == 2 ? 1.2 : 0.95);
     if (!large_tiles_fit(p)) return false;
     const bool differ = large.longest > 2;
     if (p.dtype == DType::f64) return large.tiles_per_slot >= (differ ? 1.5 : 0.9);
@@ -176,9 +184,9 @@ bool in_reach(const Operand& x) {
 // Whether there is a direct kernel for Hopper: for large tiles of float64, and for small ones of 16-bit
 // elements.
 bool hopper_can(const Product& p, TileSize tile, const Device& device) {
-    if (!device.clusters || !is_plain(p) || has_symmetric(p)) return false;
+    if (!device.clusters || has_symmetric(p)) return false;
     if (p.dtype == DType::f64) return tile == TileSize::Large;
-    return element_size(p.dtype) == 2 && tile == TileSize::Small && in_reach(p.a) &&
+    return is_plain(p) && element_size(p.dtype) == 2 && tile == TileSize::Small && in_reach(p.a) &&
            in_reach(p.b) && in_reach(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride);
 }
 
@@ -238,16 +246,49 @@ int engine_split(const Product& p, const Config& config) {
     return p.beta == 0 ? config.split : std::min(config.split, 2);
 }
 
-Config choose_direct(const Product& p, const Device& device) {
+// Into how many parts the kernel of persistent.cuh cuts sums. Of equally long ones those that do not fill a round of
+// all multiprocessors come last, as even as possible, where a part has the time of one tile more; of others
+// what exceeds the work that there is for each multiprocessor. Few short sums fit together better.
+void cut_sums(Config& config, const Product& p, const Work& work, const Device& device) {
+    const auto longest = static_cast<double>(work.longest);
+    if (triangles(p) == 0) {
+        const int64_t slots = device.multiprocessors,
+                      tiles = std::llround(work.tiles_per_slot * static_cast<double>(slots)),
+                      left = tiles % slots;
+        double least = std::numeric_limits<double>::max();
+        for (int parts = 1; parts <= std::min<int64_t>(8, work.longest); ++parts) {
+            const double time =
+                static_cast<double>(ceil_div(left * parts, slots)) * (longest / parts + 1);
+            if (time >= least) continue;
+            least = time;
+            config.split = parts;
+        }
+        config.split_above = static_cast<int>(work.longest);
+        return;
+    }
+    const bool few = p.batch == 1 && work.per_slot < 7.5;
+    const int part = std::max(2, static_cast<int>(std::lround(work.per_slot * (few ? 0.7 : 1.07))));
+    if (longest <= work.per_slot * (p.batch == 1 ? 1 : 1.5) || part >= work.longest) return;
+    config.split = static_cast<int>(std::min<int64_t>(8, ceil_div(work.longest, part)));
+    config.split_above = part + 1;
+}
+
+Config choose_direct(const Product& p, const Device& device, bool scratch) {
     Config config{Method::Direct, TileSize::Large, 1, 1, 1};
-    const bool small_elements = element_size(p.dtype) == 2, in_batch = small_in_batch(p);
+    const bool small_elements = element_size(p.dtype) == 2, in_batch = small_in_batch(p),
+               persistent = p.dtype == DType::f64 && scratch &&
+                            hopper_can(p, TileSize::Large, device) && !is_forced(Method::Direct);
     // Large tiles reuse more of what they load, but a small problem has too few to fill the device.
     // Small tiles of 16-bit elements share a multiprocessor, where one copies while the other multiplies.
     const Work large = direct_work(p, TileSize::Large, device);
-    const double few = small_elements ? 8 : p.dtype == DType::f64 ? 7 : 5;
+    const double few = small_elements          ? 8
+                       : p.dtype != DType::f64 ? 5
+                       : !persistent           ? 7
+                       : triangles(p) == 0     ? 2
+                                               : 5;
     const bool enough = !in_batch        ? large.per_slot >= few
                         : small_elements ? direct_work(p, TileSize::Small, device).per_slot >= 30
-                                         : enough_large_tiles(p, large);
+                                         : enough_large_tiles(p, large, persistent);
     if (!enough || tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib)
         config.tile = TileSize::Small;
     if (const int tile = forced.tile; tile >= 0) config.tile = static_cast<TileSize>(tile);
@@ -257,11 +298,17 @@ Config choose_direct(const Product& p, const Device& device) {
     // more accurate too, which at small n counts against libraries that do the same.
     const Work w = direct_work(p, config.tile, device);
     const double excess = static_cast<double>(w.longest) / w.per_slot;
-    if (hopper_can(p, config.tile, device)) {
-        // Of 16-bit elements its kernel starts and ends sooner, but does not multiply faster than that for
-        // large tiles. That of float64 starts later.
-        const bool pays = small_elements ? in_batch || w.per_slot < 4.5
-                                         : !in_batch || p.k > (triangles(p) == 0 ? 96 : 300);
+    if (persistent && config.tile == TileSize::Large) {
+        // It starts later.
+        const bool pays = !in_batch || p.k >= PERSISTENT_STEPS;
+        if (forced.method < 0 ? pays : is_forced(Method::Hopper)) {
+            config.method = Method::Hopper;
+            cut_sums(config, p, w, device);
+            return config;
+        }
+    } else if (small_elements && hopper_can(p, config.tile, device)) {
+        // Its kernel starts and ends sooner, but does not multiply faster than that for large tiles.
+        const bool pays = in_batch || w.per_slot < 4.5;
         if (forced.method < 0 ? pays : is_forced(Method::Hopper)) config.method = Method::Hopper;
     }
     if (device.clusters && p.k >= 64 && !(in_batch && enough_tiles(p, w))) {
@@ -330,7 +377,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (p.marks) return {Method::Direct, TileSize::Large, 1, 1, 1};
     if (goes_wide(p, device)) return choose_wide(p, device);
     if (goes_thin(p)) return {Method::Thin, TileSize::Small, 1, 1, 1};
-    Config config = choose_direct(p, device);
+    Config config = choose_direct(p, device, scratch);
     if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device, together);
         if (forced.method < 0 ? engine_pays(p, engine, device, together)
@@ -412,11 +459,13 @@ std::string explain(const Product& p, const Device& device) {
     std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + side + " x " + side;
     if (c.method == Method::Fused) text += ", images made on the way";
     if (c.method == Method::Hopper)
-        text +=
-            p.dtype == DType::f64 ? ", loaded by the copy engine" : ", multiplied by warpgroups";
+        text += is_persistent(c) ? ", loaded by warps of their own" : ", multiplied by warpgroups";
     if (engine && p.dtype == DType::f32)
         text += in_parts(p) ? ", in three bfloat16 parts" : ", in tf32";
-    if (c.split > 1)
+    if (c.split > 1 && is_persistent(c))
+        text += ", sums of " + std::to_string(c.split_above) + " tiles and more cut into up to " +
+                std::to_string(c.split) + " parts";
+    else if (c.split > 1)
         text += ", sums of " + std::to_string(c.split_above) + " tiles and more shared by " +
                 std::to_string(c.split) + " blocks";
     if (c.group > 1)

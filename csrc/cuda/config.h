@@ -22,8 +22,8 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 
 // Direct: from the operands as they lie in memory. Engine: through tile images, on Hopper's tensor
 // cores, with scratch memory (engine.h). Hopper: like Direct, but by what only Hopper has: large tiles
-// of float64 are loaded by its copy engine (main_loop_bulk.cuh), small ones of 16-bit elements
-// multiplied by its tensor cores (main_loop_wgmma.cuh). Thin: for a dense operand of few vectors (thin.h).
+// of float64 by blocks that go from one to the next, with scratch memory (persistent.cuh), small ones of 16-bit
+// elements by its tensor cores (main_loop_wgmma.cuh). Thin: for a dense operand of few vectors (thin.h).
 // Fused: the engine, which makes the images while it multiplies, instead of a kernel before it. Wide: for a dense
 // operand of a hundred vectors or so (wide.h), of which Tile says how many a block has: 128 or 256, or 64 where there
 // are no more.
@@ -33,7 +33,7 @@ enum class TileSize : int32_t { Small, Large };
 struct Config {
     Method method;
     TileSize tile;
-    int split;        // Blocks or clusters that share the sum over k of one tile: 1, 2, 4 or 8.
+    int split;  // Blocks or clusters that share the sum over k of one tile: 1, 2, 4 or 8; see below.
     int split_above;  // Only sums of at least this many tiles are shared.
     int group;        // Side of the square groups in which tiles are visited.
 
@@ -42,6 +42,12 @@ struct Config {
                split_above == x.split_above && group == x.group;
     }
 };
+
+// Whether blocks go from one tile to the next (persistent.cuh). Any of them compute the parts into which sums are cut,
+// and `split` is how many of these there are at most, up to 8.
+inline bool is_persistent(const Config& config) {
+    return config.method == Method::Hopper && config.tile == TileSize::Large;
+}
 
 // Side of the square tiles.
 constexpr int tile_side(DType dtype, TileSize size) {

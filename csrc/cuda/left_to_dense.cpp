@@ -33,7 +33,7 @@ bool few_packed_tiles(const Product& p) {
     if (p.dtype == DType::f64) {
         if (p.batch > 4 && longest(p) > 100 && batch_between(p, 580, 1100)) return false;
         // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
-        return between(p, p.batch < 256 ? 0 : 40, 1100);
+        return between(p, p.batch < 256 ? 0 : 40, p.batch == 1 ? 980 : 1100);
     }
     return p.dtype == DType::f32 && p.batch > 1 && p.batch <= 128 && longest(p) > 20 &&
            !batch_between(p, 340, 1100) && between(p, 0, 340);
@@ -155,7 +155,7 @@ bool leaves_to_dense(const Solve& p) {
     const bool is_complex = has_complex_elements(p.dtype);
     if (p.x_kind == Kind::Lower) {
         if (is_complex) return p.n >= 100 && p.n <= 5000;
-        return p.n >= 200 && p.n <= 2000;
+        return p.n >= 200 && p.n <= (p.dtype == DType::f64 ? 900 : 2000);
     }
     if (p.m == 1) return p.n >= 192;
     if (is_complex) return p.m > 32 && p.n >= (p.dtype == DType::c128 ? 100 : 256);

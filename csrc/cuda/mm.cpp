@@ -38,19 +38,20 @@ void by_triangles(Product p, const Multiply& multiply) {
     by_triangles(p, multiply);
 }
 
-void direct_triangles(const Product& p, const Config& config, cudaStream_t stream) {
+void direct_triangles(const Product& p, const Config& config, Scratch* scratch,
+                      cudaStream_t stream) {
     switch (p.dtype) {
         case DType::f16: return product_f16(p, config, stream);
         case DType::bf16: return product_bf16(p, config, stream);
         case DType::f32: return product_f32(p, config, stream);
-        case DType::f64: return product_f64(p, config, stream);
+        case DType::f64: return product_f64(p, config, scratch, stream);
         case DType::c64: return product_c64(p, config, stream);
         case DType::c128: return product_c128(p, config, stream);
     }
 }
 
-void direct(const Product& p, const Config& config, cudaStream_t stream) {
-    by_triangles(p, [&](const Product& part) { direct_triangles(part, config, stream); });
+void direct(const Product& p, const Config& config, Scratch* scratch, cudaStream_t stream) {
+    by_triangles(p, [&](const Product& part) { direct_triangles(part, config, scratch, stream); });
 }
 
 // What the engine is to do, if it is to compute a product beside another one.
@@ -68,7 +69,7 @@ void run_engine(const EngineTask* tasks, int count, int64_t bytes, Scratch& scra
     engine(
         tasks, count, scratch.reserve(bytes),
         [](const Product& rest, cudaStream_t stream) {
-            direct(rest, choose(rest, current_device()), stream);
+            direct(rest, choose(rest, current_device(), false), nullptr, stream);
         },
         stream);
 }
@@ -89,7 +90,7 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
     if (const int side = small_side(p, device)) return small(p, side, stream);
     if (by_images(task.config))
         return run_engine(&task, 1, engine_scratch(&task, 1), *scratch, stream);
-    direct(p, task.config, stream);
+    direct(p, task.config, scratch, stream);
 }
 
 void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t stream) {

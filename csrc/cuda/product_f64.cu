@@ -1,5 +1,8 @@
-#include "main_loop_bulk.cuh"
+#include "engine_layout.h"
+#include "image_pack.h"
+#include "kernels.h"
 #include "mma_f64.cuh"
+#include "persistent.cuh"
 #include "product_launch.cuh"
 #include "products.h"
 
@@ -8,8 +11,6 @@ namespace {
 
 template <bool A_K_MAJOR, bool B_K_MAJOR>
 using Large = MainLoopAsync<double, MmaF64<128, 128, 32, 32, 64>, 3, A_K_MAJOR, B_K_MAJOR>;
-template <bool A_K_MAJOR, bool B_K_MAJOR>
-using Bulk = MainLoopBulk<MmaBulkF64<128, 128, 32, 32, 64, A_K_MAJOR, B_K_MAJOR>, 3>;
 template <bool A_K_MAJOR, bool B_K_MAJOR>
 using Small = MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, 3, A_K_MAJOR, B_K_MAJOR>;
 // For devices with 100 KiB of shared memory.
@@ -21,11 +22,73 @@ static_assert(shared_bytes<Large<true, true>>() <=
 static_assert(shared_bytes<Small<true, true>>() <=
               1024 * tile_shared_kib(DType::f64, TileSize::Small));
 
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+void launch_persistent(const PersistentArgs& args, cudaStream_t stream) {
+    using Shape = PersistentShape<A_K_MAJOR, B_K_MAJOR>;
+    const auto kernel = persistent_kernel<A_K_MAJOR, B_K_MAJOR>;
+    reserve_shared(kernel, Shape::SHARED_BYTES);
+    const int blocks = std::min(args.items.all, current_device().multiprocessors);
+    launch_overlapping(kernel, dim3(static_cast<unsigned>(blocks)), Shape::THREADS, args, stream,
+                       "cannot launch a product", 1, Shape::SHARED_BYTES);
+}
+
+// Sums of at least config.split_above tiles are cut into parts that are shorter, but no more than config.split. Where
+// all are equally long, those are that do not fill a round of all multiprocessors.
+PersistentItems persistent_items(const ProductArgs<double>& p, const Config& config, int side) {
+    PersistentItems items{};
+    int64_t tile = 0, first = 0;
+    const auto run_until = [&](int64_t end, int parts) {
+        if (end <= tile) return;
+        items.runs[items.count++] = {parts, static_cast<int>(tile), static_cast<int>(first)};
+        const int64_t count = (end - tile) * parts;
+        if (parts > 1) {
+            if (items.cut == 0) items.first_cut = static_cast<int>(first);
+            items.cut += static_cast<int>(count);
+        }
+        first += count;
+        tile = end;
+        if (first > std::numeric_limits<int32_t>::max() / 2)
+            throw std::runtime_error("[packedtri] the batch is too large for one launch");
+    };
+    const int64_t all = p.schedule.size() * p.batch;
+    if (p.schedule.longest == Schedule::Longest::All) {
+        run_until(all - all % current_device().multiprocessors, 1);
+        run_until(all, config.split);
+    } else {
+        const int length = static_cast<int>(ceil_div(p.k, side)), most = config.split_above - 1;
+        for (int parts = config.split; parts > 1; --parts)
+            run_until(p.schedule.count_long(length, (parts - 1) * most + 1) * p.batch, parts);
+        run_until(all, 1);
+    }
+    items.all = static_cast<int>(first);
+    return items;
+}
+
+void persistent(const Product& p, const Config& config, Scratch& scratch, cudaStream_t stream) {
+    using Shape = PersistentShape<true, true>;
+    const OrientedPanel<double> a = orient<double>(p.a, true), b = orient<double>(p.b, false);
+    PersistentArgs args{arguments<Shape::Mma>(p, config, a.panel, b.panel)};
+    args.items = persistent_items(args.product, config, Shape::Mma::BM);
+    if (args.items.all == 0) return;
+    const int64_t words = 1 + int64_t{args.items.cut} * Shape::WARPS,
+                  control = scratch_piece(words * static_cast<int64_t>(sizeof(int))),
+                  sums = int64_t{args.items.cut} * Shape::WARPS * Shape::WARP_SUMS;
+    char* memory =
+        static_cast<char*>(scratch.reserve(control + sums * static_cast<int64_t>(sizeof(double))));
+    args.drawn = reinterpret_cast<int*>(memory);
+    args.arrivals = args.drawn + 1;
+    args.partial = reinterpret_cast<double*>(memory + control);
+    clear_words(args.drawn, static_cast<int>(words), stream);
+    if (a.k_major && b.k_major) launch_persistent<true, true>(args, stream);
+    else if (a.k_major) launch_persistent<true, false>(args, stream);
+    else if (b.k_major) launch_persistent<false, true>(args, stream);
+    else launch_persistent<false, false>(args, stream);
+}
+
 }  // namespace
 
-void product_f64(const Product& p, const Config& config, cudaStream_t stream) {
-    if (config.tile == TileSize::Large && config.method == Method::Hopper)
-        launch_product<Bulk, 1>(p, config, stream);
+void product_f64(const Product& p, const Config& config, Scratch* scratch, cudaStream_t stream) {
+    if (is_persistent(config)) persistent(p, config, *scratch, stream);
     else if (config.tile == TileSize::Large) launch_product<Large, 1>(p, config, stream);
     else if (current_device().shared_kib < tile_shared_kib(DType::f64, TileSize::Small))
         launch_product<Short, 1>(p, config, stream);

@@ -8,7 +8,10 @@ void every_choice_is_possible(const cuda::Device& device) {
         for (int64_t n = 1; n < 70000; n = n * 5 / 4 + 1)
             for (const int64_t batch : {1, 3, 1000}) {
                 const Config c = cuda::choose(lower_product(dtype, n, batch), device);
-                CHECK(c.split == 1 || c.split == 2 || c.split == 4 || c.split == 8, "%d", c.split);
+                if (cuda::is_persistent(c)) CHECK(c.split >= 1 && c.split <= 8, "%d", c.split);
+                else
+                    CHECK(c.split == 1 || c.split == 2 || c.split == 4 || c.split == 8, "%d",
+                          c.split);
                 CHECK(c.tile == TileSize::Small ||
                           cuda::tile_shared_kib(dtype, c.tile) <= device.shared_kib,
                       "shared memory for %d", static_cast<int>(dtype));
@@ -40,6 +43,37 @@ void large_products_go_through_images() {
     const int mark = 0;
     p.marks = &mark;
     CHECK(cuda::choose(p, hopper).method == Method::Direct, "what the engine left");
+}
+
+// Large tiles of float64 on Hopper: sums are cut so that all multiprocessors have as much to do.
+void sums_in_parts() {
+    const auto choice = [](Product p) { return cuda::choose(p, hopper); };
+    const Config whole{Method::Hopper, TileSize::Large, 1, 1, 1};
+    CHECK(choice(lower_product(DType::f64, 4096)) == whole, "no longer than what each has to do");
+    CHECK(choice(lower_product(DType::f64, 1024)).tile == TileSize::Small, "few tiles");
+    for (const int64_t n : {2048, 2311, 2560, 3072}) {
+        const Config c = choice(lower_product(DType::f64, n));
+        const int64_t tiles = ceil_div(n, 128);
+        CHECK(cuda::is_persistent(c) && c.split > 1 && c.split_above > 2, "%d", c.split);
+        CHECK(ceil_div(tiles, c.split) < c.split_above && c.split_above <= tiles,
+              "parts of sums of %d are shorter", c.split_above);
+    }
+    // 132 multiprocessors: four tiles of 136 are left for the second round, none of 264.
+    CHECK(choice(gram(DType::f64, 2048, 1)) == (Config{Method::Hopper, TileSize::Large, 8, 16, 1}),
+          "split %d", choice(gram(DType::f64, 2048, 1)).split);
+    CHECK(choice(gram(DType::f64, 256, 88)).split == 1, "whole rounds");
+    // What they need for that is not always there, nor everywhere.
+    CHECK(!cuda::is_persistent(cuda::choose(lower_product(DType::f64, 4096), hopper, false)),
+          "no scratch memory");
+    CHECK(!cuda::is_persistent(cuda::choose(lower_product(DType::f64, 4096), ampere)), "ampere");
+    Product subtraction = lower_product(DType::f64, 4096);
+    subtraction.alpha = -1;
+    subtraction.beta = 1;
+    CHECK(choice(subtraction) == whole, "into what is there");
+    CHECK(choice(lower_product(DType::f64, 192, 256)) == whole, "tiles that are half empty");
+    CHECK(choice(lower_product(DType::f64, 384, 16)).tile == TileSize::Small, "few tiles each");
+    CHECK(cuda::is_persistent(choice(times_dense(DType::f64, 384, 16))), "enough");
+    CHECK(choice(lower_product(DType::f64, 768, 8)).split > 1, "long sums, few matrices");
 }
 
 // Batches of small products: tiles without padding, and sums that are shared only where tiles are few.
@@ -226,6 +260,7 @@ int main() {
     CHECK(cuda::choose(lower_product(DType::f32, 1024, 64), hopper).split <= 2, "batch");
 
     large_products_go_through_images();
+    sums_in_parts();
     batches();
     batches_by_images();
     the_engine_shares_what_it_can();
@@ -260,10 +295,10 @@ int main() {
     CHECK(cuda::choose(lower_product(DType::f32, 100), ampere).method == Method::Direct, "ampere");
     cuda::force(2, 1, -1, -1, -1);
     CHECK(cuda::choose(lower_product(DType::f64, 100), hopper).method == Method::Hopper,
-          "copy engine");
+          "blocks that go from tile to tile");
     cuda::force(2, -1, -1, -1, -1);
     CHECK(cuda::choose(lower_product(DType::f64, 4096), hopper).method == Method::Hopper,
-          "copy engine");
+          "blocks that go from tile to tile");
     CHECK(cuda::choose(lower_product(DType::f64, 4096), ampere).method == Method::Direct, "engine");
     cuda::force(-1, -1, -1, -1, -1);
 
@@ -289,6 +324,6 @@ int main() {
     };
     CHECK(says(DType::f32, 700, "64 x 64"), "explain");
     CHECK(says(DType::bf16, 512, "64 x 64, multiplied by warpgroups"), "explain");
-    CHECK(says(DType::f64, 8192, "128 x 128, loaded by the copy engine"), "explain");
+    CHECK(says(DType::f64, 8192, "128 x 128, loaded by warps of their own"), "explain");
     std::puts("config: ok");
 }

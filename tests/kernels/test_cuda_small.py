@@ -1,5 +1,5 @@
-"""CUDA kernels that are chosen for certain products only: small ones in batches, products with one
-vector, and those whose tiles the copy engine loads."""
+"""CUDA kernels that are chosen for certain products only: small ones in batches, and those with one
+vector."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import pytest
 import torch
 from cases import (
     FEW_PAIRS,
-    HOPPER,
     PAIRS,
     SMALL,
     Failures,
-    Force,
     Operand,
     assert_exact,
     assert_same,
@@ -168,39 +166,3 @@ def test_vector_repeats(n: int, device: str, dtype: torch.dtype, rng: torch.Gene
         results = [mm(t.stored, x.stored, n, kind, DENSE, DENSE) for _ in range(3)]
         assert_same(results[0], results[1])
         assert_same(results[0], results[2])
-
-
-# ----------------------------------------------------------------------------- the copy engine
-
-
-@pytest.mark.sanitizer
-@pytest.mark.parametrize("split", [1, 2])
-def test_bulk(split: int, device: str, rng: torch.Generator, force: Force) -> None:
-    """float64 in large tiles: rows at even and odd addresses, packed and dense."""
-    failures = Failures()
-    sizes, pairs = ((130,), FEW_PAIRS) if SMALL else ((1, 2, 3, 31, 65, 130, 257), PAIRS)
-    for n, (a_kind, b_kind), c_kind, odd in each(sizes, pairs, (LOWER, DENSE), (False, True)):
-        a = draw_operand(a_kind, n, torch.float64, rng, batch=(3,), draw=random_integers)
-        b = draw_operand(b_kind, n, torch.float64, rng, batch=(3,), draw=random_integers)
-        x, y = (shifted(t.stored) if odd else t.stored for t in (a, b))
-        force(HOPPER, 1, split, 1, 1)
-        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, odd address: {odd}"):
-            assert_exact(mm(x, y, n, a_kind, b_kind, c_kind), a, b, c_kind)
-    failures.report()
-
-
-@pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_bulk_nonfinite(value: float, device: str, rng: torch.Generator, force: Force) -> None:
-    failures = Failures()
-    for n, (a_kind, b_kind), c_kind in each((33, 150), PAIRS, (LOWER, DENSE)):
-        a = draw_operand(a_kind, n, torch.float64, rng)
-        b = draw_operand(b_kind, n, torch.float64, rng)
-        for x in (a, b):
-            x.stored.view(-1)[[n // 2, -n]] = value
-        force(HOPPER, 1, 1, 1, 1)
-        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}"):
-            c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind)
-            assert_same_finite(
-                c, Operand(a.stored, a_kind, n), Operand(b.stored, b_kind, n), c_kind
-            )
-    failures.report()

@@ -1,0 +1,370 @@
+// The kernel for large tiles of float64 on Hopper: each block computes tile after tile. Some of its warps only load,
+// and run ahead of those that multiply, past the end of a tile; the latter meet nobody but them, so that some
+// store a tile while others multiply.
+#pragma once
+
+#include "hopper.cuh"
+#include "line_loader.cuh"
+#include "mma_f64.cuh"
+#include "panel.cuh"
+#include "ring.cuh"
+#include "scalar.cuh"
+
+namespace packedtri::cuda {
+
+// Which items there are: tiles, and parts of the sums of others, in runs of tiles that are cut into as many.
+struct PersistentItems {
+    static constexpr int MOST_PARTS = 8;
+    // Tiles from number `tile` on have `parts` items each, the first of which is number `first`.
+    struct Run {
+        int parts, tile, first;
+    };
+    Run runs[MOST_PARTS];
+    int count;           // Of runs.
+    int all;             // Of items.
+    int first_cut, cut;  // The first part of a sum, and how many there are: one after another.
+
+    __host__ __device__ Run run_of(int number) const {
+        int r = 0;
+        while (r + 1 < count && number >= runs[r + 1].first) ++r;
+        return runs[r];
+    }
+};
+
+// A product and its scratch memory.
+struct PersistentArgs {
+    ProductArgs<double> product;
+    PersistentItems items;
+    // Zero when the launch starts: how many items blocks have drawn after their first, and for each warp of each tile
+    // that is cut how many parts are there.
+    int *drawn, *arrivals;
+    double* partial;  // These parts.
+};
+
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+struct PersistentShape {
+    using Mma = MmaF64<128, 128, 32, 32, 64>;
+    using LayoutA = typename Mma::template Layout<Mma::BM, A_K_MAJOR>;
+    using LayoutB = typename Mma::template Layout<Mma::BN, B_K_MAJOR>;
+    static constexpr int STAGES = 3;
+    static constexpr int CONSUMERS = Mma::THREADS, PRODUCERS = 128, THREADS = CONSUMERS + PRODUCERS;
+    using LoadA = LineLoader<double, Mma::BM, Mma::BK, A_K_MAJOR, LayoutA, PRODUCERS>;
+    using LoadB = LineLoader<double, Mma::BN, Mma::BK, B_K_MAJOR, LayoutB, PRODUCERS>;
+    static constexpr int WARPS = CONSUMERS / 32;
+    // Per thread, of 65536 for all.
+    static constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224;
+    static constexpr int STAGE = LayoutA::size + LayoutB::size;
+    // What a warp stores at once, and how it lies in shared memory.
+    static constexpr int CHUNK_ROWS = 8, CHUNK_COLS = 16, CHUNK_PITCH = CHUNK_COLS + 2;
+    static constexpr int WARP_SUMS = Mma::ACCS * 32;
+
+    // A tile, or part `part` of `parts` of its sum. Part 0 is item `first`.
+    struct Item {
+        int i0, j0, k0, steps;  // No steps: there is no more to do.
+        int matrix, first, part, parts;
+    };
+    struct Shared {
+        alignas(16) double stages[STAGES][STAGE];
+        alignas(16) double chunks[WARPS][CHUNK_ROWS * CHUNK_PITCH];
+        Ring<STAGES> ring;
+        Item begun[STAGES];  // That to which a stage belongs, where it is the first.
+        Item next[2];
+    };
+    static constexpr int SHARED_BYTES = sizeof(Shared);
+    static_assert(SHARED_BYTES <= 227 * 1024, "");
+};
+
+__device__ inline Panel<double> of_matrix(Panel<double> panel, int64_t matrix, int64_t stride) {
+    panel.data += matrix * stride;
+    return panel;
+}
+
+// What warps do that load.
+template <class Shape>
+class PersistentProducer {
+    using Item = typename Shape::Item;
+    using Mma = typename Shape::Mma;
+
+  public:
+    __device__ PersistentProducer(const PersistentArgs& args, typename Shape::Shared& shared)
+        : args_(args), shared_(shared), thread_(threadIdx.x - Shape::CONSUMERS) {}
+
+    __device__ void run() {
+        int step = 0;
+        for (int number = 0;; ++number) {
+            Item& next = shared_.next[number % 2];
+            if (thread_ == 0) next = draw(number == 0);
+            ptx::barrier_sync(1, Shape::PRODUCERS);
+            const Item item = next;
+            if (item.steps == 0) break;
+            const ProductArgs<double>& p = args_.product;
+            const Panel<double> a = of_matrix(p.a, item.matrix, p.a_batch_stride),
+                                b = of_matrix(p.b, item.matrix, p.b_batch_stride);
+            for (int s = 0; s < item.steps; ++s, ++step) {
+                double* tiles = take_stage(step);
+                if (s == 0) name(step, item);
+                const int k = item.k0 + s * Mma::BK;
+                Shape::LoadA::begin(a, tiles, item.i0, k, thread_);
+                Shape::LoadB::begin(b, tiles + Shape::LayoutA::size, item.j0, k, thread_);
+                fill(step);
+            }
+        }
+        take_stage(step);
+        name(step, Item{});
+        fill(step);
+    }
+
+  private:
+    __device__ double* take_stage(int step) {
+        shared_.ring.wait_empty(step);
+        return shared_.stages[step % Shape::STAGES];
+    }
+    __device__ void name(int step, const Item& item) {
+        if (thread_ == 0) shared_.begun[step % Shape::STAGES] = item;
+    }
+    // Arrives for what this thread has written, and when its copies have landed.
+    __device__ void fill(int step) {
+        ptx::cp_async_arrive(shared_.ring.full(step));
+        if (thread_ == 0) ptx::mbarrier_arrive(shared_.ring.full(step));
+    }
+
+    __device__ Item draw(bool first) const {
+        for (;;) {
+            const int number = first ? static_cast<int>(blockIdx.x)
+                                     : static_cast<int>(gridDim.x) + atomicAdd(args_.drawn, 1);
+            first = false;
+            if (number >= args_.items.all) return Item{};
+            const ProductArgs<double>& p = args_.product;
+            const PersistentItems::Run run = args_.items.run_of(number);
+            const int within = number - run.first, part = within % run.parts;
+            const int64_t tile_number = run.tile + within / run.parts;
+            const Schedule::Tile tile = p.schedule.at(tile_number / p.batch);
+            if (!tile.exists) continue;
+            const int i0 = tile.i * Mma::BM, j0 = tile.j * Mma::BN;
+            const auto range =
+                k_range<int>(p.a_kind, p.b_kind, i0, i0 + Mma::BM, j0, j0 + Mma::BN, p.k);
+            const int steps = (range.length() + Mma::BK - 1) / Mma::BK;
+            const int begin = steps * part / run.parts, end = steps * (part + 1) / run.parts;
+            // An empty sum passes a stage all the same, of zeros past the end.
+            return {i0,
+                    j0,
+                    begin < end ? range.begin + begin * Mma::BK : p.k,
+                    max(1, end - begin),
+                    static_cast<int>(tile_number % p.batch),
+                    number - part,
+                    part,
+                    run.parts};
+        }
+    }
+
+    const PersistentArgs& args_;
+    typename Shape::Shared& shared_;
+    const int thread_;
+};
+
+// Makes the sums of one lane of Mma again, over stored elements only: zeros past a diagonal have turned an infinite
+// element of the other operand into a nan that is no part of the product.
+template <class Mma, bool A_K_MAJOR, bool B_K_MAJOR>
+__device__ __noinline__ void sum_stored(const ProductArgs<double>& p, int matrix, int i, int j,
+                                        int k0, int k1, double* sums) {
+    const Panel<double> a = of_matrix(p.a, matrix, p.a_batch_stride),
+                        b = of_matrix(p.b, matrix, p.b_batch_stride);
+    // Four columns at a time, so that calling it takes the main loop no registers.
+    constexpr int ROWS = 2 * Mma::MT, COLS = 4;
+#pragma unroll 1
+    for (int n = 0; n < Mma::NT; n += COLS / 2) {
+        double acc[ROWS][COLS] = {};
+#pragma unroll 1
+        for (int k = k0; k < k1; ++k) {
+            const double* y[COLS];
+#pragma unroll
+            for (int c = 0; c < COLS; ++c)
+                y[c] = b.stored(B_K_MAJOR, j + (n + c / 2) * 8 + c % 2, k);
+#pragma unroll
+            for (int h = 0; h < ROWS; ++h) {
+                const double* x = a.stored(A_K_MAJOR, i + 8 * h, k);
+#pragma unroll
+                for (int c = 0; c < COLS; ++c)
+                    if (x && y[c]) acc[h][c] = fma(*x, *y[c], acc[h][c]);
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < ROWS; ++h)
+#pragma unroll
+            for (int c = 0; c < COLS; ++c)
+                sums[(h / 2 * Mma::NT + n + c / 2) * 4 + h % 2 * 2 + c % 2] = acc[h][c];
+    }
+}
+
+// What warps do that multiply.
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+class PersistentConsumer {
+    using Shape = PersistentShape<A_K_MAJOR, B_K_MAJOR>;
+    using Item = typename Shape::Item;
+    using Mma = typename Shape::Mma;
+
+  public:
+    __device__ PersistentConsumer(const PersistentArgs& args, typename Shape::Shared& shared)
+        : args_(args), p_(args.product), shared_(shared) {}
+
+    __device__ void run() {
+        for (int step = 0;;) {
+            shared_.ring.wait_full(step);
+            const Item item = shared_.begun[step % Shape::STAGES];
+            if (item.steps == 0) return;
+            Mma mma;
+            multiply(mma, item, step);
+            finish(mma, item);
+        }
+    }
+
+  private:
+    __device__ int warp() const { return threadIdx.x / 32; }
+    __device__ int lane() const { return threadIdx.x % 32; }
+
+    // The steps of the sum that this warp needs: none past the edge of the result.
+    __device__ BasicKRange<int> needed(const Mma& mma, const Item& item) const {
+        const int i = item.i0 + mma.warp_row(), j = item.j0 + mma.warp_col();
+        if (i >= p_.m || j >= p_.n) return {0, 0};
+        return k_range<int>(p_.a_kind, p_.b_kind, i, i + Mma::WM, j, j + Mma::WN, p_.k);
+    }
+
+    // Lets `count` stages pass.
+    __device__ void skip(int& step, int count) {
+        for (const int end = step + count; step < end; ++step) {
+            shared_.ring.wait_full(step);
+            ptx::mbarrier_arrive(shared_.ring.empty(step));
+        }
+    }
+
+    // Stages pass that this warp does not need.
+    __device__ void multiply(Mma& mma, const Item& item, int& step) {
+        using LayoutA = typename Shape::LayoutA;
+        using LayoutB = typename Shape::LayoutB;
+        const BasicKRange<int> range = needed(mma, item);
+        const int begin = min(item.steps, max(0, range.begin - item.k0) / Mma::BK),
+                  end = max(begin, min(item.steps, (range.end - item.k0 + Mma::BK - 1) / Mma::BK));
+        skip(step, begin);
+        for (const int last = step + end - begin; step < last; ++step) {
+            shared_.ring.wait_full(step);
+            const double* a = shared_.stages[step % Shape::STAGES];
+            mma.template step<LayoutA, LayoutB>(a, a + LayoutA::size, [](int) {});
+            ptx::mbarrier_arrive(shared_.ring.empty(step));
+        }
+        skip(step, item.steps - end);
+    }
+
+    __device__ void finish(Mma& mma, const Item& item) {
+        if (p_.a_kind != Kind::Dense || p_.b_kind != Kind::Dense) mend(mma, item);
+        if (item.parts > 1 && !add_parts(mma, item)) return;
+        store(mma, item);
+    }
+
+    __device__ void mend(Mma& mma, const Item& item) {
+        bool bad = false;
+#pragma unroll
+        for (int e = 0; e < Mma::ACCS; ++e) bad |= !finite(mma.acc[e]);
+        if (!__any_sync(~0u, bad)) return;
+        double sums[Mma::ACCS];
+        const BasicKRange<int> range = needed(mma, item);
+        sum_stored<Mma, A_K_MAJOR, B_K_MAJOR>(p_, item.matrix, item.i0 + mma.row0,
+                                              item.j0 + mma.col0, max(item.k0, range.begin),
+                                              min(item.k0 + item.steps * Mma::BK, range.end), sums);
+#pragma unroll
+        for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] = sums[e];
+    }
+
+    // Leaves this part of the sum to the last of them, which adds all in their order.
+    __device__ bool add_parts(Mma& mma, const Item& item) {
+        constexpr int64_t next = Shape::WARP_SUMS * Shape::WARPS;
+        const int cut = item.first - args_.items.first_cut;
+        double* first = args_.partial + cut * next + warp() * Shape::WARP_SUMS + lane();
+#pragma unroll
+        for (int e = 0; e < Mma::ACCS; ++e) __stcg(first + item.part * next + e * 32, mma.acc[e]);
+        __threadfence();
+        __syncwarp();
+        int before = 0;
+        if (lane() == 0) before = atomicAdd(args_.arrivals + cut * Shape::WARPS + warp(), 1);
+        if (__shfl_sync(~0u, before, 0) != item.parts - 1) return false;
+        __threadfence();
+#pragma unroll
+        for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] = __ldcg(first + e * 32);
+        for (int part = 1; part < item.parts; ++part)
+#pragma unroll
+            for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] += __ldcg(first + part * next + e * 32);
+        return true;
+    }
+
+    // By chunks of 8 x 16 elements, which go through shared memory: the rows of a packed triangle are best written by
+    // neighbouring lanes.
+    __device__ void store(const Mma& mma, const Item& item) {
+        constexpr int PITCH = Shape::CHUNK_PITCH, COLS = Shape::CHUNK_COLS,
+                      ROWS = Shape::CHUNK_ROWS;
+        double* chunk = shared_.chunks[warp()];
+        double* to = chunk + lane() / 4 * PITCH + lane() % 4 * 2;
+        const double* from = chunk + lane() / COLS * PITCH + lane() % COLS;
+        double* c = p_.c + item.matrix * p_.c_batch_stride;
+        const int i0 = item.i0 + mma.warp_row() + lane() / COLS,
+                  j0 = item.j0 + mma.warp_col() + lane() % COLS;
+#pragma unroll
+        for (int h = 0; h < 2 * Mma::MT; ++h) {
+            double* out[ROWS / 2];
+            int limit[ROWS / 2];
+#pragma unroll
+            for (int q = 0; q < ROWS / 2; ++q) {
+                const int i = i0 + h * ROWS + 2 * q;
+                out[q] = c + row_offset(i, p_.c_ld, p_.c_packed) + j0;
+                limit[q] = i >= p_.m ? 0 : (p_.c_lower ? min(i + 1, p_.n) : p_.n) - j0;
+            }
+#pragma unroll
+            for (int x = 0; x < Mma::WN; x += COLS) {
+                const double* acc = mma.acc + (h / 2 * Mma::NT + x / 8) * 4 + h % 2 * 2;
+                double there[ROWS / 2];
+                if (p_.beta != 0)
+#pragma unroll
+                    for (int q = 0; q < ROWS / 2; ++q)
+                        if (x < limit[q]) there[q] = out[q][x];
+                *reinterpret_cast<double2*>(to) = {acc[0], acc[1]};
+                *reinterpret_cast<double2*>(to + 8) = {acc[4], acc[5]};
+                __syncwarp();
+#pragma unroll
+                for (int q = 0; q < ROWS / 2; ++q) {
+                    if (x >= limit[q]) continue;
+                    double value = p_.alpha * from[2 * q * PITCH];
+                    if (p_.beta != 0) value += p_.beta * there[q];
+                    out[q][x] = value;
+                }
+                __syncwarp();
+            }
+        }
+    }
+
+    const PersistentArgs& args_;
+    const ProductArgs<double>& p_;
+    typename Shape::Shared& shared_;
+};
+
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+__global__ void __launch_bounds__(PersistentShape<A_K_MAJOR, B_K_MAJOR>::THREADS, 1)
+    persistent_kernel(const __grid_constant__ PersistentArgs args) {
+#if PACKEDTRI_HOPPER
+    using Shape = PersistentShape<A_K_MAJOR, B_K_MAJOR>;
+    extern __shared__ __align__(16) char memory[];
+    auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory);
+    if (threadIdx.x == 0) {
+        ptx::launch_dependents();  // They find no room before this kernel ends, but are at hand.
+        shared.ring.start(Shape::PRODUCERS + 1, Shape::CONSUMERS);
+    }
+    __syncthreads();
+    ptx::wait_for_dependency();
+    if (threadIdx.x >= Shape::CONSUMERS) {
+        ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
+        PersistentProducer<Shape>(args, shared).run();
+    } else {
+        ptx::take_registers<Shape::CONSUMER_REGISTERS>();
+        PersistentConsumer<A_K_MAJOR, B_K_MAJOR>(args, shared).run();
+    }
+#endif
+}
+
+}  // namespace packedtri::cuda

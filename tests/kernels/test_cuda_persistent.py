@@ -1,0 +1,171 @@
+"""float64 in large tiles on Hopper: blocks that go from tile to tile, and sums cut into parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import (
+    FEW_PAIRS,
+    HOPPER,
+    PAIRS,
+    SMALL,
+    Failures,
+    Force,
+    Operand,
+    assert_exact,
+    assert_same,
+    draw_operand,
+    each,
+    hopper,
+    mm,
+    shifted,
+    stored_product,
+)
+
+from packedtri import _library
+from packedtri.layout import DENSE, LOWER, UPPER, numel
+from packedtri.testing import (
+    assert_product_close,
+    densify,
+    poisoned,
+    random,
+    random_integers,
+    take_part,
+)
+
+pytestmark = [pytest.mark.cuda, hopper]
+
+F64 = torch.float64
+# The most parts of a sum, and from how many tiles on it has some.
+CUTS = ((1, 1), (2, 1), (3, 2), (8, 1), (8, 3))
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize(("split", "above"), CUTS)
+def test_values(split: int, above: int, device: str, rng: torch.Generator, force: Force) -> None:
+    """Every way that memory runs, at even and odd addresses; parts of sums with nothing in them."""
+    failures = Failures()
+    sizes, pairs = ((130,), FEW_PAIRS) if SMALL else ((1, 2, 3, 31, 65, 130, 257), PAIRS)
+    for n, (a_kind, b_kind), c_kind, odd in each(sizes, pairs, (LOWER, DENSE), (False, True)):
+        a = draw_operand(a_kind, n, F64, rng, batch=(3,), draw=random_integers)
+        b = draw_operand(b_kind, n, F64, rng, batch=(3,), draw=random_integers)
+        x, y = (shifted(t.stored) if odd else t.stored for t in (a, b))
+        force(HOPPER, 1, split, above, 1)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, odd address: {odd}"):
+            assert_exact(mm(x, y, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize(("split", "above"), CUTS)
+def test_rectangles(
+    split: int, above: int, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """More or fewer rows and columns than the triangle has, and sums of their own length."""
+    failures = Failures()
+    sizes = ((130, 5),) if SMALL else ((1, 300), (40, 129), (130, 5), (300, 128), (300, 700))
+    for (n, m), kind, left in each(sizes, (LOWER, UPPER, DENSE), (False, True)):
+        square = draw_operand(kind, n, F64, rng, draw=random_integers)
+        rows, cols = (n, m) if left else (m, n)
+        dense = draw_operand(DENSE, n, F64, rng, rows=rows, cols=cols, draw=random_integers)
+        a, b = (square, dense) if left else (dense, square)
+        force(HOPPER, 1, split, above, 1)
+        with failures.case(f"{n=}, {m=}, {kind=}, {left=}"):
+            c = mm(a.stored, b.stored, n, a.kind, b.kind, DENSE)
+            assert_exact(c.reshape(a.dense.shape[-2], -1), a, b, DENSE)
+    failures.report()
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+@pytest.mark.parametrize(("split", "above"), CUTS[:3])
+def test_nonfinite(
+    split: int, above: int, value: float, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """No structural zero meets what is not finite."""
+    failures = Failures()
+    for n, (a_kind, b_kind), c_kind in each((33, 150, 300), FEW_PAIRS, (LOWER, DENSE)):
+        a, b = (draw_operand(kind, n, F64, rng) for kind in (a_kind, b_kind))
+        for x in (a, b):
+            x.stored.view(-1)[[n // 2, -n]] = value
+        a, b = Operand(a.stored, a_kind, n), Operand(b.stored, b_kind, n)
+        expected = take_part(stored_product(a, b), "lower" if c_kind == LOWER else "full")
+        force(HOPPER, 1, split, above, 1)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}"):
+            c = densify(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), n, c_kind)
+            assert_same(c.isfinite(), expected.isfinite())
+            assert_same(c.isnan(), expected.isnan())
+            fine = expected.isfinite()
+            torch.testing.assert_close(c[fine], expected[fine])
+    failures.report()
+
+
+@pytest.mark.parametrize(("split", "above"), CUTS[:3])
+@pytest.mark.parametrize("kind", [LOWER, UPPER])
+def test_blocks_of_triangles(
+    kind: int, split: int, above: int, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """Solves and factors subtract products of blocks of packed triangles from others, in place."""
+    n, m = 700, 333
+    diagonal = [numel(i) + i for i in range(n)]
+    t, one = (
+        random((numel(n),), F64, rng.device, rng) / n,
+        torch.zeros(numel(n), dtype=F64, device=device),
+    )
+    t[diagonal] = 1 + random((n,), F64, rng.device, rng).abs()
+    one[diagonal] = 1
+    dense = densify(t, n, kind)
+    b = random((n, m), F64, rng.device, rng)
+    a = dense.mT @ dense
+    i, j = torch.tril_indices(n, n, device=device)
+    force(HOPPER, 1, split, above, 1)
+    with poisoned():
+        x = torch.ops.packedtri.solve_triangular(t, b, n, kind, DENSE, True, False)
+        inverse = torch.ops.packedtri.solve_triangular(t, one, n, LOWER, LOWER, True, False)
+        factor, info = torch.ops.packedtri.cholesky(a[i, j].contiguous(), n)
+    torch.testing.assert_close(dense @ x, b)
+    lower = densify(t, n, LOWER)
+    torch.testing.assert_close(
+        lower @ densify(inverse, n, LOWER), torch.eye(n, dtype=F64, device=device)
+    )
+    assert info.item() == 0
+    found = densify(factor, n, LOWER)
+    torch.testing.assert_close(found @ found.mT, a)
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize(
+    ("n", "a_kind", "b_kind", "c_kind"),
+    [
+        (2100, LOWER, LOWER, LOWER),
+        (2100, DENSE, DENSE, LOWER),
+        (2311, UPPER, LOWER, LOWER),
+        (2311, LOWER, UPPER, DENSE),
+        (2560, LOWER, DENSE, DENSE),
+        (2560, DENSE, DENSE, LOWER),
+    ],
+)
+def test_chosen(
+    n: int, a_kind: int, b_kind: int, c_kind: int, device: str, rng: torch.Generator
+) -> None:
+    """What the choice makes of sizes that have some sums in parts and others whole."""
+    gpu = torch.device("cuda", torch.cuda.current_device())
+    kernel = _library.cuda_kernel(F64, n, n, 1, (a_kind, b_kind, c_kind), gpu)
+    assert "warps of their own" in kernel, kernel
+    a, b = (draw_operand(kind, n, F64, rng) for kind in (a_kind, b_kind))
+    c = densify(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), n, c_kind)
+    assert_product_close(c, a.dense, b.dense, part="lower" if c_kind == LOWER else "full")
+
+
+@pytest.mark.skipif(SMALL, reason="many runs")
+@pytest.mark.parametrize("c_kind", [LOWER, DENSE])
+def test_repeats(c_kind: int, device: str, rng: torch.Generator, force: Force) -> None:
+    """10,000 runs agree in every bit, whichever part of a sum comes last."""
+    n = 1000
+    a, b = (random((numel(n),), F64, rng.device, rng) for _ in range(2))
+    force(HOPPER, 1, 8, 2, 1)
+    first = mm(a, b, n, LOWER, UPPER, c_kind)
+    assert first.isfinite().all()
+    different = torch.zeros((), dtype=torch.int64, device=device)
+    for _ in range(10_000):
+        different += (torch.ops.packedtri.mm(a, b, n, LOWER, UPPER, c_kind) != first).sum()
+    assert different.item() == 0
