@@ -71,6 +71,17 @@ def primal(x: torch.Tensor) -> torch.Tensor:
     return forward_ad.unpack_dual(x).primal
 
 
+# What autograd itself wraps gradients in where it computes many at once.
+is_batched = torch._C._functorch.is_legacy_batchedtensor
+_is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
+
+def carries_autograd(inner: torch.Tensor) -> bool:
+    """Whether the tensor inside a type takes part in a torch.func transform itself."""
+    # Dynamo cannot trace the question; it never meets such tensors.
+    return not torch.compiler.is_compiling() and _is_functorch_wrapped(inner)
+
+
 def values_visible(x: torch.Tensor) -> bool:
     """Whether a decision may depend on values: not while they are traced or transformed."""
     return has_values(x) and not (
@@ -120,7 +131,7 @@ def _is_only_computed(grad: torch.Tensor) -> bool:
         is_plain(grad)
         and not torch.is_grad_enabled()
         and type(grad) is torch.Tensor
-        and not torch._C._functorch.is_legacy_batchedtensor(grad)
+        and not is_batched(grad)
     )
 
 

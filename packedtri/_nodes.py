@@ -9,13 +9,6 @@ gradient of a dense twin. In packed coordinates an off-diagonal element of a Sym
 stands for two elements and its derivative is twice as large; these nodes carry that factor, and
 nothing else does. The derivative of a Hermitian with respect to its diagonal is real.
 
-Autograd does not know that the two share their elements. To change one in place, recorded, would
-leave the other with the gradient of before. So autograd takes ``.packed`` for a view made inside a
-custom function, which it refuses to change in place; a type remembers the tensor that it was made
-from and refuses as well; and the changes that nothing can refuse are found where they would matter.
-As long as nothing is recorded there is no view to refuse and no source to remember, so tensors that
-share their elements know of each other as long as they live.
-
 Under torch.func the tensor inside is a wrapper of functorch's that carries the derivatives itself.
 Then both functions leave it as it is.
 """
@@ -35,7 +28,8 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 from packedtri import _tracing, dispatch, layout
-from packedtri._autograd import forward_mode
+from packedtri._autograd import carries_autograd, forward_mode, is_batched
+from packedtri._sharing import check_source, share, share_if_view
 
 if TYPE_CHECKING:
     from packedtri.tensor import PackedTensor
@@ -48,14 +42,6 @@ _is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _unwrap_if_dead = torch._C._functorch.unwrap_if_dead
 # Not every torch that we run with has it.
 _use_count: Callable[[Tensor], int] | None = getattr(Tensor, "_use_count", None)
-# What autograd itself wraps gradients in where it computes many at once.
-is_batched = torch._C._functorch.is_legacy_batchedtensor
-
-
-def carries_autograd(inner: Tensor) -> bool:
-    """Whether the tensor inside a type takes part in a torch.func transform itself."""
-    # Dynamo cannot trace the question; it never meets such tensors.
-    return not torch.compiler.is_compiling() and _is_functorch_wrapped(inner)
 
 
 def layers(inner: Tensor) -> list[Tensor]:
@@ -139,91 +125,14 @@ def from_packed(
         return cls(packed)
     if not packed.requires_grad and not forward_mode():
         t = cls._wrap(packed, n)
-        if of is not None and _same_storage(packed, of._packed):
-            for owner in _owners(of):
-                share(t, owner)
-                share(owner, t)
+        if of is not None:
+            share_if_view(t, of)
         return t
     if carries_autograd(packed):
         return cls._wrap(packed, n)
     if forward_mode():
         return _from_packed_dual(cls, packed, n, shared)
     return _from_plain(cls, packed, n, shared)
-
-
-def share(t: PackedTensor, other: Tensor) -> None:
-    """Remember that ``other`` has elements of ``t``, which autograd does not know."""
-    if not torch.is_grad_enabled() or _any_requires_grad(t, other) or carries_autograd(t._packed):
-        return
-    others = t.__dict__.get("_sharers", ())
-    t._sharers = [*(ref for ref in others if ref() is not None), weakref.ref(other)]
-
-
-def _sharers(t: PackedTensor) -> list[Tensor]:
-    """Those that share elements with ``t``, or with what it is a view of, and still live."""
-    found = [ref() for owner in _owners(t) for ref in owner.__dict__.get("_sharers", ())]
-    return [x for x in found if x is not None and x is not t]
-
-
-def _owners(t: PackedTensor) -> list[PackedTensor]:
-    """The type, and what it is a view of to autograd."""
-    with torch._C.DisableTorchFunctionSubclass():
-        return [t] if t._base is None else [t, t._base]  # type: ignore[list-item]
-
-
-def _same_storage(a: Tensor, b: Tensor) -> bool:
-    # Batches of vmap and fake tensors in a graph have no storage to compare.
-    if torch.compiler.is_compiling() or any(carries_autograd(x) or is_batched(x) for x in (a, b)):
-        return False
-    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
-
-
-def check_source(t: PackedTensor) -> None:
-    """Raise where the packed tensor that ``t`` was made from has changed in place, recorded."""
-    source = t.__dict__.get("_source")
-    changed = source is not None and source[0].grad_fn is not source[1]
-    for ref in t.__dict__.get("_sharers", ()):
-        # Of two types the one that changes refuses to.
-        changed |= type(x := ref()) is Tensor and x.grad_fn is not None
-    if changed:
-        raise RuntimeError(
-            f"[{type(t).__name__}] the packed tensor that it was made from was changed in place "
-            "later, and its gradients would miss that change. Build the type after the change, or "
-            "from a .clone()"
-        )
-
-
-def check_writable(t: PackedTensor, *values: Any) -> None:
-    """Raise where autograd is to record a change of elements that belong to another tensor.
-
-    Args:
-        t: what is changed.
-        values: what it is changed with.
-    """
-    if _tracing.is_compiling():
-        _tracing.check_write(t._packed)
-    elif torch.is_grad_enabled() and _any_requires_grad(t, *values):
-        _check_alone(t)
-    if "_source" in t.__dict__ and torch.is_grad_enabled() and _any_requires_grad(t):
-        if forward_mode():
-            raise RuntimeError(
-                f"[{type(t).__name__}] it cannot be changed in place inside a dual level while "
-                "autograd records as well. Use the function that returns a new tensor"
-            )
-        raise RuntimeError(
-            f"[{type(t).__name__}] it shares the elements of the packed tensor that it was made "
-            "from, so it cannot be changed in place while autograd records. Change a .clone(), or "
-            "use torch.no_grad()"
-        )
-
-
-def _check_alone(t: PackedTensor) -> None:
-    for other in _sharers(t):
-        raise RuntimeError(
-            f"[{type(t).__name__}] it shares its elements with {dispatch.describe(other)}, whose "
-            "gradients would miss a change in place that autograd records. Change a .clone(), or "
-            "let the other one go before"
-        )
 
 
 def is_transpose(a: PackedTensor, b: PackedTensor) -> bool:

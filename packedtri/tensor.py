@@ -20,6 +20,7 @@ from packedtri import _nodes, _tracing, dispatch, layout
 from packedtri._factories import Factories
 from packedtri._formats import Formats
 from packedtri._in_place import InPlaceProducts
+from packedtri._sharing import share
 from packedtri.layout import DTYPES as DTYPES
 
 P = TypeVar("P", bound="PackedTensor")
@@ -68,7 +69,7 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
         n = _check_packed(cls, packed)
         t = _nodes.from_packed(cls, _nodes.alias(packed), n, shared=True)
         if not torch.compiler.is_compiling():
-            _nodes.share(t, packed)
+            share(t, packed)
         return t
 
     @classmethod

@@ -56,7 +56,14 @@ def random(
     device: torch.device | str = "cpu",
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Normally distributed elements; a generator, if given, belongs to the device."""
+    """Normally distributed elements; a generator, if given, belongs to the device.
+
+    Example:
+        >>> import torch
+        >>> from packedtri.testing import random
+        >>> random((3, 5), torch.bfloat16).dtype
+        torch.bfloat16
+    """
     # 16-bit normals are rounded from float32, so that every device fills its mantissas alike.
     drawn = torch.float32 if dtype.itemsize == 2 else dtype
     return torch.randn(shape, dtype=drawn, device=device, generator=generator).to(dtype)
@@ -72,6 +79,13 @@ def random_integers(
 
     Sums of their products are exact in every accumulator, so results can be compared for equality
     whatever the order of summation.
+
+    Example:
+        >>> import torch
+        >>> from packedtri.testing import random_integers
+        >>> a, b = (random_integers((64, 64), torch.float32) for _ in range(2))
+        >>> torch.equal((a @ b).double(), a.double() @ b.double())
+        True
     """
 
     def draw() -> Tensor:
@@ -92,6 +106,13 @@ def densify(packed: Tensor, n: int, kind: int) -> Tensor:
 
     Returns:
         shape (*batch, n, n).
+
+    Example:
+        >>> import torch
+        >>> from packedtri.testing import densify
+        >>> densify(torch.tensor([1.0, 2.0, 3.0]), 2, 0)
+        tensor([[1., 0.],
+                [2., 3.]])
     """
     if kind == DENSE:
         return packed
@@ -107,7 +128,14 @@ def densify(packed: Tensor, n: int, kind: int) -> Tensor:
 
 
 def structure(n: int, kind: int, device: torch.device | str = "cpu") -> Tensor:
-    """A boolean (n, n) matrix, true where a matrix of this kind may be nonzero."""
+    """A boolean (n, n) matrix, true where a matrix of this kind may be nonzero.
+
+    Example:
+        >>> from packedtri.testing import structure
+        >>> structure(2, 1)
+        tensor([[ True,  True],
+                [False,  True]])
+    """
     ones = torch.ones(n, n, dtype=torch.bool, device=device)
     if kind == LOWER:
         return ones.tril()
@@ -237,7 +265,15 @@ def _floor(dtype: torch.dtype, k: int, reference: Tensor, magnitude: Tensor) -> 
 
 
 def take_part(x: Tensor, part: str) -> Tensor:
-    """x with all but its "lower" or "upper" triangle set to zero, or x itself for "full"."""
+    """x with all but its "lower" or "upper" triangle set to zero, or x itself for "full".
+
+    Example:
+        >>> import torch
+        >>> from packedtri.testing import take_part
+        >>> take_part(torch.ones(2, 2), "lower")
+        tensor([[1., 0.],
+                [1., 1.]])
+    """
     return {"full": lambda t: t, "lower": torch.tril, "upper": torch.triu}[part](x)
 
 
@@ -261,6 +297,15 @@ def assert_product_close(
 
     Raises:
         AssertionError: naming the case and both errors.
+
+    Example:
+        >>> import packedtri, torch
+        >>> from packedtri.testing import assert_product_close
+        >>> L, x = packedtri.LowerTriangular.randn(40), torch.randn(40, 3)
+        >>> assert_product_close(L @ x, L.to_dense(), x)
+        >>> assert_product_close(L @ x + 1, L.to_dense(), x, case="off by one")
+        Traceback (most recent call last):
+        AssertionError: off by one, torch.float32: error ...
     """
     reference = take_part(reference_product(a, b), part)
     label = f"{case or 'product'}, {c.dtype}"
@@ -313,6 +358,13 @@ def packed_times(packed: Tensor, n: int, kind: int, x: Tensor) -> Tensor:
     Args:
         packed: shape (n(n+1)/2,); for DENSE a matrix (n, k).
         x: shape (n, columns).
+
+    Example:
+        >>> import torch
+        >>> from packedtri.testing import packed_times
+        >>> packed_times(torch.tensor([1.0, 2.0, 3.0]), 2, 2, torch.eye(2))
+        tensor([[1., 2.],
+                [2., 3.]], dtype=torch.float64)
     """
     x = x.to(wide_dtype(packed.dtype))
     if kind == DENSE:
@@ -331,7 +383,14 @@ def packed_times(packed: Tensor, n: int, kind: int, x: Tensor) -> Tensor:
 
 
 def packed_rows(packed: Tensor, n: int, kind: int, rows: list[int]) -> Tensor:
-    """Some rows of a packed matrix, dense: shape (len(rows), n), wide dtype."""
+    """Some rows of a packed matrix, dense: shape (len(rows), n), wide dtype.
+
+    Example:
+        >>> import torch
+        >>> from packedtri.testing import packed_rows
+        >>> packed_rows(torch.tensor([1.0, 2.0, 3.0]), 2, 0, [1])
+        tensor([[2., 3.]], dtype=torch.float64)
+    """
     selected = torch.zeros(n, len(rows), dtype=wide_dtype(packed.dtype), device=packed.device)
     selected[rows, range(len(rows))] = 1
     if kind == HERMITIAN:
@@ -363,6 +422,16 @@ def assert_product_probe(
         tolerance: in units of epsilon. By default 1 for 16-bit types, whose sums are float32 and
             whose results round once; for others what sums of n random terms stay below, with
             the rounding of the probe itself.
+        case: what to call this product in the message.
+
+    Raises:
+        AssertionError: naming the case, its error and the tolerance.
+
+    Example:
+        >>> import packedtri
+        >>> from packedtri.testing import assert_product_probe
+        >>> a, b = packedtri.LowerTriangular.randn(100), packedtri.LowerTriangular.randn(100)
+        >>> assert_product_probe((a @ b).packed, a.packed, b.packed, 100, (0, 0, 0))
     """
     signs = (
         torch.randint(
@@ -391,6 +460,13 @@ def poisoned() -> Iterator[None]:
     A kernel that leaves an element of its result unwritten then shows it. The switch belongs to
     torch's deterministic mode; operations that have no deterministic form warn while it is on, so
     keep other work outside.
+
+    Example:
+        >>> import torch
+        >>> from packedtri.testing import poisoned
+        >>> with poisoned():
+        ...     torch.empty(2)
+        tensor([nan, nan])
     """
     from torch.utils import deterministic
 

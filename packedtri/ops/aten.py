@@ -15,14 +15,9 @@ import torch
 from torch import Tensor
 from torch.autograd import graph
 
-from packedtri._nodes import (
-    check_writable,
-    clear_imaginary_diagonal_,
-    is_batched,
-    real_diagonal,
-    settled,
-    transposed_elements,
-)
+from packedtri._autograd import is_batched
+from packedtri._nodes import clear_imaginary_diagonal_, real_diagonal, settled, transposed_elements
+from packedtri._sharing import check_writable
 from packedtri.dispatch import aten_row, describe, function_name
 from packedtri.layout import HERMITIAN
 from packedtri.ops.dense import is_complex_number

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
+from packedtri._autograd import carries_autograd
+from packedtri._sharing import check_source
 from packedtri.dispatch import Function, describe, row
 from packedtri.ops.aten import check_alike
 from packedtri.ops.callers import caller
@@ -67,7 +69,7 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     others = [a for a in args if isinstance(a, Tensor) and a.dim() > 0]
     for other in others:
         if isinstance(other, PackedTensor):
-            _nodes.check_source(other)
+            check_source(other)
     if not isinstance(self, PackedTensor):
         return densify(function, self, *args, **kwargs)
     # Stored elements correspond between equal types only.
@@ -77,7 +79,7 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     args = tuple(_expanded(a, self) for a in args)
     tensors = [a for a in (self, *args, *kwargs.values()) if isinstance(a, Tensor)]
     types = [t for t in tensors if isinstance(t, PackedTensor)]
-    transformed = any(_nodes.carries_autograd(t._packed) for t in types)
+    transformed = any(carries_autograd(t._packed) for t in types)
     copied = function is Tensor.copy_ and len(types) == 2
     if transformed or (_nodes.recorded(*tensors) and not copied):
         return _written_back(function, self, args, kwargs, transformed)

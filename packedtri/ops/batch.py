@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._autograd import carries_autograd
 from packedtri.dispatch import Function, aten_row, describe, row
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
@@ -28,7 +29,7 @@ aten = torch.ops.aten
 
 def _view(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Any:
     """Apply a function that makes views along batch dimensions."""
-    if not _nodes.carries_autograd(input._packed):
+    if not carries_autograd(input._packed):
         return view(function, input, *args, **kwargs)
     result = function(input._packed, *args, **kwargs)
     if isinstance(result, Tensor):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from packedtri import _nodes
-from packedtri._autograd import is_traced
+from packedtri._autograd import carries_autograd, is_traced
 from packedtri.dispatch import canonical_type, describe, row
 from packedtri.layout import HERMITIAN, MIRRORED
 from packedtri.ops.attributes import passed
@@ -124,7 +124,7 @@ def _carriers(output: Tensor, grad: Tensor | None) -> list[tuple[Tensor, Tensor 
     Under torch.func the tensor inside a type carries the derivatives. One that nested transforms
     have returned has a layer of each, with graphs that do not meet: at most one leads to an input.
     """
-    if not isinstance(output, PackedTensor) or not _nodes.carries_autograd(output._packed):
+    if not isinstance(output, PackedTensor) or not carries_autograd(output._packed):
         return [(output, grad)]
     packed = None if grad is None else _nodes.project(type(output), grad, output.n)
     return [(x, packed) for x in _nodes.layers(output._packed) if x.requires_grad]
@@ -135,7 +135,7 @@ _requires_grad_getter: Any = vars(torch._C.TensorBase)["requires_grad"].__get__
 
 @row(_requires_grad_getter, how="passed")
 def _requires_grad(self: PackedTensor) -> bool:
-    if _nodes.carries_autograd(self._packed):
+    if carries_autograd(self._packed):
         return any(x.requires_grad for x in _nodes.layers(self._packed))
     return passed(_requires_grad_getter, self)
 
@@ -205,7 +205,7 @@ def _unpack_dual(tensor: Tensor, level: int) -> tuple[Tensor, Tensor | None]:
             "[torch.func.linearize] a function that is traced for its tangents cannot return "
             f"{describe(tensor)}. Return .packed or .to_dense()"
         )
-    if not (isinstance(tensor, PackedTensor) and _nodes.carries_autograd(tensor._packed)):
+    if not (isinstance(tensor, PackedTensor) and carries_autograd(tensor._packed)):
         return passed(torch._VF._unpack_dual, tensor, level=level)
     halves = torch._VF._unpack_dual(_nodes.settled(tensor._packed), level=level)
     primal, tangent = (None if x is None else tensor._wrap(x, tensor.n) for x in halves)

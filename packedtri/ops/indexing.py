@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import has_values
+from packedtri._autograd import carries_autograd, has_values
+from packedtri._sharing import check_writable
 from packedtri.dispatch import describe, row
 from packedtri.layout import HERMITIAN
 from packedtri.ops import elements
@@ -124,7 +125,7 @@ def _rows_and_columns(
 
 def _batches(t: PackedTensor, index: tuple[Any, ...]) -> PackedTensor:
     """Take whole matrices: a view for integers and slices, else a copy."""
-    if all(map(_is_view, index)) and not _nodes.carries_autograd(t._packed):
+    if all(map(_is_view, index)) and not carries_autograd(t._packed):
         return view(Tensor.__getitem__, t, index)
     return _nodes.from_packed(type(t), _nodes.to_packed(t)[(*index, slice(None))], t.n, of=t)
 
@@ -230,7 +231,7 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any) -> None:
         changed = packed.index_copy(-1, at, source)
         target.copy_(_nodes.from_packed(type(target), changed, n))
         return
-    _nodes.check_writable(target)
+    check_writable(target)
     target._packed.index_copy_(-1, at, source)
     increment_version(target)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri._nodes import check_writable
+from packedtri._sharing import check_writable
 from packedtri.dispatch import aten_row
 from packedtri.ops.aten import (
     Args,

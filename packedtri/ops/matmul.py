@@ -16,6 +16,7 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri._autograd import is_plain, past_autograd
+from packedtri._sharing import check_source
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
 from packedtri.ops.dense import no_out
@@ -45,7 +46,7 @@ def _is_plain(a: Tensor, b: Tensor) -> bool:
         return False
     for x in (a, b):
         if "_sharers" in x.__dict__ and torch.is_grad_enabled():
-            _nodes.check_source(x)  # type: ignore[arg-type]
+            check_source(x)  # type: ignore[arg-type]
     return True
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._tensor_str import PRINT_OPTS, _Formatter
 
 from packedtri import _nodes, layout
+from packedtri._autograd import carries_autograd
 from packedtri.tensor import PackedTensor
 
 _ELLIPSIS = "..."
@@ -32,7 +33,7 @@ def text(t: PackedTensor) -> str:
 
 def _body(t: PackedTensor, indent: int) -> str:
     packed = _nodes.settled(t._packed)
-    if packed.is_meta or _nodes.carries_autograd(packed) or type(packed) is not Tensor:
+    if packed.is_meta or carries_autograd(packed) or type(packed) is not Tensor:
         return "..."
     if t.numel() == 0:
         return "[]"

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from packedtri import _nodes
+from packedtri._autograd import carries_autograd
 from packedtri.dispatch import Function, row
 from packedtri.layout import HERMITIAN
 from packedtri.ops.attributes import passed
@@ -47,7 +48,7 @@ def _transpose(input: PackedTensor, dim0: int, dim1: int) -> Tensor:
 
 
 def _matrix_transpose(input: PackedTensor) -> PackedTensor:
-    if _nodes.carries_autograd(input._packed):
+    if carries_autograd(input._packed):
         packed = _nodes.transposed_elements(input)
         return type(input).transposed._wrap(packed, input.n)
     return view(Tensor.transpose, input, -2, -1)
@@ -56,7 +57,7 @@ def _matrix_transpose(input: PackedTensor) -> PackedTensor:
 def _conj(input: PackedTensor) -> PackedTensor:
     if not input._packed.is_complex():
         return input
-    if _nodes.carries_autograd(input._packed):
+    if carries_autograd(input._packed):
         result = input._wrap(input._packed.conj(), input.n)
         result._conjugate_of = input._packed
         return result
@@ -70,7 +71,7 @@ def _adjoint(input: PackedTensor) -> PackedTensor:
 
 
 def _detach(input: PackedTensor) -> PackedTensor:
-    if _nodes.carries_autograd(input._packed):
+    if carries_autograd(input._packed):
         return input._wrap(input._packed.detach(), input.n)
     return view(Tensor.detach, input)
 
