@@ -1,7 +1,7 @@
 """Memory and other libraries: a packed type has no n x n storage that it could hand out.
 
 What can be served from the packed storage is; the rest raises, where torch would crash or answer
-for a storage that does not exist. ``untyped_storage`` alone passes: tools of torch's own ask for it to
+for a storage that does not exist. ``untyped_storage`` alone passes: torch's own tools ask for it to
 tell tensors apart, and it raises by itself where somebody asks for what it holds.
 """
 
