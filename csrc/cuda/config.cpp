@@ -7,6 +7,7 @@
 #include "choice.h"
 #include "engine_layout.h"
 #include "pack_order.h"
+#include "persistent_work.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -246,30 +247,38 @@ int engine_split(const Product& p, const Config& config) {
     return p.beta == 0 ? config.split : std::min(config.split, 2);
 }
 
-// Into how many parts the kernel of persistent.cuh cuts sums. Of equally long ones those that do not fill a round of
-// all multiprocessors come last, as even as possible, where a part has the time of one tile more; of others
-// what exceeds the work that there is for each multiprocessor. Few short sums fit together better.
+// Into how many parts the kernel of persistent.cuh cuts the sums of the tiles that are left over, where all are equally
+// long: so that their rounds take the least time, of which a part costs that of one tile more.
+int parts_of_left_over(const Product& p, int64_t longest, const Device& device) {
+    const int64_t slots = device.multiprocessors,
+                  left = left_over(schedule_of(p, tile_side(p.dtype, TileSize::Large), 1), p.batch,
+                                   device.multiprocessors);
+    int best = 1;
+    double least = std::numeric_limits<double>::max();
+    for (int parts = 1; parts <= std::min<int64_t>(PersistentWork::MOST_PARTS, longest); ++parts) {
+        const double rounds = static_cast<double>(ceil_div(left * parts, slots)),
+                     time = rounds * (static_cast<double>(longest) / parts + 1);
+        if (time >= least) continue;
+        least = time;
+        best = parts;
+    }
+    return best;
+}
+
+// How that kernel cuts sums. Triangles: those that are longer than the work there is for each multiprocessor, into
+// parts of about that, or shorter ones where these are few, which then fit together better. In a batch others
+// fill the time, and sums may be half as long again (L @ L of 1024 to 4096, batches of 8 to 512 of 192 to 1024).
 void cut_sums(Config& config, const Product& p, const Work& work, const Device& device) {
-    const auto longest = static_cast<double>(work.longest);
     if (triangles(p) == 0) {
-        const int64_t slots = device.multiprocessors,
-                      tiles = std::llround(work.tiles_per_slot * static_cast<double>(slots)),
-                      left = tiles % slots;
-        double least = std::numeric_limits<double>::max();
-        for (int parts = 1; parts <= std::min<int64_t>(8, work.longest); ++parts) {
-            const double time =
-                static_cast<double>(ceil_div(left * parts, slots)) * (longest / parts + 1);
-            if (time >= least) continue;
-            least = time;
-            config.split = parts;
-        }
-        config.split_above = static_cast<int>(work.longest);
+        config.split = parts_of_left_over(p, work.longest, device);
         return;
     }
     const bool few = p.batch == 1 && work.per_slot < 7.5;
     const int part = std::max(2, static_cast<int>(std::lround(work.per_slot * (few ? 0.7 : 1.07))));
-    if (longest <= work.per_slot * (p.batch == 1 ? 1 : 1.5) || part >= work.longest) return;
-    config.split = static_cast<int>(std::min<int64_t>(8, ceil_div(work.longest, part)));
+    const double bearable = work.per_slot * (p.batch == 1 ? 1 : 1.5);
+    if (static_cast<double>(work.longest) <= bearable || part >= work.longest) return;
+    config.split = static_cast<int>(
+        std::min<int64_t>(PersistentWork::MOST_PARTS, ceil_div(work.longest, part)));
     config.split_above = part + 1;
 }
 
@@ -462,12 +471,13 @@ std::string explain(const Product& p, const Device& device) {
         text += is_persistent(c) ? ", loaded by warps of their own" : ", multiplied by warpgroups";
     if (engine && p.dtype == DType::f32)
         text += in_parts(p) ? ", in three bfloat16 parts" : ", in tf32";
-    if (c.split > 1 && is_persistent(c))
-        text += ", sums of " + std::to_string(c.split_above) + " tiles and more cut into up to " +
-                std::to_string(c.split) + " parts";
-    else if (c.split > 1)
-        text += ", sums of " + std::to_string(c.split_above) + " tiles and more shared by " +
-                std::to_string(c.split) + " blocks";
+    const std::string parts = std::to_string(c.split),
+                      long_sums = ", sums of " + std::to_string(c.split_above) + " tiles and more";
+    if (c.split > 1 && is_persistent(c) && triangles(p) == 0)
+        text += ", sums of the tiles left over cut into " + parts + " parts";
+    else if (c.split > 1 && is_persistent(c))
+        text += long_sums + " cut into up to " + parts + " parts";
+    else if (c.split > 1) text += long_sums + " shared by " + parts + " blocks";
     if (c.group > 1)
         text += ", groups of " + std::to_string(c.group) + " x " + std::to_string(c.group);
     return text;

@@ -44,7 +44,8 @@ struct Config {
 };
 
 // Whether blocks go from one tile to the next (persistent.cuh). Any of them compute the parts into which sums are cut,
-// and `split` is how many of these there are at most, up to 8.
+// and `split` is how many of these there are at most, up to 8. Where all sums are equally long, those are cut of the
+// tiles that do not fill a round of all multiprocessors, whatever split_above is.
 inline bool is_persistent(const Config& config) {
     return config.method == Method::Hopper && config.tile == TileSize::Large;
 }

@@ -312,8 +312,7 @@ __global__ void __launch_bounds__(THREADS) unpack_blocks_kernel(const ConvertArg
 
 template <class T>
 ConvertArgs<T> arguments(const Conversion& c) {
-    if (c.batch > INT32_MAX)
-        throw std::runtime_error("[packedtri] the batch is too large for one launch");
+    check_reach({c.n, c.batch});
     ConvertArgs<T> args{static_cast<T*>(c.packed),
                         static_cast<T*>(c.dense),
                         c.packed_batch_stride,
@@ -338,10 +337,7 @@ ConvertArgs<T> arguments(const Conversion& c) {
 template <class T>
 void launch(void (*kernel)(ConvertArgs<T>), int64_t places, const ConvertArgs<T>& args,
             cudaStream_t stream) {
-    const int64_t count = places * args.batch;
-    if (count > INT32_MAX)
-        throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    launch_overlapping(kernel, dim3(static_cast<unsigned>(count)), THREADS, args, stream,
+    launch_overlapping(kernel, grid_of(places * args.batch), THREADS, args, stream,
                        "cannot launch a conversion");
 }
 

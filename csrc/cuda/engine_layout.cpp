@@ -74,13 +74,7 @@ EngineLayout engine_layout(const Product& p, const Config& config) {
     layout.b = source(p, p.b, false);
     layout.shared_image = shares_image(p);
     const int64_t side = engine_tile_side(config.tile);
-    const bool lower = p.c.kind == Kind::Lower;
-    const Schedule schedule{static_cast<int>(ceil_div(p.m, side)),
-                            static_cast<int>(ceil_div(p.n, side)),
-                            config.group,
-                            lower && p.m == p.n,
-                            longest_first(p.a.kind, p.b.kind),
-                            lower};
+    const Schedule schedule = schedule_of(p, side, config.group);
     const int64_t shared =
         config.split > 1
             ? schedule.count_long(static_cast<int>(ceil_div(p.k, side)), config.split_above)

@@ -28,6 +28,13 @@ inline void check_reach(std::initializer_list<int64_t> sizes) {
                                  std::to_string(std::max(sizes)));
 }
 
+// The grid of so many blocks.
+inline dim3 grid_of(int64_t blocks) {
+    if (blocks > INT32_MAX)
+        throw std::runtime_error("[packedtri] the batch is too large for one launch");
+    return dim3(static_cast<unsigned>(blocks));
+}
+
 // Allows a kernel's blocks `bytes` of dynamic shared memory.
 template <class Kernel>
 void reserve_shared(Kernel kernel, int bytes) {

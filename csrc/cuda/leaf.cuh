@@ -114,10 +114,9 @@ __device__ __forceinline__ void start_leaf() { ptx::launch_dependents(); }
 template <class Kernel, class Args>
 void launch_leaf(Kernel kernel, int64_t count, int threads, int64_t shared, const Args& args,
                  cudaStream_t stream) {
-    if (count > INT32_MAX)
-        throw std::runtime_error("[packedtri] the batch is too large for one launch");
+    const dim3 grid = grid_of(count);
     reserve_shared(kernel, static_cast<int>(shared));
-    kernel<<<static_cast<unsigned>(count), threads, shared, stream>>>(args);
+    kernel<<<grid, threads, shared, stream>>>(args);
     check(cudaGetLastError(), "cannot launch a solve");
 }
 

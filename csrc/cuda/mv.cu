@@ -242,9 +242,7 @@ template <int GROUP, int WARPS, class T>
 void launch(void (*kernel)(MvArgs<T>), MvArgs<T> args, int split, cudaStream_t stream) {
     args.split = split;
     const int64_t blocks = ceil_div(args.n, GROUP) * args.batch * split;
-    if (blocks > INT32_MAX)
-        throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    launch_overlapping(kernel, dim3(static_cast<unsigned>(blocks)), 32 * WARPS, args, stream,
+    launch_overlapping(kernel, grid_of(blocks), 32 * WARPS, args, stream,
                        "cannot launch a matrix-vector product", split);
 }
 

@@ -1,42 +1,30 @@
 // The kernel for large tiles of float64 on Hopper: each block computes tile after tile. Some of its warps only load,
 // and run ahead of those that multiply, past the end of a tile; the latter meet nobody but them, so that some
 // store a tile while others multiply.
+//
+// They meet at the stages of a ring, each of which holds one step of a sum. The loading threads draw an item, and start
+// its copies stage after stage; a stage is full when the copies of all of them have landed and their first thread has
+// written which item begins there, if one does. A stage is empty when every multiplying thread has gone past it,
+// needed or not. An item without steps says that there are no more.
 #pragma once
 
 #include "hopper.cuh"
 #include "line_loader.cuh"
+#include "main_loop.cuh"
 #include "mma_f64.cuh"
 #include "panel.cuh"
+#include "persistent_work.h"
 #include "ring.cuh"
 #include "scalar.cuh"
 
 namespace packedtri::cuda {
 
-// Which items there are: tiles, and parts of the sums of others, in runs of tiles that are cut into as many.
-struct PersistentItems {
-    static constexpr int MOST_PARTS = 8;
-    // Tiles from number `tile` on have `parts` items each, the first of which is number `first`.
-    struct Run {
-        int parts, tile, first;
-    };
-    Run runs[MOST_PARTS];
-    int count;           // Of runs.
-    int all;             // Of items.
-    int first_cut, cut;  // The first part of a sum, and how many there are: one after another.
-
-    __host__ __device__ Run run_of(int number) const {
-        int r = 0;
-        while (r + 1 < count && number >= runs[r + 1].first) ++r;
-        return runs[r];
-    }
-};
-
 // A product and its scratch memory.
 struct PersistentArgs {
     ProductArgs<double> product;
-    PersistentItems items;
-    // Zero when the launch starts: how many items blocks have drawn after their first, and for each warp of each tile
-    // that is cut how many parts are there.
+    PersistentWork work;
+    // Zero when the launch starts: how many items blocks have drawn after their first, and for each warp of the first
+    // part of a sum how many parts of its own are there.
     int *drawn, *arrivals;
     double* partial;  // These parts.
 };
@@ -51,16 +39,21 @@ struct PersistentShape {
     using LoadA = LineLoader<double, Mma::BM, Mma::BK, A_K_MAJOR, LayoutA, PRODUCERS>;
     using LoadB = LineLoader<double, Mma::BN, Mma::BK, B_K_MAJOR, LayoutB, PRODUCERS>;
     static constexpr int WARPS = CONSUMERS / 32;
-    // Per thread, of 65536 for all.
-    static constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224;
+    // Per thread. A launch gives a block what the kernel was compiled for, for all of its threads, and no more may be
+    // asked for: one would wait for ever.
+    static constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224,
+                         COMPILED_REGISTERS = 65536 / THREADS / 8 * 8;
+    static_assert(PRODUCERS * PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
+                  THREADS * COMPILED_REGISTERS);
     static constexpr int STAGE = LayoutA::size + LayoutB::size;
     // What a warp stores at once, and how it lies in shared memory.
     static constexpr int CHUNK_ROWS = 8, CHUNK_COLS = 16, CHUNK_PITCH = CHUNK_COLS + 2;
     static constexpr int WARP_SUMS = Mma::ACCS * 32;
 
-    // A tile, or part `part` of `parts` of its sum. Part 0 is item `first`.
+    // A tile of a matrix of the batch, or a part of its sum (PersistentWork::Item), that takes so many steps of BK each
+    // from k0 on. No steps: there is no more to do.
     struct Item {
-        int i0, j0, k0, steps;  // No steps: there is no more to do.
+        int i0, j0, k0, steps;
         int matrix, first, part, parts;
     };
     struct Shared {
@@ -73,11 +66,6 @@ struct PersistentShape {
     static constexpr int SHARED_BYTES = sizeof(Shared);
     static_assert(SHARED_BYTES <= 227 * 1024, "");
 };
-
-__device__ inline Panel<double> of_matrix(Panel<double> panel, int64_t matrix, int64_t stride) {
-    panel.data += matrix * stride;
-    return panel;
-}
 
 // What warps do that load.
 template <class Shape>
@@ -98,8 +86,8 @@ class PersistentProducer {
             const Item item = next;
             if (item.steps == 0) break;
             const ProductArgs<double>& p = args_.product;
-            const Panel<double> a = of_matrix(p.a, item.matrix, p.a_batch_stride),
-                                b = of_matrix(p.b, item.matrix, p.b_batch_stride);
+            const Panel<double> a = at_batch(p.a, item.matrix * p.a_batch_stride),
+                                b = at_batch(p.b, item.matrix * p.b_batch_stride);
             for (int s = 0; s < item.steps; ++s, ++step) {
                 double* tiles = take_stage(step);
                 if (s == 0) name(step, item);
@@ -122,7 +110,7 @@ class PersistentProducer {
     __device__ void name(int step, const Item& item) {
         if (thread_ == 0) shared_.begun[step % Shape::STAGES] = item;
     }
-    // Arrives for what this thread has written, and when its copies have landed.
+    // Arrives when this thread's copies have landed; the first arrives for what it has written, too.
     __device__ void fill(int step) {
         ptx::cp_async_arrive(shared_.ring.full(step));
         if (thread_ == 0) ptx::mbarrier_arrive(shared_.ring.full(step));
@@ -133,27 +121,27 @@ class PersistentProducer {
             const int number = first ? static_cast<int>(blockIdx.x)
                                      : static_cast<int>(gridDim.x) + atomicAdd(args_.drawn, 1);
             first = false;
-            if (number >= args_.items.all) return Item{};
+            if (number >= args_.work.items) return Item{};
             const ProductArgs<double>& p = args_.product;
-            const PersistentItems::Run run = args_.items.run_of(number);
-            const int within = number - run.first, part = within % run.parts;
-            const int64_t tile_number = run.tile + within / run.parts;
-            const Schedule::Tile tile = p.schedule.at(tile_number / p.batch);
+            const PersistentWork::Item drawn = args_.work.at(number);
+            const Schedule::Tile tile = p.schedule.at(int64_t{drawn.tile} / p.batch);
             if (!tile.exists) continue;
-            const int i0 = tile.i * Mma::BM, j0 = tile.j * Mma::BN;
-            const auto range =
-                k_range<int>(p.a_kind, p.b_kind, i0, i0 + Mma::BM, j0, j0 + Mma::BN, p.k);
-            const int steps = (range.length() + Mma::BK - 1) / Mma::BK;
-            const int begin = steps * part / run.parts, end = steps * (part + 1) / run.parts;
+            Item item;
+            item.i0 = tile.i * Mma::BM;
+            item.j0 = tile.j * Mma::BN;
+            item.matrix = drawn.tile % p.batch;
+            item.first = drawn.first;
+            item.part = drawn.part;
+            item.parts = drawn.parts;
+            const auto range = k_range<int>(p.a_kind, p.b_kind, item.i0, item.i0 + Mma::BM, item.j0,
+                                            item.j0 + Mma::BN, p.k);
+            const int steps = (range.length() + Mma::BK - 1) / Mma::BK,
+                      begin = steps * drawn.part / drawn.parts,
+                      end = steps * (drawn.part + 1) / drawn.parts;
             // An empty sum passes a stage all the same, of zeros past the end.
-            return {i0,
-                    j0,
-                    begin < end ? range.begin + begin * Mma::BK : p.k,
-                    max(1, end - begin),
-                    static_cast<int>(tile_number % p.batch),
-                    number - part,
-                    part,
-                    run.parts};
+            item.k0 = begin < end ? range.begin + begin * Mma::BK : p.k;
+            item.steps = max(1, end - begin);
+            return item;
         }
     }
 
@@ -165,10 +153,10 @@ class PersistentProducer {
 // Makes the sums of one lane of Mma again, over stored elements only: zeros past a diagonal have turned an infinite
 // element of the other operand into a nan that is no part of the product.
 template <class Mma, bool A_K_MAJOR, bool B_K_MAJOR>
-__device__ __noinline__ void sum_stored(const ProductArgs<double>& p, int matrix, int i, int j,
+__device__ __noinline__ void sum_stored(const ProductArgs<double>& p, int64_t matrix, int i, int j,
                                         int k0, int k1, double* sums) {
-    const Panel<double> a = of_matrix(p.a, matrix, p.a_batch_stride),
-                        b = of_matrix(p.b, matrix, p.b_batch_stride);
+    const Panel<double> a = at_batch(p.a, matrix * p.a_batch_stride),
+                        b = at_batch(p.b, matrix * p.b_batch_stride);
     // Four columns at a time, so that calling it takes the main loop no registers.
     constexpr int ROWS = 2 * Mma::MT, COLS = 4;
 #pragma unroll 1
@@ -222,7 +210,7 @@ class PersistentConsumer {
     __device__ int warp() const { return threadIdx.x / 32; }
     __device__ int lane() const { return threadIdx.x % 32; }
 
-    // The steps of the sum that this warp needs: none past the edge of the result.
+    // What this warp needs of the sum: nothing past the edge of the result.
     __device__ BasicKRange<int> needed(const Mma& mma, const Item& item) const {
         const int i = item.i0 + mma.warp_row(), j = item.j0 + mma.warp_col();
         if (i >= p_.m || j >= p_.n) return {0, 0};
@@ -276,22 +264,26 @@ class PersistentConsumer {
 
     // Leaves this part of the sum to the last of them, which adds all in their order.
     __device__ bool add_parts(Mma& mma, const Item& item) {
-        constexpr int64_t next = Shape::WARP_SUMS * Shape::WARPS;
-        const int cut = item.first - args_.items.first_cut;
-        double* first = args_.partial + cut * next + warp() * Shape::WARP_SUMS + lane();
+        constexpr int64_t pitch = Shape::WARP_SUMS * Shape::WARPS;
+        const int place = item.first - args_.work.first_part;
+        double* part0 = args_.partial + place * pitch + warp() * Shape::WARP_SUMS + lane();
 #pragma unroll
-        for (int e = 0; e < Mma::ACCS; ++e) __stcg(first + item.part * next + e * 32, mma.acc[e]);
-        __threadfence();
+        for (int e = 0; e < Mma::ACCS; ++e) __stcg(part0 + item.part * pitch + e * 32, mma.acc[e]);
+        // One lane's fences speak for all of them, which meet it before and after.
         __syncwarp();
         int before = 0;
-        if (lane() == 0) before = atomicAdd(args_.arrivals + cut * Shape::WARPS + warp(), 1);
+        if (lane() == 0) {
+            __threadfence();
+            before = atomicAdd(args_.arrivals + place * Shape::WARPS + warp(), 1);
+            __threadfence();
+        }
         if (__shfl_sync(~0u, before, 0) != item.parts - 1) return false;
-        __threadfence();
+        __syncwarp();
 #pragma unroll
-        for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] = __ldcg(first + e * 32);
+        for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] = __ldcg(part0 + e * 32);
         for (int part = 1; part < item.parts; ++part)
 #pragma unroll
-            for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] += __ldcg(first + part * next + e * 32);
+            for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] += __ldcg(part0 + part * pitch + e * 32);
         return true;
     }
 
@@ -352,7 +344,8 @@ __global__ void __launch_bounds__(PersistentShape<A_K_MAJOR, B_K_MAJOR>::THREADS
     extern __shared__ __align__(16) char memory[];
     auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory);
     if (threadIdx.x == 0) {
-        ptx::launch_dependents();  // They find no room before this kernel ends, but are at hand.
+        // They find no room on a multiprocessor that this kernel has, but are at hand.
+        ptx::launch_dependents();
         shared.ring.start(Shape::PRODUCERS + 1, Shape::CONSUMERS);
     }
     __syncthreads();

@@ -27,52 +27,22 @@ void launch_persistent(const PersistentArgs& args, cudaStream_t stream) {
     using Shape = PersistentShape<A_K_MAJOR, B_K_MAJOR>;
     const auto kernel = persistent_kernel<A_K_MAJOR, B_K_MAJOR>;
     reserve_shared(kernel, Shape::SHARED_BYTES);
-    const int blocks = std::min(args.items.all, current_device().multiprocessors);
-    launch_overlapping(kernel, dim3(static_cast<unsigned>(blocks)), Shape::THREADS, args, stream,
-                       "cannot launch a product", 1, Shape::SHARED_BYTES);
-}
-
-// Sums of at least config.split_above tiles are cut into parts that are shorter, but no more than config.split. Where
-// all are equally long, those are that do not fill a round of all multiprocessors.
-PersistentItems persistent_items(const ProductArgs<double>& p, const Config& config, int side) {
-    PersistentItems items{};
-    int64_t tile = 0, first = 0;
-    const auto run_until = [&](int64_t end, int parts) {
-        if (end <= tile) return;
-        items.runs[items.count++] = {parts, static_cast<int>(tile), static_cast<int>(first)};
-        const int64_t count = (end - tile) * parts;
-        if (parts > 1) {
-            if (items.cut == 0) items.first_cut = static_cast<int>(first);
-            items.cut += static_cast<int>(count);
-        }
-        first += count;
-        tile = end;
-        if (first > std::numeric_limits<int32_t>::max() / 2)
-            throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    };
-    const int64_t all = p.schedule.size() * p.batch;
-    if (p.schedule.longest == Schedule::Longest::All) {
-        run_until(all - all % current_device().multiprocessors, 1);
-        run_until(all, config.split);
-    } else {
-        const int length = static_cast<int>(ceil_div(p.k, side)), most = config.split_above - 1;
-        for (int parts = config.split; parts > 1; --parts)
-            run_until(p.schedule.count_long(length, (parts - 1) * most + 1) * p.batch, parts);
-        run_until(all, 1);
-    }
-    items.all = static_cast<int>(first);
-    return items;
+    launch_overlapping(kernel, grid_of(std::min(args.work.items, current_device().multiprocessors)),
+                       Shape::THREADS, args, stream, "cannot launch a product", 1,
+                       Shape::SHARED_BYTES);
 }
 
 void persistent(const Product& p, const Config& config, Scratch& scratch, cudaStream_t stream) {
     using Shape = PersistentShape<true, true>;
     const OrientedPanel<double> a = orient<double>(p.a, true), b = orient<double>(p.b, false);
     PersistentArgs args{arguments<Shape::Mma>(p, config, a.panel, b.panel)};
-    args.items = persistent_items(args.product, config, Shape::Mma::BM);
-    if (args.items.all == 0) return;
-    const int64_t words = 1 + int64_t{args.items.cut} * Shape::WARPS,
+    args.work = persistent_work(args.product.schedule, p.batch,
+                                static_cast<int>(ceil_div(p.k, Shape::Mma::BM)), config.split,
+                                config.split_above, current_device().multiprocessors);
+    if (args.work.items == 0) return;
+    const int64_t words = 1 + int64_t{args.work.part_count} * Shape::WARPS,
                   control = scratch_piece(words * static_cast<int64_t>(sizeof(int))),
-                  sums = int64_t{args.items.cut} * Shape::WARPS * Shape::WARP_SUMS;
+                  sums = int64_t{args.work.part_count} * Shape::WARPS * Shape::WARP_SUMS;
     char* memory =
         static_cast<char*>(scratch.reserve(control + sums * static_cast<int64_t>(sizeof(double))));
     args.drawn = reinterpret_cast<int*>(memory);

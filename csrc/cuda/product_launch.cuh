@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 
 #include "launch.h"
 #include "product.cuh"
@@ -13,10 +12,8 @@ template <class MainLoop, class Args>
 void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaStream_t stream) {
     const int shared = keep_apart(shared_bytes<MainLoop>(args.split > 1), blocks, args.split);
     reserve_shared(kernel, shared);
-    if (blocks > std::numeric_limits<int32_t>::max())
-        throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    launch_overlapping(kernel, dim3(static_cast<unsigned>(blocks)), dim3(MainLoop::THREADS), args,
-                       stream, "cannot launch a product", args.split, shared);
+    launch_overlapping(kernel, grid_of(blocks), dim3(MainLoop::THREADS), args, stream,
+                       "cannot launch a product", args.split, shared);
 }
 
 template <class MainLoop, int BLOCKS_PER_SM, bool MARKED>
@@ -40,12 +37,8 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
     using Real = typename Accumulator<T>::real;
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
     const bool lower = p.c.kind == Kind::Lower;
-    const Schedule schedule{static_cast<int>(ceil_div(m, Mma::BM)),
-                            static_cast<int>(ceil_div(n, Mma::BN)),
-                            config.group,
-                            lower && m == n,
-                            longest_first(p.a.kind, p.b.kind),
-                            lower};
+    static_assert(Mma::BM == Mma::BN);
+    const Schedule schedule = schedule_of(p, Mma::BM, config.group);
     const int64_t shared =
         config.split == 1
             ? 0

@@ -70,7 +70,12 @@ struct Schedule {
         const int rows = (max_length - length + group) / group;
         if (rows <= 0) return 0;
         const int64_t per_group = int64_t{group} * group;
-        if (lower) return per_group * row_start(rows < groups(tiles_m) ? rows : groups(tiles_m));
+        if (lower) {
+            // These orders begin with the longest row or column of the triangle, the others with the shortest.
+            const int m = groups(tiles_m), first = rows < m ? rows : m;
+            const bool turned = longest == Longest::HighRows || longest == Longest::LowColumns;
+            return per_group * (turned ? row_start(m) - row_start(m - first) : row_start(first));
+        }
         const bool by_rows = longest != Longest::LowColumns && longest != Longest::HighColumns;
         return per_group * rows * groups(by_rows ? tiles_n : tiles_m);
     }
@@ -129,6 +134,17 @@ constexpr Schedule::Longest longest_first(Kind a, Kind b) {
     if (b == Kind::Upper) return Longest::HighColumns;
     if (b == Kind::Lower) return Longest::LowColumns;
     return a == Kind::Lower ? Longest::HighRows : Longest::LowRows;
+}
+
+// The order of a product's tiles of `side` x `side`.
+inline Schedule schedule_of(const Product& p, int64_t side, int group) {
+    const bool lower = p.c.kind == Kind::Lower;
+    return {static_cast<int>(ceil_div(p.m, side)),
+            static_cast<int>(ceil_div(p.n, side)),
+            group,
+            lower && p.m == p.n,
+            longest_first(p.a.kind, p.b.kind),
+            lower};
 }
 
 }  // namespace packedtri::cuda

@@ -88,10 +88,8 @@ void launch_thin(void (*kernel)(ThinArgs<T>), ThinArgs<T> args, cudaStream_t str
     args.split = 1;
     while (device.clusters && args.split < 8 && few() && args.n > 2 * STEPS * args.split)
         args.split *= 2;
-    if (parts * args.split > INT32_MAX)
-        throw std::runtime_error("[packedtri] the batch is too large for one launch");
-    launch_overlapping(kernel, dim3(static_cast<unsigned>(parts * args.split)), THIN_THREADS, args,
-                       stream, "cannot launch a product", args.split);
+    launch_overlapping(kernel, grid_of(parts * args.split), THIN_THREADS, args, stream,
+                       "cannot launch a product", args.split);
 }
 
 template <class T>

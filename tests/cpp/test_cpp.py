@@ -37,6 +37,7 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
         "test_choose_vectors",
         "test_left_to_dense",
         "test_engine_work",
+        "test_persistent_work",
         "test_image",
         "test_pack_order",
     ],

@@ -83,5 +83,9 @@ int main() {
     long_sums_first(Kind::Dense, Kind::Upper, false);
     long_sums_first(Kind::Upper, Kind::Lower, true);
     long_sums_first(Kind::Lower, Kind::Upper, true);
+    long_sums_first(Kind::Lower, Kind::Dense, true);
+    long_sums_first(Kind::Dense, Kind::Lower, true);
+    long_sums_first(Kind::Upper, Kind::Dense, true);
+    long_sums_first(Kind::Dense, Kind::Upper, true);
     std::puts("schedule: ok");
 }
