@@ -13,6 +13,7 @@
 #include "main_loop.cuh"
 #include "mma_f64.cuh"
 #include "panel.cuh"
+#include "persistent_mend.cuh"
 #include "persistent_work.h"
 #include "ring.cuh"
 #include "scalar.cuh"
@@ -150,40 +151,6 @@ class PersistentProducer {
     const int thread_;
 };
 
-// Makes the sums of one lane of Mma again, over stored elements only: zeros past a diagonal have turned an infinite
-// element of the other operand into a nan that is no part of the product.
-template <class Mma, bool A_K_MAJOR, bool B_K_MAJOR>
-__device__ __noinline__ void sum_stored(const ProductArgs<double>& p, int64_t matrix, int i, int j,
-                                        int k0, int k1, double* sums) {
-    const Panel<double> a = at_batch(p.a, matrix * p.a_batch_stride),
-                        b = at_batch(p.b, matrix * p.b_batch_stride);
-    // Four columns at a time, so that calling it takes the main loop no registers.
-    constexpr int ROWS = 2 * Mma::MT, COLS = 4;
-#pragma unroll 1
-    for (int n = 0; n < Mma::NT; n += COLS / 2) {
-        double acc[ROWS][COLS] = {};
-#pragma unroll 1
-        for (int k = k0; k < k1; ++k) {
-            const double* y[COLS];
-#pragma unroll
-            for (int c = 0; c < COLS; ++c)
-                y[c] = b.stored(B_K_MAJOR, j + (n + c / 2) * 8 + c % 2, k);
-#pragma unroll
-            for (int h = 0; h < ROWS; ++h) {
-                const double* x = a.stored(A_K_MAJOR, i + 8 * h, k);
-#pragma unroll
-                for (int c = 0; c < COLS; ++c)
-                    if (x && y[c]) acc[h][c] = fma(*x, *y[c], acc[h][c]);
-            }
-        }
-#pragma unroll
-        for (int h = 0; h < ROWS; ++h)
-#pragma unroll
-            for (int c = 0; c < COLS; ++c)
-                sums[(h / 2 * Mma::NT + n + c / 2) * 4 + h % 2 * 2 + c % 2] = acc[h][c];
-    }
-}
-
 // What warps do that multiply.
 template <bool A_K_MAJOR, bool B_K_MAJOR>
 class PersistentConsumer {
@@ -255,9 +222,9 @@ class PersistentConsumer {
         if (!__any_sync(~0u, bad)) return;
         double sums[Mma::ACCS];
         const BasicKRange<int> range = needed(mma, item);
-        sum_stored<Mma, A_K_MAJOR, B_K_MAJOR>(p_, item.matrix, item.i0 + mma.row0,
-                                              item.j0 + mma.col0, max(item.k0, range.begin),
-                                              min(item.k0 + item.steps * Mma::BK, range.end), sums);
+        sum_again<Mma, A_K_MAJOR, B_K_MAJOR>(p_, item.matrix, item.i0 + mma.warp_row(),
+                                             item.j0 + mma.warp_col(), max(item.k0, range.begin),
+                                             min(item.k0 + item.steps * Mma::BK, range.end), sums);
 #pragma unroll
         for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] = sums[e];
     }
