@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from packedtri import _tracing, dispatch, layout
 from packedtri._autograd import carries_autograd, forward_mode, is_batched
-from packedtri._sharing import check_source, share, share_if_view
+from packedtri._sharing import check_source, share
 
 if TYPE_CHECKING:
     from packedtri.tensor import PackedTensor
@@ -105,9 +105,7 @@ def exposed(t: PackedTensor) -> Tensor:
     return packed
 
 
-def from_packed(
-    cls: type[P], packed: Tensor, n: int, shared: bool = False, of: PackedTensor | None = None
-) -> P:
+def from_packed(cls: type[P], packed: Tensor, n: int, shared: bool = False) -> P:
     """The packed type over a plain packed tensor, differentiably.
 
     Args:
@@ -115,7 +113,6 @@ def from_packed(
         packed: shape (*batch, n(n+1)/2). The result shares its storage.
         n: order.
         shared: whether somebody else may use ``packed`` too.
-        of: a type that ``packed`` may be a view of.
 
     Returns:
         shape (*batch, n, n).
@@ -123,12 +120,7 @@ def from_packed(
     if torch.compiler.is_dynamo_compiling():
         # Dynamo puts a call of the class into its graph, and cannot trace what the call does.
         return cls(packed)
-    if not packed.requires_grad and not forward_mode():
-        t = cls._wrap(packed, n)
-        if of is not None:
-            share_if_view(t, of)
-        return t
-    if carries_autograd(packed):
+    if (not packed.requires_grad and not forward_mode()) or carries_autograd(packed):
         return cls._wrap(packed, n)
     if forward_mode():
         return _from_packed_dual(cls, packed, n, shared)
@@ -364,7 +356,7 @@ def _to_packed_plain(t: PackedTensor) -> Tensor:
     if not torch.is_grad_enabled():
         return t._packed
     recorded = requires_grad(t)
-    if (recorded or "_sharers" in t.__dict__) and not torch.compiler.is_compiling():
+    if (recorded or "_family" in t.__dict__) and not torch.compiler.is_compiling():
         check_source(t)
     return _apply(_ToPacked, t, False) if recorded else t._packed
 
@@ -394,8 +386,11 @@ def _from_plain(cls: type[P], packed: Tensor, n: int, shared: bool) -> P:
     if not torch.is_grad_enabled():
         return cls._wrap(packed.detach(), n)
     t = _apply(_FromPacked, packed, cls, n)
-    if shared or _is_shared(packed):
-        t._source = (packed, packed.grad_fn)
+    if _is_shared(packed):
+        t._source = (lambda: packed, packed.grad_fn)
+    elif shared:
+        # As long as somebody has it.
+        t._source = (weakref.ref(packed), packed.grad_fn)
     return t
 
 

@@ -5,7 +5,8 @@ the other with the gradient of before. So autograd takes ``.packed`` for a view 
 function, which it refuses to change in place; a type remembers the tensor that it was made from and
 refuses as well; and the changes that nothing can refuse are found where they would matter. As long
 as nothing is recorded there is no view to refuse and no source to remember, so tensors that share
-their elements know of each other as long as they live.
+their elements know of each other as long as they live. Views of a type belong to it, and autograd
+sees to them; they know what it knows.
 """
 
 from __future__ import annotations
@@ -25,29 +26,63 @@ if TYPE_CHECKING:
 _any_requires_grad = torch._C._any_requires_grad
 
 
+class Family:
+    """The tensors that have elements in one storage; the types among them keep it alive."""
+
+    def __init__(self) -> None:
+        self._members: list[weakref.ref[Tensor]] = []
+
+    def add(self, x: Tensor) -> None:
+        """A tensor, and what it is a view of."""
+        for member in (x, _owner(x)):
+            if hasattr(member, "_packed"):
+                member.__dict__["_family"] = self
+        living = [ref for ref in self._members if (y := ref()) is not None and y is not member]
+        self._members = [*living, weakref.ref(member)]
+
+    def others(self, t: PackedTensor) -> list[Tensor]:
+        """Those with elements of ``t`` that are neither it nor what it is a view of."""
+        packed, own = t._packed, (t, _owner(t))
+        living = (ref() for ref in self._members)
+        return [
+            x
+            for x in living
+            if x is not None
+            and all(x is not y for y in own)
+            and _overlap(packed, getattr(x, "_packed", x))
+        ]
+
+
+# By the storage: two types may have it without having met.
+_families: weakref.WeakValueDictionary[int, Family] = weakref.WeakValueDictionary()
+
+
 def share(t: PackedTensor, other: Tensor) -> None:
     """Remember that ``other`` has elements of ``t``, which autograd does not know."""
-    if not torch.is_grad_enabled() or _any_requires_grad(t, other) or carries_autograd(t._packed):
+    if _any_requires_grad(t, other) or carries_autograd(t._packed) or is_batched(t._packed):
         return
-    others = t.__dict__.get("_sharers", ())
-    t._sharers = [*(ref for ref in others if ref() is not None), weakref.ref(other)]
+    storage = t._packed.untyped_storage()._cdata
+    family = _families.get(storage)
+    if family is None:
+        family = _families[storage] = Family()
+    family.add(t)
+    family.add(other)
 
 
-def share_if_view(t: PackedTensor, of: PackedTensor) -> None:
-    """The same for a type that may have elements of another one, and what that is a view of."""
-    if _same_storage(t._packed, of._packed):
-        for owner in _owners(of):
-            share(t, owner)
-            share(owner, t)
+def inherit(view: PackedTensor, t: PackedTensor) -> None:
+    """Let a view of ``t`` know what ``t`` knows."""
+    for tie in ("_source", "_family"):
+        if tie in t.__dict__:
+            view.__dict__[tie] = t.__dict__[tie]
 
 
 def check_source(t: PackedTensor) -> None:
     """Raise where the packed tensor that ``t`` was made from has changed in place, recorded."""
-    source = t.__dict__.get("_source")
-    changed = source is not None and source[0].grad_fn is not source[1]
-    for ref in t.__dict__.get("_sharers", ()):
+    (source, grad_fn), family = _source(t), t.__dict__.get("_family")
+    changed = source is not None and source.grad_fn is not grad_fn
+    if family is not None and not changed:
         # Of two types the one that changes refuses to.
-        changed |= type(x := ref()) is Tensor and x.grad_fn is not None
+        changed = any(type(x) is Tensor and x.grad_fn is not None for x in family.others(t))
     if changed:
         raise RuntimeError(
             f"[{type(t).__name__}] the packed tensor that it was made from was changed in place "
@@ -67,7 +102,7 @@ def check_writable(t: PackedTensor, *values: Any) -> None:
         _tracing.check_write(t._packed)
     elif torch.is_grad_enabled() and _any_requires_grad(t, *values):
         _check_alone(t)
-    if "_source" in t.__dict__ and torch.is_grad_enabled() and _any_requires_grad(t):
+    if _source(t)[0] is not None and torch.is_grad_enabled() and _any_requires_grad(t):
         if forward_mode():
             raise RuntimeError(
                 f"[{type(t).__name__}] it cannot be changed in place inside a dual level while "
@@ -80,8 +115,15 @@ def check_writable(t: PackedTensor, *values: Any) -> None:
         )
 
 
+def _source(t: PackedTensor) -> tuple[Tensor | None, Any]:
+    """The packed tensor that ``t`` was made from, while somebody has it, and its grad_fn then."""
+    source, grad_fn = t.__dict__.get("_source", (lambda: None, None))
+    return source(), grad_fn
+
+
 def _check_alone(t: PackedTensor) -> None:
-    for other in _sharers(t):
+    family = t.__dict__.get("_family") or _owner(t).__dict__.get("_family")
+    for other in family.others(t) if family is not None else ():
         raise RuntimeError(
             f"[{type(t).__name__}] it shares its elements with {dispatch.describe(other)}, whose "
             "gradients would miss a change in place that autograd records. Change a .clone(), or "
@@ -89,20 +131,27 @@ def _check_alone(t: PackedTensor) -> None:
         )
 
 
-def _sharers(t: PackedTensor) -> list[Tensor]:
-    """Those that share elements with ``t``, or with what it is a view of, and still live."""
-    found = [ref() for owner in _owners(t) for ref in owner.__dict__.get("_sharers", ())]
-    return [x for x in found if x is not None and x is not t]
-
-
-def _owners(t: PackedTensor) -> list[PackedTensor]:
-    """The type, and what it is a view of to autograd."""
+def _owner(x: Tensor) -> Tensor:
+    """What a tensor is a view of to autograd, or itself."""
     with torch._C.DisableTorchFunctionSubclass():
-        return [t] if t._base is None else [t, t._base]  # type: ignore[list-item]
+        return x if x._base is None else x._base
 
 
-def _same_storage(a: Tensor, b: Tensor) -> bool:
-    # Batches of vmap and fake tensors in a graph have no storage to compare.
-    if torch.compiler.is_compiling() or any(carries_autograd(x) or is_batched(x) for x in (a, b)):
-        return False
+def shares_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two plain tensors have one storage."""
     return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+
+
+def _overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether two plain tensors may have elements in common."""
+    if any(carries_autograd(x) or is_batched(x) for x in (a, b)) or not shares_memory(a, b):
+        return False
+    (first_a, last_a), (first_b, last_b) = map(_reach, (a, b))
+    return first_a <= last_b and first_b <= last_a
+
+
+def _reach(x: Tensor) -> tuple[Any, Any]:
+    """The first and the last byte of the storage that the elements take."""
+    first = x.storage_offset() * x.itemsize
+    steps = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    return first, first + (steps + 1) * x.itemsize - 1

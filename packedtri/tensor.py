@@ -8,7 +8,6 @@ the triangle mirrored, Hermitian with the conjugate mirrored. To its user a pack
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -20,13 +19,13 @@ from packedtri import _nodes, _tracing, dispatch, layout
 from packedtri._factories import Factories
 from packedtri._formats import Formats
 from packedtri._in_place import InPlaceProducts
-from packedtri._sharing import share
+from packedtri._sharing import Family, share
 from packedtri.layout import DTYPES as DTYPES
 
 P = TypeVar("P", bound="PackedTensor")
 
 # What ties a type to other tensors, which stays behind when it is stored or copied.
-_TIES = ("_source", "_sharers", "_conjugate_of")
+_TIES = ("_source", "_family", "_conjugate_of")
 _make_wrapper = Tensor._make_wrapper_subclass
 _is_inference_mode = torch.is_inference_mode_enabled
 
@@ -57,9 +56,9 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
     _packed: Tensor
     _n: int
     # The packed tensor that the type was made from and its grad_fn then, where it may change.
-    _source: tuple[Tensor, Any]
-    # Tensors with the same elements that no graph connects to it.
-    _sharers: list[weakref.ref[Tensor]]
+    _source: tuple[Callable[[], Tensor | None], Any]
+    # The tensors with the same elements that no graph connects to it.
+    _family: Family
     # The tensor that the elements are the lazy conjugate of, where one type is a view of another.
     _conjugate_of: Tensor
 

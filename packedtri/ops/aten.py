@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.autograd import graph
 
-from packedtri._autograd import is_batched
+from packedtri._autograd import carries_autograd, is_batched
 from packedtri._nodes import clear_imaginary_diagonal_, real_diagonal, settled, transposed_elements
-from packedtri._sharing import check_writable
+from packedtri._sharing import check_writable, inherit
 from packedtri.dispatch import aten_row, describe, function_name
 from packedtri.layout import HERMITIAN
 from packedtri.ops.dense import is_complex_number
@@ -134,8 +134,7 @@ def _detach_in_place(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
 def _view(t: PackedTensor, cls: type[PackedTensor], packed: Tensor) -> PackedTensor:
     """A differentiable view of ``t``, which remembers what ``t`` was made from."""
     view = cls._wrap(packed, t._n)
-    if "_source" in t.__dict__:
-        view._source = t._source
+    inherit(view, t)
     return _as_made(t, view) if packed is t._packed else view
 
 
@@ -158,12 +157,19 @@ def _same_shape(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     shape = (*t._packed.shape[:-1], t._n, t._n)
     if is_batched(t._packed) and tuple(size[1:]) == shape:
         return t._wrap(_without_batch(t._packed, size[0]), t._n)
-    if len(size) != len(shape) or any(s not in (-1, d) for s, d in zip(size, shape, strict=True)):
+    if len(size) == len(shape) and all(s in (-1, d) for s, d in zip(size, shape, strict=True)):
+        return _view(t, type(t), t._packed)
+    # A transform of torch.func that is given a type for its result comes here too.
+    wrapped = carries_autograd(t._packed) or is_batched(t._packed)
+    if wrapped or len(size) < 2 or any(s not in (-1, t._n) for s in size[-2:]):
         raise NotImplementedError(
             f"[{op}] packed storage has no strided view of shape {tuple(size)}; got {describe(t)}. "
             "Use .to_dense(), or .packed for the stored elements"
         )
-    return _view(t, type(t), t._packed)
+    # Other batch dimensions. Gradients need not lie in memory as what they belong to.
+    with _shared_version():
+        view = op if op is aten.expand.default else aten.reshape.default
+        return _view(t, type(t), view(t._packed, (*size[:-2], t._packed.shape[-1])))
 
 
 def _without_batch(packed: Tensor, size: int) -> Tensor:
@@ -179,8 +185,13 @@ def _without_batch(packed: Tensor, size: int) -> Tensor:
 @aten_row(*_overloads("t transpose.int"))
 def _transpose(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t, rank = args[0], args[0]._packed.dim() + 1
-    if len(args) == 3 and {args[1] % rank, args[2] % rank} != {rank - 2, rank - 1}:
-        raise NotImplementedError(f"[{op}] transposes packed matrices, not their batch dimensions")
+    dims = {d % rank for d in args[1:]}
+    if dims and max(dims) < rank - 2:
+        with _shared_version():
+            packed = op(t._packed, *(args[1:] if len(dims) == 2 else (0, 0)))
+        return _view(t, type(t), packed)
+    if dims and dims != {rank - 2, rank - 1}:
+        raise NotImplementedError(f"[{op}] mixes batch dimensions and those of packed matrices")
     if t.kind != HERMITIAN:
         return _view(t, t.transposed, t._packed)
     with _shared_version():
@@ -203,7 +214,7 @@ def _shared_version() -> Any:
 
 @aten_row(
     *_overloads("""
-    clone _to_copy contiguous zeros_like empty_like neg abs sqrt sign sgn isnan conj_physical
+    clone _to_copy contiguous zeros_like empty_like neg abs sqrt sign sgn conj_physical
     _conj_physical mul.Tensor mul.Scalar div.Tensor div.Scalar lift_fresh_copy positive
     """)
 )
@@ -214,9 +225,14 @@ def _pointwise(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
     if op is aten._to_copy.default and kwargs.get("dtype") not in (None, *DTYPES):
         # torch.tensor and its like come here, which cannot be overridden.
         return op(torch.ops.packedtri.unpack(first._packed, first._n, first.kind), **kwargs)
-    packed = op(*map(inner, args), **kwargs)
-    # Autograd looks for nan so and asks no more of the type than whether any element is true.
-    return first._wrap(packed, first._n) if op is aten.isnan.default else wrapped(op, first, packed)
+    return wrapped(op, first, op(*map(inner, args), **kwargs))
+
+
+@aten_row(*_overloads("isnan"))
+def _isnan(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
+    """Dense, since no type has elements that are true or false. Autograd looks for nan so."""
+    t = args[0]
+    return op(torch.ops.packedtri.unpack(t._packed, t._n, t.kind))
 
 
 def wrapped(op: Any, t: PackedTensor, packed: Tensor) -> PackedTensor:
@@ -308,11 +324,6 @@ def _same_size(op: Any, args: Args, kwargs: Kwargs) -> bool:
 def _equal(op: Any, args: Args, kwargs: Kwargs) -> bool:
     check_alike(op, args[0], args[1:])
     return op(*map(inner, args))
-
-
-@aten_row(*_overloads("_is_any_true"))
-def _any(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
-    return op(args[0]._packed)
 
 
 @aten_row(*_overloads("_unpack_dual"))

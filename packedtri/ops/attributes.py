@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -47,7 +48,7 @@ _FUNCTIONS = """
 """
 # They act on the stored elements and keep the type, which is what optimizers need of them.
 _IN_PLACE = """
-    abs_ add_ addcdiv_ addcmul_ clamp_ clamp_max_ clamp_min_ clip_ copy_ div_ divide_ fill_ lerp_
+    abs_ add_ addcdiv_ addcmul_ clamp_ clamp_max_ clamp_min_ clip_ div_ divide_ fill_ lerp_
     mul_ multiply_ neg_ negative_ sign_ sqrt_ sub_ subtract_ true_divide_ zero_
     __iadd__ __imul__ __isub__ __itruediv__ __idiv__
 """
@@ -84,6 +85,28 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     if transformed or (_nodes.recorded(*tensors) and not copied):
         return _written_back(function, self, args, kwargs, transformed)
     return passed(function, self, *args, **kwargs)
+
+
+def _copy(function: Function, self: Tensor, src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """A dense source must fit the structure, as in an assignment: a checkpoint of a dense twin."""
+    dense = isinstance(src, Tensor) and not isinstance(src, PackedTensor) and src.dim() > 0
+    if isinstance(self, PackedTensor) and dense:
+        self[...] = src
+        return self
+    return _in_place(function, self, src, *args, **kwargs)
+
+
+def _each_in_place(function: Function, self: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
+    """A change in place of a list, which torch would not tell views of the types."""
+    lists = [a for a in (self, *args) if isinstance(a, (list, tuple))]
+    tensors = [t for values in lists for t in values if isinstance(t, Tensor)]
+    method = getattr(Tensor, function.__name__.removeprefix("_foreach_"), None)
+    if method is None or not _nodes.recorded(*tensors):
+        return passed(function, self, *args, **kwargs)
+    for i, t in enumerate(self):
+        values = [a[i] if isinstance(a, (list, tuple)) else a for a in args]
+        method(t, *values, **kwargs)
+    return self
 
 
 def _random(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -126,9 +149,15 @@ for _name in ("grad", "requires_grad", "names", "_backward_hooks", "_post_accumu
     _pass(_attribute(_name, "__set__") + _attribute(_name, "__delete__"))
 _pass(functions(_METHODS, Tensor))
 _pass(functions(_FUNCTIONS, torch))
-_pass([f for name in dir(torch) if name.startswith(_LISTS) and callable(f := getattr(torch, name))])
+for _name in dir(torch):
+    _function = getattr(torch, _name)
+    if _name.startswith("_foreach_") and _name.endswith("_"):
+        row(_function, how="passed")(partial(_each_in_place, _function))
+    elif _name.startswith(_LISTS) and callable(_function):
+        _pass([_function])
 for _function in functions(_IN_PLACE, Tensor):
     row(_function, how="passed")(partial(_in_place, _function))
+row(Tensor.copy_, how="passed")(partial(_copy, Tensor.copy_))
 for _function in functions("normal_ uniform_", Tensor):
     row(_function, how="passed")(partial(_random, _function))
 _pass(functions("normal_ uniform_ constant_ kaiming_uniform_", torch.nn.init))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri._autograd import carries_autograd
+from packedtri._sharing import inherit
 from packedtri.dispatch import Function, aten_row, describe, row
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
@@ -90,7 +91,7 @@ row(aten._unsafe_view, how="passed")(partial(passed, aten._unsafe_view))
 def _join(function: Function, tensors: Sequence[Any], dim: int = 0, **kwargs: Any) -> Tensor:
     """Stack or concatenate; matrices of one type and order along a batch dimension keep it."""
     first = tensors[0]
-    if isinstance(first, PackedTensor) and kwargs.get("out") is None:
+    if isinstance(first, PackedTensor):
         # A new dimension may also come after the last batch dimension.
         at = batch_dim(dim, first._packed.dim() + 1 + (function is torch.stack))
         alike = all(type(t) is type(first) and t.shape[-1] == first.shape[-1] for t in tensors)
@@ -104,20 +105,55 @@ for _function in (torch.stack, torch.cat, torch.concat, torch.concatenate):
     row(_function)(partial(_join, _function))
 
 
-@aten_row(aten.select.int, aten.slice.Tensor, aten.unbind.int, aten.unsqueeze.default)
+@aten_row(
+    aten.select.int, aten.slice.Tensor, aten.unbind.int, aten.unsqueeze.default, aten.squeeze.dim
+)
 def _view_below(op: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
     t, dim = args[0], args[1] if len(args) > 1 else 0
     rank = t._packed.dim() + 1 + (op is aten.unsqueeze.default)
-    dim = dim + rank if dim < 0 else dim
-    if not 0 <= dim < rank - 2:
-        raise NotImplementedError(f"[{op}] applies to batch dimensions; got {dim} of {describe(t)}")
-    # A view that shares the version counter, which torch leaves out at this level.
+    return _viewed(op, t, _batch_dims_only(op, t, [dim], rank)[0], *args[2:], **kwargs)
+
+
+@aten_row(aten.permute.default)
+def _permute_below(op: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    t, dims = args
+    rank = t._packed.dim() + 1
+    if [d % rank for d in dims[-2:]] != [rank - 2, rank - 1]:
+        raise NotImplementedError(f"[{op}] permutes batch dimensions; got {dims} of {describe(t)}")
+    return _viewed(op, t, [*_batch_dims_only(op, t, dims[:-2], rank), rank - 2])
+
+
+@aten_row(aten.squeeze.dims, aten.sum.dim_IntList)
+def _reduce_below(op: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    # Autograd sums what has been expanded.
+    t, dims = args[:2]
+    at = _batch_dims_only(op, t, dims, t._packed.dim() + 1)
+    if op is aten.squeeze.dims:
+        return _viewed(op, t, at)
+    return t._wrap(op(t._packed, at, *args[2:], **kwargs), t._n)
+
+
+def _batch_dims_only(op: Any, t: PackedTensor, dims: Sequence[int], rank: int) -> list[int]:
+    found = [batch_dim(d, rank) for d in dims]
+    if None in found:
+        raise NotImplementedError(
+            f"[{op}] applies to batch dimensions; got {tuple(dims)} of {describe(t)}"
+        )
+    return found  # type: ignore[return-value]
+
+
+def _viewed(op: Any, t: PackedTensor, *args: Any, **kwargs: Any) -> Any:
+    """A view of stored elements that shares the version counter, which torch leaves out here."""
     key = torch._C.DispatchKey.ADInplaceOrView
     with torch._C._SetExcludeDispatchKeyGuard(key, False):
-        result = op(t._packed, dim, *args[2:], **kwargs)
-    if isinstance(result, Tensor):
-        return t._wrap(result, t._n)
-    return [t._wrap(r, t._n) for r in result]
+        result = op(t._packed, *args, **kwargs)
+    return _typed(t, result) if isinstance(result, Tensor) else [_typed(t, r) for r in result]
+
+
+def _typed(t: PackedTensor, packed: Tensor) -> PackedTensor:
+    result = t._wrap(packed, t._n)
+    inherit(result, t)
+    return result
 
 
 @aten_row(aten.select_backward.default, aten.slice_backward.default)

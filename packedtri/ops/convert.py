@@ -57,9 +57,9 @@ register_multilinear(_pack, _pack_adjoint)
 register_multilinear(_unpack, _unpack_adjoint)
 
 
-def from_dense(cls: type[P], x: Tensor, check: bool) -> P:
-    """See :meth:`PackedTensor.from_dense`."""
-    name = f"{cls.__name__}.from_dense"
+def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:
+    """See :meth:`PackedTensor.from_dense`; ``caller`` is who else checks what it is given."""
+    name = caller or f"{cls.__name__}.from_dense"
     if not isinstance(x, Tensor) or isinstance(x, PackedTensor):
         advice = ". Convert it with .to_dense()" if isinstance(x, PackedTensor) else ""
         raise TypeError(
@@ -69,14 +69,15 @@ def from_dense(cls: type[P], x: Tensor, check: bool) -> P:
     if x.dim() < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"[{name}] expected square matrices (*batch, n, n); got {tuple(x.shape)}")
     if check:
-        _check_other_half(cls, name, x.detach())
+        way = f"Pack it with {cls.__name__}.from_dense" if caller else "Pass check=False"
+        _check_other_half(cls, name, x.detach(), f"{way} to ignore that half")
     # Mirrored types read one half as well: packing with their own kind would add the two.
     kind = layout.UPPER if cls.kind == layout.UPPER else layout.LOWER
     n = x.shape[-1]
     return _nodes.from_packed(cls, _nodes.real_diagonal(_pack(x, kind), cls.kind, n), n)
 
 
-def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor) -> None:
+def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor, advice: str) -> None:
     """Raise at the first element that the type would lose or change."""
     mirrored = cls.kind in layout.MIRRORED
     mirror = x.mH if cls.kind == layout.HERMITIAN else x.mT
@@ -94,6 +95,5 @@ def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor) -> None:
     twin = (*at[:-2], at[-1], at[-2])
     expected = f"{mirror[at].item()} as at {twin}" if mirrored else "0"
     raise ValueError(
-        f"[{name}] element {at} is {x[at].item()}, but a {cls.__name__} has {expected}. "
-        "Pass check=False to ignore that half"
+        f"[{name}] element {at} is {x[at].item()}, but a {cls.__name__} has {expected}. {advice}"
     )

@@ -20,6 +20,7 @@ from packedtri.dispatch import describe, row
 from packedtri.layout import HERMITIAN
 from packedtri.ops import elements
 from packedtri.ops.aten import increment_version
+from packedtri.ops.convert import from_dense
 from packedtri.ops.dense import as_dense, densify
 from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
@@ -127,7 +128,7 @@ def _batches(t: PackedTensor, index: tuple[Any, ...]) -> PackedTensor:
     """Take whole matrices: a view for integers and slices, else a copy."""
     if all(map(_is_view, index)) and not carries_autograd(t._packed):
         return view(Tensor.__getitem__, t, index)
-    return _nodes.from_packed(type(t), _nodes.to_packed(t)[(*index, slice(None))], t.n, of=t)
+    return _nodes.from_packed(type(t), _nodes.to_packed(t)[(*index, slice(None))], t.n)
 
 
 def _advanced(index: tuple[Any, ...]) -> bool:
@@ -140,6 +141,7 @@ def _getitem(input: Tensor, index: Any) -> Tensor:
     # The tensor may also be dense and the index packed.
     if not isinstance(input, PackedTensor):
         return densify(Tensor.__getitem__, input, index)
+    index = tuple(map(_integer, index if isinstance(index, tuple) else (index,)))
     batch, rest = split(index, input)
     if not rest:
         whole = _keeps_matrices_last(batch, input)
@@ -195,7 +197,8 @@ def _assign_matrices(target: PackedTensor, value: Any) -> None:
         return
     if not isinstance(value, type(target)) or value.n != target.n:
         dense = _dense_value(value, target, len(target.shape))
-        value = type(target).from_dense(dense.expand(*dense.shape[:-2], *target.shape[-2:]), True)
+        dense = dense.expand(*dense.shape[:-2], *target.shape[-2:])
+        value = from_dense(type(target), dense, True, "assignment")
     expanded = _nodes.to_packed(value).expand(target._packed.shape)
     target.copy_(_nodes.from_packed(type(target), expanded, target.n))
 

@@ -19,7 +19,6 @@ from packedtri._autograd import is_plain, past_autograd
 from packedtri._sharing import check_source
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
-from packedtri.ops.dense import no_out
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.mm import autocast_dtype, cast_as_mv, tf32_allowed
 from packedtri.tensor import (
@@ -45,7 +44,7 @@ def _is_plain(a: Tensor, b: Tensor) -> bool:
     if not is_plain(a, b):
         return False
     for x in (a, b):
-        if "_sharers" in x.__dict__ and torch.is_grad_enabled():
+        if "_family" in x.__dict__ and torch.is_grad_enabled():
             check_source(x)  # type: ignore[arg-type]
     return True
 
@@ -166,28 +165,23 @@ def _rank(x: Tensor) -> int:
 def _add_rows(compute: Product, a: type, b: type, result: type) -> None:
     """The rows of one pair of types, for every name that torch has for a product."""
 
-    def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-        if out is not None:
-            no_out("matmul", out)
+    def matmul(input: Tensor, other: Tensor) -> Tensor:
         return compute("matmul", input, other)
 
     def rmatmul(input: Tensor, other: Tensor) -> Tensor:
         return compute("matmul", other, input)
 
-    def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
-        no_out("mm", out)
+    def mm(input: Tensor, mat2: Tensor) -> Tensor:
         _check_ranks("mm", input, mat2, 2, 2)
         return compute("mm", input, mat2)
 
-    def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
-        no_out("bmm", out)
+    def bmm(input: Tensor, mat2: Tensor) -> Tensor:
         _check_ranks("bmm", input, mat2, 3, 3)
         if len(input) != len(mat2):
             raise _shape_error("bmm", "batches of the same length", input, mat2)
         return compute("bmm", input, mat2)
 
-    def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
-        no_out("mv", out)
+    def mv(input: Tensor, vec: Tensor) -> Tensor:
         _check_ranks("mv", input, vec, 2, 1)
         with cast_as_mv(input._packed):
             return compute("mv", input, vec)

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._sharing import share
 from packedtri.dispatch import INTEGERS, REALS, Function, function_name, row
-from packedtri.ops.dense import densify, functions, is_complex_number, no_out, write_out
+from packedtri.ops.dense import densify, functions, is_complex_number
 from packedtri.tensor import (
     DTYPES,
     Hermitian,
@@ -35,8 +36,8 @@ _ALL = (*_TRIANGULAR, *_MIRRORED)
 _ZERO_TO_ZERO = """
     abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh bessel_j1 ceil
     conj_physical deg2rad entr erf erfinv expm1 fix floor frac hardshrink i1 i1e log1p
-    modified_bessel_i1 nan_to_num neg negative positive rad2deg relu round sgn sign sin sinh sqrt
-    square tan tanh trunc __abs__ __neg__ __pos__
+    modified_bessel_i1 nan_to_num neg negative rad2deg relu round sgn sign sin sinh sqrt
+    square tan tanh trunc __abs__ __neg__
 """
 _OTHERS = """
     acos acosh arccos arccosh bessel_j0 bessel_y0 bessel_y1 cos cosh digamma erfc erfcx exp exp2
@@ -76,8 +77,6 @@ def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) ->
 
     Complex numbers make complex ones of 16 bits out of float16, which no type has: dense then.
     """
-    if kwargs.get("out") is not None:
-        no_out(_name(function), kwargs["out"])
     packed = function(_nodes.to_elements(input), *map(_elements, args), **kwargs)
     if packed.dtype not in DTYPES:
         return densify(function, input, *args, **kwargs)
@@ -95,8 +94,17 @@ def _part(function: Function, input: PackedTensor) -> Tensor:
     """The real or imaginary part, of the stored elements as they lie in memory."""
     if input.kind == layout.HERMITIAN and function in _IMAGINARY:
         return densify(function, input)
-    part = function(_nodes.to_packed(input))
-    return _nodes.from_packed(type(input), part, input.n, of=input)
+    if not input._packed.is_complex() and function not in _IMAGINARY:
+        return input
+    part = _nodes.from_packed(type(input), function(_nodes.to_packed(input)), input.n)
+    if not torch.compiler.is_compiling():
+        share(part, input)
+    return part
+
+
+def _itself(function: Function, input: PackedTensor) -> PackedTensor:
+    """What torch returns its argument for."""
+    return input
 
 
 def _hermitian(compute: Function, function: Function, *args: Any, **kwargs: Any) -> Any:
@@ -145,10 +153,6 @@ def _pair(function: Function, input: PackedTensor, other: PackedTensor, **kwargs
     """Apply ``function`` to the stored elements of two matrices of the same type."""
     if input.n != other.n:
         return densify(function, input, other, **kwargs)
-    out = kwargs.get("out")
-    if isinstance(out, PackedTensor):
-        result = _pair(function, input, other, **{**kwargs, "out": None})
-        return write_out(_name(function), result, out)
     return _keep(function, input, other, **kwargs)
 
 
@@ -165,12 +169,11 @@ def _hadamard(function: Function, input: PackedTensor, other: Tensor, **kwargs: 
     n = input.n
     if _is_number(other):
         return _keep(function, input, other, **kwargs)
-    alike = other.dtype is input._packed.dtype and other.layout is torch.strided
-    if not alike or any(s not in (1, n) for s in other.shape[-2:]):
+    dtype = torch.promote_types(input.dtype, other.dtype)
+    fits = dtype in DTYPES and other.layout is torch.strided
+    if not fits or any(s not in (1, n) for s in other.shape[-2:]):
         return densify(function, input, other, **kwargs)
-    if kwargs.get("out") is not None:
-        no_out(_name(function), kwargs["out"])
-    half = torch.ops.packedtri.pack(other.expand(*other.shape[:-2], n, n), input.kind)
+    half = torch.ops.packedtri.pack(other.to(dtype).expand(*other.shape[:-2], n, n), input.kind)
     packed = function(_nodes.to_elements(input), half, **kwargs)
     return _nodes.from_packed(type(input), packed, n)
 
@@ -274,6 +277,9 @@ for _names, _kept in ((_ACTIVATIONS_OF_ZERO, _ALL), (_ACTIVATIONS, _MIRRORED)):
 
 for _function in (Tensor.real.__get__, Tensor.imag.__get__, torch.real, torch.imag):
     row(_function, PackedTensor)(partial(_part, _function))
+
+for _cls in _ALL:
+    _add("positive __pos__", _itself, _cls, result=_cls)
 
 for _cls in _ALL:
     _add(_ADDITION, _pair, _cls, _cls, result=_cls)

@@ -1,24 +1,30 @@
 """Functions that rearrange batch dimensions and leave the matrices whole: the type stays.
 
 Each has the same effect on the stored elements, whose last dimension stands for the two of the
-matrices. So the arguments are translated and torch computes on the packed tensor. Results that are
-views of it stay views; autograd refuses to record a change in place through one.
+matrices. So the arguments are translated and torch computes on the packed tensor. Where the result
+is a view of it, torch's own code makes it of the type, so that versions are shared and in-place
+changes through it differentiate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from packedtri import _nodes
+from packedtri._autograd import carries_autograd, is_batched
+from packedtri._sharing import shares_memory
 from packedtri.dispatch import Function, rest, row
+from packedtri.layout import numel
 from packedtri.ops import interop as interop
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import batch_dim, from_front
+from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
 
 # (input, rank, other arguments) -> arguments for the packed tensor, None where matrices change.
@@ -38,6 +44,10 @@ def torch_names(handler: Function) -> Function:
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
+# Their results are never views.
+_COPYING = {"repeat", "tile", "index_select", "flip"}
+
+
 @torch_names
 def _apply(
     function: Function, translate: Translation, other: Function, input: Any, *args: Any, **kw: Any
@@ -47,11 +57,50 @@ def _apply(
     arguments = translate(input, input._packed.dim() + 1, *args, **kw) if is_packed else None
     if arguments is None:
         return other(input, *args, **kw)
+    wrapped = carries_autograd(input._packed) or is_batched(input._packed)
+    if function.__name__ not in _COPYING and not wrapped:
+        views = _views(function, input, arguments)
+        if views is not None:
+            return views
     packed = _nodes.to_packed(input)
     result = function(packed, *arguments)
-    shared = result is packed
-    wrap = partial(_nodes.from_packed, type(input), n=input.n, shared=shared, of=input)
+    wrap = partial(_nodes.from_packed, type(input), n=input.n)
     return wrap(result) if isinstance(result, Tensor) else type(result)(map(wrap, result))
+
+
+def _views(function: Function, t: PackedTensor, arguments: tuple[Any, ...]) -> Any:
+    """The result where it is a view, or a list of such, and None where it is a copy.
+
+    Torch is asked with the stored elements, since it would take the type for a dense tensor whose
+    elements follow one another.
+    """
+    compiling = torch.compiler.is_compiling()
+    base = torch.empty((*t.shape[:-2], numel(t.n)), device="meta") if compiling else t._packed
+    result = function(base, *arguments)
+    if not isinstance(result, Tensor):
+        return _slices(t, arguments[-1], result)
+    if result is base:
+        return t
+    if not compiling and not shares_memory(result, base):
+        return None
+    name = function.__name__
+    if name in ("permute", "movedim", "moveaxis"):
+        # Sizes that are the numbers of their dimensions tell where these go.
+        numbered = torch.empty(tuple(range(base.dim())), device="meta")
+        return view(Tensor.permute, t, (*function(numbered, *arguments).shape, base.dim()))
+    if name == "narrow":
+        return view(Tensor.narrow, t, *arguments)
+    shape = (*result.shape[:-1], t.n, t.n)
+    return view(Tensor.expand if name in ("expand", "broadcast_to") else Tensor.view, t, shape)
+
+
+def _slices(t: PackedTensor, dim: int, parts: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The parts of ``t`` that have so many matrices along a dimension, one after another."""
+    starts = accumulate((part.shape[dim] for part in parts), initial=0)
+    return type(parts)(  # type: ignore[call-arg]
+        view(Tensor.narrow, t, dim, start, part.shape[dim])
+        for start, part in zip(starts, parts, strict=False)
+    )
 
 
 def _sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -149,6 +198,22 @@ for _names, _translate in _TRANSLATIONS.items():
 def _reversed(input: PackedTensor) -> Tensor:
     return torch.flip(input, (0,))
 
+
+@row(Tensor.expand_as)
+def _expand_as(self: Tensor, other: Tensor) -> Tensor:
+    return self.expand(other.shape)
+
+
+def _at_least(function: Function, rank: int, *tensors: Any) -> Any:
+    given = tensors[0] if len(tensors) == 1 else tensors
+    if not isinstance(given, PackedTensor):
+        results = map(function, given)
+        return tuple(results)
+    return given if given.dim() >= rank else densify(function, given)
+
+
+for _rank, _function in enumerate((torch.atleast_1d, torch.atleast_2d, torch.atleast_3d), 1):
+    row(_function)(partial(_at_least, _function, _rank))
 
 # A dense result would be no view.
 row(Tensor.view)(partial(_apply, Tensor.view, _reshape, rest(Tensor.view).handler))

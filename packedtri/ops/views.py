@@ -41,8 +41,10 @@ def _transpose(input: PackedTensor, dim0: int, dim1: int) -> Tensor:
     if dims == {rank - 2, rank - 1}:
         return _matrix_transpose(input)
     if max(dims) < rank - 2:
-        packed = _nodes.to_packed(input).transpose(*(dims if len(dims) == 2 else (0, 0)))
-        return _nodes.from_packed(type(input), packed, input.n, of=input)
+        if not carries_autograd(input._packed):
+            return view(Tensor.transpose, input, dim0, dim1)
+        packed = input._packed.transpose(*(dims if len(dims) == 2 else (0, 0)))
+        return input._wrap(packed, input.n)
     # Other dimensions lead to shapes that no packed type has.
     return densify(Tensor.transpose, input, dim0, dim1)
 
@@ -83,7 +85,12 @@ def _square_only(function: Function, input: PackedTensor) -> Tensor:
     return _matrix_transpose(input)
 
 
-row(functions("transpose swapaxes swapdims"))(_transpose)
+def _swapaxes(input: PackedTensor, axis0: int, axis1: int) -> Tensor:
+    return _transpose(input, axis0, axis1)
+
+
+row(functions("transpose swapdims"))(_transpose)
+row(functions("swapaxes"))(_swapaxes)
 row([Tensor.mT.__get__])(_matrix_transpose)
 row([*functions("adjoint"), Tensor.mH.__get__])(_adjoint)
 row(functions("conj"))(_conj)

@@ -20,7 +20,7 @@ from packedtri import _library
 from packedtri.layout import LOWER, UPPER, SYMMETRIC, HERMITIAN, DENSE, numel
 from packedtri.testing import *
 
-assert _library.cpu_isa() == sys.argv[1]
+assert _library.cpu_isa() == sys.argv[1], _library.cpu_isa()
 rng = torch.Generator().manual_seed(int(sys.argv[2]))
 KINDS = (LOWER, UPPER, SYMMETRIC, HERMITIAN, DENSE)
 for dtype, n, pair in itertools.product(
