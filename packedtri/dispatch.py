@@ -231,7 +231,26 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         # A mode that watches ops, as torch's counter of operations does, passes it on to the types.
         with torch._C.DisableTorchFunctionSubclass():
             return function(*args, **kwargs)
-    return (found or rest(function)).handler(*args, **kwargs)
+    found = found or rest(function)
+    if kwargs and "out" in kwargs and found.how == "native":
+        return _call_out(function, found, args, kwargs)
+    return found.handler(*args, **kwargs)
+
+
+def _call_out(function: Function, found: Row, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """Compute a new result and write it to ``out``; it may be an operand too."""
+    from packedtri.ops.dense import write_out
+
+    values = {k: v for k, v in kwargs.items() if k != "out"}
+    if all(canonical_type(x) not in _packed_types for x in tree_leaves((args, values))):
+        # It is about ``out`` alone.
+        return found.handler(*args, **kwargs)
+    result = call(function, args, values)
+    return (
+        result
+        if kwargs["out"] is None
+        else write_out(function_name(function), result, kwargs["out"])
+    )
 
 
 def function_name(function: Function) -> str:
@@ -294,7 +313,12 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     included = _included()
     passed = _LAYERS_OF_BATCHES if included.has(_VMAP) else _LAYERS
     with torch._C._ForceDispatchKeyGuard(included, _excluded() - passed):
-        return handler(op, args, kwargs)
+        try:
+            return handler(op, args, kwargs)
+        except NotImplementedError as error:
+            if not _transformed():
+                raise
+            raise NotImplementedError(str(error) + _TRANSFORMS) from None
 
 
 _TRANSFORMS = (

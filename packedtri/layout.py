@@ -32,6 +32,8 @@ DTYPES: Final = (
     torch.complex64,
     torch.complex128,
 )
+#: The dtypes of the parts of complex numbers. Dynamo does not know ``dtype.to_real()``.
+REAL: Final = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
 def numel(n: Index) -> Index:

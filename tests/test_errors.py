@@ -176,18 +176,23 @@ def test_tensors_without_strides_in_products_and_solves(cls, layout):
 
 
 @each_type
-def test_out_arguments_are_refused(cls):
-    a, out = cls.randn(3), torch.zeros(3, 3)
-    with raises(NotImplementedError, "[matmul]", "out="):
-        torch.matmul(LowerTriangular.randn(3), LowerTriangular.randn(3), out=out)
-    with raises(NotImplementedError, "out="):
-        torch.exp(out, out=a)
-    with raises(NotImplementedError, "out="):
-        torch.neg(a, out=a)
-    with raises(NotImplementedError, "torch.mul", "out="):
-        torch.mul(2, a, out=a)
-    with raises(NotImplementedError, "torch.add", "out="):
-        torch.add(1, a, out=a)
+def test_out_arguments_that_do_not_fit(cls):
+    a, x = cls.randn(3), torch.zeros(3, 3)
+    with raises(NotImplementedError, "torch.exp", "dense result into packed storage, out="):
+        torch.exp(x, out=a)
+    with raises(NotImplementedError, "torch.mm", "dense result into packed storage, out="):
+        torch.mm(x, x, out=a)
+    with raises(TypeError, "torch.mm", "expected a Tensor for out", cls.__name__):
+        torch.mm(a, x, out=a)
+    with raises(ValueError, "torch.mm", "out of shape (3, 3)", "(2, 3)"):
+        torch.mm(a, x, out=x[:2])
+    with raises(RuntimeError, "torch.mm", "torch.float32", "torch.int64"):
+        torch.mm(a, x, out=x.long())
+    with raises(RuntimeError, "torch.mm", "out= does not support automatic differentiation"):
+        torch.mm(a, x.clone().requires_grad_(), out=x)
+    other = UpperTriangular if cls is LowerTriangular else LowerTriangular
+    with raises(TypeError, "torch.neg", f"expected a {cls.__name__} for out"):
+        torch.neg(a, out=other.zeros(3))
 
 
 @each_type
@@ -251,12 +256,14 @@ def test_in_place_operations_that_would_leave_the_type(cls):
     for use in (
         lambda: a.add_(torch.ones(3, 3)),
         lambda: a.sub_(torch.ones(3)),
-        lambda: a.copy_(torch.ones(3, 3)),
         lambda: a.add_(cls.transposed.randn(3)),
         lambda: a.add_(cls.randn(2, 3)),
     ):
         with raises(NotImplementedError, "storage", cls.__name__):
             use()
+    for use in (lambda x: a.copy_(x), lambda x: a.__setitem__(slice(None), x)):
+        with raises(ValueError, "assignment", "element (", cls.__name__, "from_dense"):
+            use(torch.arange(9.0).reshape(3, 3))
 
 
 @pytest.mark.parametrize("name", ["LBFGS", "Adafactor"])

@@ -104,11 +104,6 @@ def test_the_error_names_the_failing_minor(batch, device):
         torch.linalg.cholesky_ex(packed, check_errors=True)
 
 
-def test_out_is_refused():
-    with pytest.raises(NotImplementedError, match="out="):
-        torch.linalg.cholesky(Symmetric.eye(2), out=torch.empty(2, 2))
-
-
 # -------------------------------------------------------------------------------------- derivatives
 
 

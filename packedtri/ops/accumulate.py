@@ -13,17 +13,14 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri.dispatch import describe, row
-from packedtri.ops.dense import functions, no_out
+from packedtri.ops.dense import functions
 from packedtri.ops.dims import can_expand
 from packedtri.ops.mm import autocast_dtype, cast_as_mv, without_autocast
 from packedtri.tensor import PackedTensor
 
 
-def _sum(
-    name: str, input: Tensor, product: Tensor, beta: Any = 1, alpha: Any = 1, out: Any = None
-) -> Tensor:
+def _sum(name: str, input: Tensor, product: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta * input + alpha * product``."""
-    no_out(name, out)
     _check_expands(name, input, product)
     product = product if alpha == 1 else product * alpha
     input = _cast(name, input if beta in (0, 1) else input * beta, product)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from packedtri.dispatch import row
-from packedtri.ops.dense import densify, functions, no_out
+from packedtri.ops.dense import densify, functions
 from packedtri.tensor import PackedTensor
 
 Labels = tuple[Hashable, ...]
@@ -126,13 +126,13 @@ def _expand(term: str, count: int) -> Labels:
 
 
 @row(functions("tensordot", torch))
-def _tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
+def _tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     pair = _summed_pair(a, b, dims)
-    if out is None and pair is not None:
+    if pair is not None:
         result = _dot_dimensions(a, pair[0], b, pair[1])
         if result is not None:
             return result
-    return densify(torch.tensordot, a, b, dims, **({} if out is None else {"out": out}))
+    return densify(torch.tensordot, a, b, dims)
 
 
 def _summed_pair(a: Tensor, b: Tensor, dims: Any) -> tuple[int, int] | None:
@@ -146,12 +146,12 @@ def _summed_pair(a: Tensor, b: Tensor, dims: Any) -> tuple[int, int] | None:
 
 
 @row(functions("inner"))
-def _inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    if out is None and min(input.dim(), other.dim()) > 0:
+def _inner(input: Tensor, other: Tensor) -> Tensor:
+    if min(input.dim(), other.dim()) > 0:
         result = _dot_dimensions(input, -1, other, -1)
         if result is not None:
             return result
-    return densify(torch.inner, input, other, **({} if out is None else {"out": out}))
+    return densify(torch.inner, input, other)
 
 
 def _dot_dimensions(a: Tensor, i: int, b: Tensor, j: int) -> Any:
@@ -164,13 +164,12 @@ def _dot_dimensions(a: Tensor, i: int, b: Tensor, j: int) -> Any:
 
 
 @row(functions("chain_matmul", torch))
-def _chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
-    return matrices[0] if len(matrices) == 1 else _multi_dot(matrices, out=out)
+def _chain_matmul(*matrices: Tensor) -> Tensor:
+    return matrices[0] if len(matrices) == 1 else _multi_dot(matrices)
 
 
 @row(torch.linalg.multi_dot)
-def _multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    no_out("multi_dot", out)
+def _multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     inner = all(x.dim() == 2 for x in tensors[1:-1])
     if len(tensors) < 2 or not inner or any(x.dim() not in (1, 2) for x in tensors):
         return densify(torch.linalg.multi_dot, list(tensors))

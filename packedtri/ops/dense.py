@@ -7,7 +7,7 @@ converted: the change would be lost.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,8 +15,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from packedtri.dispatch import Function, describe, function_name
 from packedtri.tensor import PackedTensor
-
-T = TypeVar("T", bound=Tensor)
 
 
 def densify(function: Function, *args: Any, **kwargs: Any) -> Any:
@@ -72,18 +70,28 @@ def is_complex_number(value: Any) -> bool:
     return isinstance(value, complex)
 
 
-def no_out(name: str, out: Any) -> None:
-    """Raise where a result was to be written into a tensor of the caller's."""
-    if out is not None:
-        raise NotImplementedError(f"[{name}] out= is not supported with packed operands")
+def write_out(name: str, result: Any, out: Any) -> Any:
+    """Put a result, or each of several, into what the caller gave for it.
 
-
-def write_out(name: str, result: T, out: Any) -> T:
-    """Put a result into ``out``, a type of the caller's."""
-    if type(out) is not type(result):
+    Raises:
+        TypeError: when ``out`` cannot hold a result of that type or dtype.
+        ValueError: when it has another shape, and elements.
+        RuntimeError: when its dtype is of another kind, or autograd would have to record it.
+    """
+    if isinstance(result, tuple):
+        written = [write_out(name, *pair) for pair in zip(result, out, strict=True)]
+        return type(result)(written)
+    packed = isinstance(out, PackedTensor)
+    if not isinstance(out, Tensor) or (packed and type(out) is not type(result)):
         expected = type(result).__name__
         raise TypeError(f"[{name}] expected a {expected} for out; got {describe(out)}")
-    if out.shape != result.shape or out.dtype != result.dtype:
+    if not packed and out.numel() == 0:
+        out.resize_(result.shape)
+    if not packed and not torch.can_cast(result.dtype, out.dtype):
+        raise RuntimeError(
+            f"[{name}] expected out of a dtype that {result.dtype} can be cast to; got {out.dtype}"
+        )
+    if out.shape != result.shape or (packed and out.dtype != result.dtype):
         raise ValueError(
             f"[{name}] expected out of shape {tuple(result.shape)} and {result.dtype}; "
             f"got {describe(out)} of {out.dtype}"
@@ -93,8 +101,7 @@ def write_out(name: str, result: T, out: Any) -> T:
             f"[{name}] out= does not support automatic differentiation, but an argument requires "
             "grad. Leave out= away, or use torch.no_grad()"
         )
-    out.copy_(result)
-    return out
+    return out.copy_(result if packed else as_dense(result))
 
 
 def functions(names: str, *homes: Any) -> list[Function]:

@@ -10,8 +10,8 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._autograd import forward_mode
 from packedtri.dispatch import Function, describe, row
-from packedtri.layout import LOWER
-from packedtri.ops.dense import as_dense, densify, functions, no_out
+from packedtri.layout import LOWER, REAL
+from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.solve import check_system, is_vector, positive_factor
@@ -65,8 +65,7 @@ def _logdet(diagonal: Tensor) -> Tensor:
 def _triangular(function: Function, finish: Function) -> Function:
     """A handler for triangles: from the diagonal."""
 
-    def handler(A: PackedTensor, *, out: Any = None) -> Any:
-        no_out(function.__name__, out)
+    def handler(A: PackedTensor) -> Any:
         return finish(_diagonal(_nodes.to_packed(A), A.n))
 
     return handler
@@ -79,8 +78,7 @@ def _symmetric(function: Function, of_diagonal: Function, of_factor: Function) -
     Symmetric ones, which are not Hermitian, and those whose values cannot be looked at.
     """
 
-    def handler(A: PackedTensor, *, out: Any = None) -> Any:
-        no_out(function.__name__, out)
+    def handler(A: PackedTensor) -> Any:
         factor = positive_factor(A)
         if factor is not None:
             return of_factor(factor, A.n, A._packed.dtype)
@@ -110,7 +108,7 @@ def _add_slogdet(function: Function, returned: Function) -> None:
     def of_factor(factor: Tensor, n: int, dtype: torch.dtype) -> Any:
         # It is one, and constant, but takes part in autograd as torch's does.
         sign = _diagonal(factor, n).real.sgn().prod(-1).to(dtype)
-        return returned((sign, _logdet_of_factor(factor, n).to(dtype.to_real())))
+        return returned((sign, _logdet_of_factor(factor, n).to(REAL.get(dtype, dtype))))
 
     _add([function], of_diagonal, of_factor, None)
 
@@ -170,12 +168,13 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
         raise TypeError(f"[{name}] expected a real Symmetric or a Hermitian; got {describe(S)}")
     if not isinstance(rhs, Tensor):
         raise TypeError(f"[{name}] expected a tensor of right-hand sides; got {describe(rhs)}")
-    columns = rhs.unsqueeze(-1) if is_vector(S, rhs) else as_dense(rhs)
+    vectors = is_vector(S, rhs) and not isinstance(rhs, PackedTensor)
+    columns = rhs.unsqueeze(-1) if vectors else as_dense(rhs)
     check_system(name, S, columns, left=True)
     factor, info = cholesky(widened(_nodes.to_packed(S)), S.n)
     check_positive_definite("linalg.cholesky", info)
     half = solve(factor, widened(columns), S.n, LOWER)
     squares = (half * half.conj()).real if half.is_complex() else half.square()
-    dtype = S._packed.dtype.to_real()
+    dtype = REAL.get(S.dtype, S.dtype)
     inv_quad = squares.sum((-2, -1)).to(dtype)
     return inv_quad, _logdet_of_factor(factor, S.n).to(dtype).expand(inv_quad.shape)

@@ -14,7 +14,7 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri.dispatch import row
 from packedtri.layout import HERMITIAN
-from packedtri.ops.dense import functions, no_out
+from packedtri.ops.dense import functions
 from packedtri.ops.potrf import cholesky
 from packedtri.tensor import (
     Hermitian,
@@ -42,8 +42,7 @@ def check_positive_definite(name: str, info: Tensor) -> None:
 
 @row(torch.linalg.cholesky, Hermitian)
 @row(torch.linalg.cholesky, Symmetric)
-def _linalg_cholesky(A: PackedTensor, *, upper: bool = False, out: Any = None) -> PackedTensor:
-    no_out("linalg.cholesky", out)
+def _linalg_cholesky(A: PackedTensor, *, upper: bool = False) -> PackedTensor:
     factor, info = _factor(A, upper)
     check_positive_definite("linalg.cholesky", info)
     return factor
@@ -51,8 +50,7 @@ def _linalg_cholesky(A: PackedTensor, *, upper: bool = False, out: Any = None) -
 
 @row(functions("cholesky"), Hermitian)
 @row(functions("cholesky"), Symmetric)
-def _cholesky(input: PackedTensor, upper: bool = False, *, out: Any = None) -> PackedTensor:
-    no_out("cholesky", out)
+def _cholesky(input: PackedTensor, upper: bool = False) -> PackedTensor:
     factor, info = _factor(input, upper)
     check_positive_definite("cholesky", info)
     return factor
@@ -60,10 +58,7 @@ def _cholesky(input: PackedTensor, upper: bool = False, *, out: Any = None) -> P
 
 @row(torch.linalg.cholesky_ex, Hermitian)
 @row(torch.linalg.cholesky_ex, Symmetric)
-def _cholesky_ex(
-    A: PackedTensor, *, upper: bool = False, check_errors: bool = False, out: Any = None
-) -> Any:
-    no_out("linalg.cholesky_ex", out)
+def _cholesky_ex(A: PackedTensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     factor, info = _factor(A, upper)
     if check_errors:
         check_positive_definite("linalg.cholesky_ex", info)

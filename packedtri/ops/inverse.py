@@ -10,7 +10,7 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri.dispatch import Function, row
 from packedtri.layout import LOWER, UPPER
-from packedtri.ops.dense import densify, functions, no_out
+from packedtri.ops.dense import densify, functions
 from packedtri.ops.solve import (
     begin_singular_check,
     check_upper,
@@ -61,16 +61,14 @@ def _from_factor(cls: type[P], factor: Tensor, n: int, dtype: torch.dtype) -> P:
     return _nodes.from_packed(cls, _nodes.real_diagonal(packed, cls.kind, n), n)
 
 
-def _inv_triangular(A: PackedTensor, *, out: Any = None) -> PackedTensor:
-    no_out("linalg.inv", out)
+def _inv_triangular(A: PackedTensor) -> PackedTensor:
     finish_check = begin_singular_check("linalg.inv", A)
     inverse = _inverse_triangular(A)
     finish_check()
     return inverse
 
 
-def _inv_symmetric(A: PackedTensor, *, out: Any = None) -> PackedTensor:
-    no_out("linalg.inv", out)
+def _inv_symmetric(A: PackedTensor) -> PackedTensor:
     return _inverse_symmetric(A, lambda: type(A).from_dense(densify(torch.linalg.inv, A)))
 
 
@@ -81,16 +79,14 @@ for _function in (torch.linalg.inv, *functions("inverse")):
     row(_function, Hermitian, result=Hermitian)(_inv_symmetric)
 
 
-def _inv_ex_triangular(A: PackedTensor, *, check_errors: bool = False, out: Any = None) -> Any:
-    no_out("linalg.inv_ex", out)
+def _inv_ex_triangular(A: PackedTensor, *, check_errors: bool = False) -> Any:
     finish_check = begin_singular_check("linalg.inv_ex", A) if check_errors else None
     inverse = _inverse_triangular(A)
     info = finish_check() if finish_check is not None else singular_info(A)
     return torch.return_types.linalg_inv_ex((inverse, info))
 
 
-def _inv_ex_symmetric(A: PackedTensor, *, check_errors: bool = False, out: Any = None) -> Any:
-    no_out("linalg.inv_ex", out)
+def _inv_ex_symmetric(A: PackedTensor, *, check_errors: bool = False) -> Any:
 
     def dense_inverse() -> Any:
         inverse, info = densify(torch.linalg.inv_ex, A, check_errors=check_errors)
@@ -108,9 +104,8 @@ row(torch.linalg.inv_ex, Symmetric)(_inv_ex_symmetric)
 row(torch.linalg.inv_ex, Hermitian)(_inv_ex_symmetric)
 
 
-def _cholesky_inverse(input: PackedTensor, upper: bool = False, *, out: Any = None) -> Tensor:
+def _cholesky_inverse(input: PackedTensor, upper: bool = False) -> Tensor:
     """torch.cholesky_inverse of a packed factor, L with A = L L^H or U with A = U^H U."""
-    no_out("cholesky_inverse", out)
     check_upper("cholesky_inverse", input, upper)
     factor = _nodes.to_packed(input)
     # What is stored is the transpose of U, and U^H U = conj(T) T^T.

@@ -43,10 +43,10 @@ def _typed(cls: type[P], result: Any) -> P:
     return result if isinstance(result, cls) else cls.from_dense(result)
 
 
-def matrix_power(input: PackedTensor, n: int, *, out: Tensor | None = None) -> Tensor:
+def matrix_power(input: PackedTensor, n: int) -> Tensor:
     """The power n of each matrix, by squaring; negative powers are those of the inverse."""
-    if out is not None or not isinstance(n, INTEGERS):
-        return densify(torch.linalg.matrix_power, input, n, out=out)
+    if not isinstance(n, INTEGERS):
+        return densify(torch.linalg.matrix_power, input, n)
     cls: Any = type(input)
     n = int(n)
     if n < 0 and input.dtype.itemsize == 2:
@@ -79,10 +79,10 @@ def matrix_exp(input: PackedTensor) -> PackedTensor:
     return type(input).from_dense(torch.linalg.matrix_exp(widened(x)).to(x.dtype))
 
 
-def kron(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+def kron(input: Any, other: Any) -> Tensor:
     """The Kronecker product; two matrices of one type give that type, by way of a dense one."""
-    if out is not None or type(input) is not type(other):
-        return densify(torch.kron, input, other, out=out)
+    if type(input) is not type(other):
+        return densify(torch.kron, input, other)
     return type(input).from_dense(torch.kron(input.to_dense(), other.to_dense()))
 
 

@@ -17,7 +17,7 @@ from packedtri import _nodes
 from packedtri._autograd import forward_mode, values_visible
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
-from packedtri.ops.dense import as_dense, densify, functions, no_out
+from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.trsm import first_zero, solve, widened
@@ -127,11 +127,9 @@ def _solve_triangular(
     upper: bool,
     left: bool = True,
     unitriangular: bool = False,
-    out: Any = None,
 ) -> Tensor:
     """torch.linalg.solve_triangular for a triangular ``A``, whose type says ``upper`` already."""
     name = "linalg.solve_triangular"
-    no_out(name, out)
     check_upper(name, A, upper)
     check_system(name, A, B, left)
     if type(A) is type(B):
@@ -141,14 +139,12 @@ def _solve_triangular(
 
 def is_vector(a: PackedTensor, b: Tensor) -> bool:
     """torch.linalg.solve takes a batch of vectors where the shape of ``b`` is that of rows."""
-    shape = (*a._packed.shape[:-1], a.n)
-    return not isinstance(b, PackedTensor) and (b.dim() == 1 or tuple(b.shape) == shape)
+    return b.dim() == 1 or tuple(b.shape) == (*a._packed.shape[:-1], a.n)
 
 
-def _solve(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
+def _solve(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor:
     """torch.linalg.solve for a triangular ``A``, by substitution."""
     name = "linalg.solve"
-    no_out(name, out)
     vector = is_vector(A, B)
     columns = B.unsqueeze(-1) if vector else B
     check_system(name, A, columns, left)
@@ -169,14 +165,13 @@ def solve_cholesky(factor: Tensor, b: Tensor, n: int) -> Tensor:
     return solve(factor.conj(), half, n, UPPER).to(b.dtype)
 
 
-def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor:
+def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor:
     """torch.linalg.solve for a Symmetric or Hermitian ``A``.
 
     A positive definite matrix is solved by its Cholesky factor. Any other, a complex Symmetric
     among them, converts to dense and takes torch's LU factorization with pivoting, as all do where
     values cannot be looked at, in torch.compile and torch.func.
     """
-    no_out("linalg.solve", out)
     vector = is_vector(A, B)
     b = B.unsqueeze(-1) if vector else as_dense(B)
     check_system("linalg.solve", A, b, left)
@@ -214,12 +209,9 @@ def positive_factor(a: PackedTensor) -> Tensor | None:
     return None if info.any() else factor
 
 
-def _cholesky_solve(
-    input: Tensor, input2: PackedTensor, upper: bool = False, *, out: Any = None
-) -> Tensor:
+def _cholesky_solve(input: Tensor, input2: PackedTensor, upper: bool = False) -> Tensor:
     """torch.cholesky_solve for a packed factor, L with A = L L^H or U with A = U^H U."""
     name = "cholesky_solve"
-    no_out(name, out)
     check_upper(name, input2, upper)
     check_system(name, input2, input, True)
     factor = _nodes.to_packed(input2)
@@ -235,12 +227,9 @@ def _triangular_solve(
     upper: bool = True,
     transpose: bool = False,
     unitriangular: bool = False,
-    *,
-    out: Any = None,
 ) -> Any:
     """torch.triangular_solve, the older name, which has ``upper=True`` by default."""
     name = "triangular_solve"
-    no_out(name, out)
     check_upper(name, A, upper)
     check_system(name, A, input, True)
     kind = A.kind if not transpose else UPPER if A.kind == LOWER else LOWER

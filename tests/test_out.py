@@ -1,0 +1,79 @@
+"""Results that are written into a tensor of the caller's, ``out=``."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from twins import dense, each_type
+
+from packedtri import LowerTriangular, PackedTensor, Symmetric
+
+S = Symmetric.eye(3, dtype=torch.float64) * 2
+L = LowerTriangular(torch.arange(1.0, 7.0, dtype=torch.float64))
+X = torch.arange(1.0, 10.0, dtype=torch.float64).reshape(3, 3)
+CALLS = {
+    "mm": lambda **out: torch.mm(S, X, **out),
+    "matmul": lambda **out: torch.matmul(X, L, **out),
+    "bmm": lambda **out: torch.bmm(S[None], X[None], **out),
+    "mv": lambda **out: torch.mv(L, X[0], **out),
+    "addmm": lambda **out: torch.addmm(X, S, X, beta=2, **out),
+    "multi_dot": lambda **out: torch.linalg.multi_dot([L, X, S], **out),
+    "typed product": lambda **out: torch.mm(L, L, **out),
+    "solve": lambda **out: torch.linalg.solve(S, X, **out),
+    "solve_triangular": lambda **out: torch.linalg.solve_triangular(L, X, upper=False, **out),
+    "cholesky_solve": lambda **out: torch.cholesky_solve(X, L, **out),
+    "det": lambda **out: torch.linalg.det(S, **out),
+    "slogdet": lambda **out: torch.linalg.slogdet(S, **out),
+    "inv": lambda **out: torch.linalg.inv(S, **out),
+    "inv_ex": lambda **out: torch.linalg.inv_ex(L, **out),
+    "cholesky": lambda **out: torch.linalg.cholesky(S, **out),
+    "cholesky_ex": lambda **out: torch.linalg.cholesky_ex(S, **out),
+    "matrix_power": lambda **out: torch.linalg.matrix_power(S, 2, **out),
+    "sin": lambda **out: torch.sin(L, **out),
+    "clamp": lambda **out: torch.clamp(S, -1, 1, **out),
+    "lerp": lambda **out: torch.lerp(S, S * 2, 0.5, **out),
+    "mul by a number": lambda **out: torch.mul(S, 2, **out),
+    "add of a number": lambda **out: torch.add(S, 1.0, **out),
+    "mean": lambda **out: torch.mean(S, 0, **out),
+    "stack": lambda **out: torch.stack([S, S], **out),
+    "kron": lambda **out: torch.kron(S, X, **out),
+}
+
+
+def pairs(result: Tensor | tuple[Tensor, ...], out: Tensor | tuple[Tensor, ...]):
+    return zip(result, out, strict=True) if isinstance(result, tuple) else [(result, out)]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_results_are_written(name: str) -> None:
+    call = CALLS[name]
+    expected = call()
+    several = isinstance(expected, tuple)
+    for like in (
+        torch.zeros_like,
+        lambda x: torch.zeros(x.shape, dtype=x.dtype),
+        lambda x: torch.empty(0, dtype=x.dtype),
+    ):
+        out = tuple(map(like, expected)) if several else like(expected)
+        written = call(out=out)
+        assert type(written) is (type(expected) if several else type(out))
+        for (result, into), (found, _) in zip(
+            pairs(expected, out), pairs(written, out), strict=True
+        ):
+            assert found is into
+            torch.testing.assert_close(dense(into), dense(result))
+
+
+@each_type
+def test_an_operand_may_be_out(cls: type[PackedTensor]) -> None:
+    t = cls.eye(3, dtype=torch.float64) * 2
+    for call in (
+        lambda **out: torch.linalg.inv(t, **out),
+        lambda **out: torch.mul(t, 3, **out),
+        lambda **out: torch.neg(t, **out),
+    ):
+        expected = call()
+        version = t._version
+        assert call(out=t) is t and t._version > version
+        torch.testing.assert_close(t, expected)
