@@ -39,7 +39,7 @@ struct SmallSolve {
     Block t, x;
 };
 
-// T y = x, or T' y = x, in place, with T packed lower of order n.
+// T y = x, or T' y = x, in place, with T packed lower of order n, for `count` vectors x, x_next elements apart.
 struct VectorSubstitution {
     DType dtype;
     bool transposed, unit;
@@ -47,6 +47,7 @@ struct VectorSubstitution {
     const void* triangle;
     void* x;
     int64_t x_stride;
+    int64_t count, x_next;
 };
 
 constexpr int64_t small_triangle = 64;

@@ -113,20 +113,24 @@ int64_t strip_width(int64_t n, int64_t m, int64_t batch, int threads) {
     return std::clamp(ceil_div(even, narrowest) * narrowest, narrowest, widest);
 }
 
-// So few right-hand sides that each is worth reading the triangle for. A small triangle stays in the
-// cache and takes several at a time.
+// So few right-hand sides that every four are worth reading the triangle for. A small triangle stays in the
+// cache and takes more at a time.
 bool are_vectors(const Solve& p) {
-    return p.x_kind == Kind::Dense && (p.m == 1 || (p.m <= 4 && p.n >= 2 * small_triangle));
+    if (p.x_kind != Kind::Dense) return false;
+    return p.m == 1 || (p.n >= 2 * small_triangle && p.m <= std::min<int64_t>(p.n / 16, 32));
 }
 
 void solve_vectors(const Solve& p, const Threads& threads) {
-    for_each_group(threads, p.batch * p.m, p.n * p.n, [&](int64_t task) {
-        const int64_t b = task / p.m, i = task % p.m;
+    const int64_t together = std::clamp<int64_t>(ceil_div(p.m * p.batch, threads.count), 1, 4),
+                  groups = ceil_div(p.m, together);
+    for_each_group(threads, p.batch * groups, p.n * p.n * together, [&](int64_t task) {
+        const int64_t b = task / groups, i = task % groups * together;
         const Block t = triangle(p.triangle, p.dtype, b, p.triangle_batch_stride);
         const Block x =
             triangle(p.x, p.dtype, b, p.x_batch_stride).from(0, p.left ? i : i * p.row_stride);
         kernels().solve_vector({p.dtype, p.left == (p.kind == Kind::Upper), p.unit, p.n, t.data,
-                                x.data, p.left ? p.row_stride : 1});
+                                x.data, p.left ? p.row_stride : 1, std::min(together, p.m - i),
+                                p.left ? 1 : p.row_stride});
     });
 }
 

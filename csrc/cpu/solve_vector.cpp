@@ -1,4 +1,4 @@
-// Solves with one right-hand side: every row of the packed triangle is read once, as it lies.
+// Solves with few right-hand sides: every row of the packed triangle is read once for several of them, as it lies.
 #include "isa.h"
 #include "lines.h"
 #include "scale.h"
@@ -36,7 +36,8 @@ struct Dot {
     }
 };
 
-template <class E>
+// `many` right-hand sides, which share the reading of the triangle.
+template <class E, int many>
 class VectorSolve {
     using R = Real<E>;
     static constexpr int lanes = Vector<R>::lanes;
@@ -45,16 +46,21 @@ class VectorSolve {
     static constexpr int group = 4;
 
   public:
-    VectorSolve(const VectorSubstitution& p)
-        : p_(p), rows_{static_cast<const E*>(p.triangle), 0, true, true, true},
-          given_(static_cast<E*>(p.x)),
-          x_(p.x_stride == 1 ? given_ : static_cast<E*>(workspace(p.n * sizeof(E)))) {}
+    VectorSolve(const VectorSubstitution& p, E* given)
+        : p_(p), rows_{static_cast<const E*>(p.triangle), 0, true, true, true}, given_(given) {
+        const int64_t pitch = part_stride(p.n);
+        E* copies =
+            p.x_stride == 1 ? nullptr : static_cast<E*>(workspace(many * pitch * sizeof(E)));
+        for (int c = 0; c < many; ++c) x_[c] = copies ? copies + c * pitch : given + c * p.x_next;
+    }
 
     void run() {
-        if (x_ == given_) return substitute();
-        for (int64_t i = 0; i < p_.n; ++i) x_[i] = given_[i * p_.x_stride];
+        if (p_.x_stride == 1) return substitute();
+        for (int64_t i = 0; i < p_.n; ++i)
+            for (int c = 0; c < many; ++c) x_[c][i] = given_[i * p_.x_stride + c * p_.x_next];
         substitute();
-        for (int64_t i = 0; i < p_.n; ++i) given_[i * p_.x_stride] = x_[i];
+        for (int64_t i = 0; i < p_.n; ++i)
+            for (int c = 0; c < many; ++c) given_[i * p_.x_stride + c * p_.x_next] = x_[c][i];
     }
 
   private:
@@ -72,59 +78,101 @@ class VectorSolve {
 
     E divided(E x, int64_t i) const { return p_.unit ? x : Divisor<E>(rows_.line(i)[i]).divide(x); }
 
+    static const R* parts(const E* x) { return reinterpret_cast<const R*>(x); }
+
     // Unknowns i0 ... i0 + rows - 1 of T y = x.
     template <int rows>
     void downward(int64_t i0) {
-        Dot<E> sums[rows];
-        const R *t[rows], *x = reinterpret_cast<const R*>(x_);
-        for (int r = 0; r < rows; ++r) t[r] = reinterpret_cast<const R*>(rows_.line(i0 + r));
+        Dot<E> sums[rows][many];
+        const R *t[rows], *x[many];
+        for (int r = 0; r < rows; ++r) t[r] = parts(rows_.line(i0 + r));
+        for (int c = 0; c < many; ++c) x[c] = parts(x_[c]);
         const int64_t count = i0 * reals;
         int64_t k = 0;
         for (; k + lanes <= count; k += lanes)
-            for (int r = 0; r < rows; ++r) sums[r].add(load(t[r] + k), load(x + k));
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; ++r) {
+                const auto v = load(t[r] + k);
+#pragma GCC unroll 4
+                for (int c = 0; c < many; ++c) sums[r][c].add(v, load(x[c] + k));
+            }
         for (int r = 0; r < rows && k < count; ++r)
-            sums[r].add(load_first(t[r] + k, count - k), load_first(x + k, count - k));
+            for (int c = 0; c < many; ++c)
+                sums[r][c].add(load_first(t[r] + k, count - k), load_first(x[c] + k, count - k));
         for (int r = 0; r < rows; ++r) {
             const E* row = rows_.line(i0 + r);
-            E y = x_[i0 + r] - sums[r].total();
-            for (int64_t q = i0; q < i0 + r; ++q) y = y - row[q] * x_[q];
-            x_[i0 + r] = divided(y, i0 + r);
+            for (int c = 0; c < many; ++c) {
+                E y = x_[c][i0 + r] - sums[r][c].total();
+                for (int64_t q = i0; q < i0 + r; ++q) y = y - row[q] * x_[c][q];
+                x_[c][i0 + r] = divided(y, i0 + r);
+            }
         }
     }
 
     // The same of T' y = x; then what they contribute to the unknowns before them.
     template <int rows>
     void upward(int64_t i0) {
+        // Held apart from x, which is written meanwhile.
+        Scale<E> scales[rows][many];
+        const R* t[rows];
         for (int r = rows - 1; r >= 0; --r) {
             const E* row = rows_.line(i0 + r);
-            const E y = x_[i0 + r] = divided(x_[i0 + r], i0 + r);
-            for (int64_t q = i0; q < i0 + r; ++q) x_[q] = x_[q] - row[q] * y;
+            t[r] = parts(row);
+            for (int c = 0; c < many; ++c) {
+                const E y = x_[c][i0 + r] = divided(x_[c][i0 + r], i0 + r);
+                for (int64_t q = i0; q < i0 + r; ++q) x_[c][q] = x_[c][q] - row[q] * y;
+                scales[r][c] = Scale<E>(y);
+            }
         }
-        // Held apart from x, which is written meanwhile.
-        Scale<E> scales[rows];
-        const R* t[rows];
-        for (int r = 0; r < rows; ++r) {
-            scales[r] = Scale<E>(x_[i0 + r]);
-            t[r] = reinterpret_cast<const R*>(rows_.line(i0 + r));
-        }
+        R* x[many];
+        for (int c = 0; c < many; ++c) x[c] = reinterpret_cast<R*>(x_[c]);
         const int64_t count = i0 * reals;
-        R* x = reinterpret_cast<R*>(x_);
-        for (int64_t k = 0; k < count; k += lanes) {
-            auto sum = load_first(x + k, count - k);
-            for (int r = 0; r < rows; ++r) sum -= scales[r].times(load_first(t[r] + k, count - k));
-            store_first(x + k, sum, count - k);
+        int64_t k = 0;
+        for (; k + lanes <= count; k += lanes)
+            add_scaled(
+                t, scales, x, k, [](const R* from) { return load(from); },
+                [](R* to, auto v) { std::memcpy(to, &v, sizeof v); });
+        if (k < count)
+            add_scaled(
+                t, scales, x, k, [&](const R* from) { return load_first(from, count - k); },
+                [&](R* to, auto v) { store_first(to, v, count - k); });
+    }
+
+    template <int rows, class Load, class Store>
+    static void add_scaled(const R* const (&t)[rows], const Scale<E> (&scales)[rows][many],
+                           R* const (&x)[many], int64_t k, Load load_at, Store store_at) {
+        typename Vector<R>::type v[rows];
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) v[r] = load_at(t[r] + k);
+#pragma GCC unroll 4
+        for (int c = 0; c < many; ++c) {
+            auto sum = load_at(x[c] + k);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; ++r) sum -= scales[r][c].times(v[r]);
+            store_at(x[c] + k, sum);
         }
     }
 
     const VectorSubstitution& p_;
     const Lines<E> rows_;
-    E *const given_, *const x_;
+    E* const given_;
+    E* x_[many];
 };
+
+// Four at a time where there are registers for the sums of four rows with each.
+template <class E>
+void solve_vectors(const VectorSubstitution& p) {
+    constexpr int many = vector_bytes == 64 && Element<E>::reals == 1 ? 4 : 2;
+    E* x = static_cast<E*>(p.x);
+    int64_t c = 0;
+    for (; c + many <= p.count; c += many) VectorSolve<E, many>(p, x + c * p.x_next).run();
+    for (; c < p.count; ++c) VectorSolve<E, 1>(p, x + c * p.x_next).run();
+}
 
 }  // namespace
 
 void solve_vector(const VectorSubstitution& p) {
-    with_solvable(p.dtype, [&](auto e) { VectorSolve<decltype(e)>(p).run(); });
+    with_solvable(p.dtype, [&](auto e) { solve_vectors<decltype(e)>(p); });
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

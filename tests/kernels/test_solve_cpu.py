@@ -31,7 +31,7 @@ for dtype in DTYPES:
         for kind, left, unit in FORMS:
             t = test_solve.draw_triangle(n, dtype, rng)
             dense = test_solve.read(t, n, kind, unit)
-            for m in (1, 3, 40):
+            for m in (1, 3, 7, 40):
                 b = test_solve.draw_rhs(n, m, left, dtype, rng)
                 x = test_solve.solve(t, b, n, kind, DENSE, left, unit)
                 assert test_solve.residual(dense, x, b, left) < 30, (dtype, n, m, kind, left, unit)
