@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from twins import TYPES, dense, each_type, packed_vector, weighted_sum
+from twins import MIRRORED, TYPES, dense, each_type, packed_vector, weighted_sum
 
 import packedtri
 from packedtri import _tracing
@@ -318,3 +318,29 @@ def test_numbers_that_change_from_call_to_call(name: str, dynamic: bool | None) 
         ours, expected = compiled(S, number), f(S, number)
         assert type(ours) is type(expected) is packedtri.Symmetric
         torch.testing.assert_close(ours.packed, expected.packed)
+
+
+@each_type
+def test_assignments_that_fit_look_at_no_values(cls):
+    """Parts of the stored triangle alone; the whole function is one graph."""
+    rows, columns = slice(2, 4), slice(0, 2)
+    part = (columns, rows) if cls is packedtri.UpperTriangular else (rows, columns)
+    value = torch.arange(4.0).reshape(2, 2).requires_grad_()
+
+    def assign(t: Tensor, value: Tensor) -> Tensor:
+        t = t * 1
+        t[..., part[0], part[1]] = value
+        t[..., 3, 3] = 5.0
+        return t
+
+    t = cls.randn(2, 4)
+    compiled = torch.compile(assign, fullgraph=True, backend="aot_eager")(t, value)
+    torch.testing.assert_close(compiled, assign(t, value))
+    expected = t.to_dense()
+    expected[..., part[0], part[1]] = value.detach()
+    if cls in MIRRORED:
+        expected[..., part[1], part[0]] = value.detach().mT
+    expected[..., 3, 3] = 5.0
+    torch.testing.assert_close(compiled.to_dense(), expected)
+    compiled.to_dense().sum().backward()
+    assert torch.equal(value.grad, torch.full((2, 2), 4.0 if cls in MIRRORED else 2.0))

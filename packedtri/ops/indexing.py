@@ -17,7 +17,7 @@ from packedtri import _nodes
 from packedtri._autograd import carries_autograd, has_values
 from packedtri._sharing import check_writable
 from packedtri.dispatch import describe, row
-from packedtri.layout import HERMITIAN
+from packedtri.layout import HERMITIAN, LOWER, UPPER
 from packedtri.ops import elements
 from packedtri.ops.aten import increment_version
 from packedtri.ops.convert import from_dense
@@ -187,7 +187,7 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
             f"[__setitem__] index {rest} is not supported for {describe(input)}; use integers, "
             "slices and index tensors, or convert with .to_dense() and from_dense"
         )
-    _assign(target, *found, value)
+    _assign(target, *found, value, _is_free(rest, input))
 
 
 def _assign_matrices(target: PackedTensor, value: Any) -> None:
@@ -211,13 +211,27 @@ def _dense_value(value: Any, target: PackedTensor, rank: int) -> Tensor:
     return dense
 
 
-def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any) -> None:
-    """Write elements (i, j); the structure must be able to hold the value."""
+def _is_free(rest: tuple[Any, ...], t: PackedTensor) -> bool:
+    """Whether integers and slices take stored elements alone, each once, which hold any value."""
+    taken = [range(t.n)[item] for item in rest if isinstance(item, slice) or type(item) is int]
+    ranges = [range(x, x + 1) if isinstance(x, int) else x for x in taken]
+    if len(ranges) < 2 or not all(ranges):
+        return False
+    (top, bottom), (left, right) = ((min(r[0], r[-1]), max(r[0], r[-1])) for r in ranges)
+    if t.kind == LOWER:
+        return right <= top
+    if t.kind == UPPER:
+        return left >= bottom
+    return right < top or left > bottom
+
+
+def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any, is_free: bool) -> None:
+    """Write elements (i, j); the structure must be able to hold the value, where not any fits."""
     packed, n = _nodes.to_packed(target), target.n
     i, j = torch.broadcast_tensors(i, j)
     shape = (*packed.shape[:-1], *i.shape)
     value = _dense_value(value, target, len(shape)).expand(shape)
-    known = has_values(packed)
+    known = has_values(packed) and not is_free
     if target.kind == HERMITIAN:
         if known:
             elements.check_real(target, value[..., i == j])
