@@ -33,12 +33,13 @@ class Family:
         self._members: list[weakref.ref[Tensor]] = []
 
     def add(self, x: Tensor) -> None:
-        """A tensor, and what it is a view of."""
-        for member in (x, _owner(x)):
-            if hasattr(member, "_packed"):
-                member.__dict__["_family"] = self
-        living = [ref for ref in self._members if (y := ref()) is not None and y is not member]
-        self._members = [*living, weakref.ref(member)]
+        """A tensor; what it is a view of has its elements as well, and stands for it."""
+        owner = _owner(x)
+        for t in (x, owner):
+            if hasattr(t, "_packed"):
+                t.__dict__["_family"] = self
+        living = [ref for ref in self._members if (y := ref()) is not None and y is not owner]
+        self._members = [*living, weakref.ref(owner)]
 
     def others(self, t: PackedTensor) -> list[Tensor]:
         """Those with elements of ``t`` that are neither it nor what it is a view of."""

@@ -246,11 +246,9 @@ def _call_out(function: Function, found: Row, args: Any, kwargs: Mapping[str, An
         # It is about ``out`` alone.
         return found.handler(*args, **kwargs)
     result = call(function, args, values)
-    return (
-        result
-        if kwargs["out"] is None
-        else write_out(function_name(function), result, kwargs["out"])
-    )
+    if kwargs["out"] is None:
+        return result
+    return write_out(function_name(function), result, kwargs["out"])
 
 
 def function_name(function: Function) -> str:

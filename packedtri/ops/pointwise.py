@@ -94,7 +94,7 @@ def _part(function: Function, input: PackedTensor) -> Tensor:
     """The real or imaginary part, of the stored elements as they lie in memory."""
     if input.kind == layout.HERMITIAN and function in _IMAGINARY:
         return densify(function, input)
-    if not input._packed.is_complex() and function not in _IMAGINARY:
+    if not input.dtype.is_complex and function not in _IMAGINARY:
         return input
     part = _nodes.from_packed(type(input), function(_nodes.to_packed(input)), input.n)
     if not torch.compiler.is_compiling():

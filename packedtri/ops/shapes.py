@@ -207,8 +207,7 @@ def _expand_as(self: Tensor, other: Tensor) -> Tensor:
 def _at_least(function: Function, rank: int, *tensors: Any) -> Any:
     given = tensors[0] if len(tensors) == 1 else tensors
     if not isinstance(given, PackedTensor):
-        results = map(function, given)
-        return tuple(results)
+        return tuple(map(function, given))
     return given if given.dim() >= rank else densify(function, given)
 
 
