@@ -30,7 +30,9 @@ class Family:
     """The tensors that have elements in one storage; the types among them keep it alive."""
 
     def __init__(self) -> None:
-        self._members: list[weakref.ref[Tensor]] = []
+        # By their ids, which belong to nobody else while they live.
+        self._types: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+        self._plain: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
     def add(self, x: Tensor) -> None:
         """A tensor; what it is a view of has its elements as well, and stands for it."""
@@ -38,20 +40,22 @@ class Family:
         for t in (x, owner):
             if hasattr(t, "_packed"):
                 t.__dict__["_family"] = self
-        living = [ref for ref in self._members if (y := ref()) is not None and y is not owner]
-        self._members = [*living, weakref.ref(owner)]
+        members = self._types if hasattr(owner, "_packed") else self._plain
+        members[id(owner)] = owner
 
     def others(self, t: PackedTensor) -> list[Tensor]:
         """Those with elements of ``t`` that are neither it nor what it is a view of."""
-        packed, own = t._packed, (t, _owner(t))
-        living = (ref() for ref in self._members)
-        return [
-            x
-            for x in living
-            if x is not None
-            and all(x is not y for y in own)
-            and _overlap(packed, getattr(x, "_packed", x))
-        ]
+        own = (id(t), id(_owner(t)))
+        types = [x for key, x in self._types.items() if key not in own]
+        found = [x for x in types if _overlap(t._packed, x._packed)]  # type: ignore[attr-defined]
+        return found + [x for x in self._plain.values() if _overlap(t._packed, x)]
+
+    def changed(self, t: PackedTensor) -> bool:
+        """Whether autograd has recorded a change of elements of ``t`` through a plain tensor.
+
+        Nothing required a gradient when they met. Of two types the one that changes refuses to.
+        """
+        return any(x.grad_fn is not None and _overlap(t._packed, x) for x in self._plain.values())
 
 
 # By the storage: two types may have it without having met.
@@ -81,10 +85,7 @@ def check_source(t: PackedTensor) -> None:
     """Raise where the packed tensor that ``t`` was made from has changed in place, recorded."""
     (source, grad_fn), family = _source(t), t.__dict__.get("_family")
     changed = source is not None and source.grad_fn is not grad_fn
-    if family is not None and not changed:
-        # Of two types the one that changes refuses to.
-        changed = any(type(x) is Tensor and x.grad_fn is not None for x in family.others(t))
-    if changed:
+    if changed or (family is not None and family.changed(t)):
         raise RuntimeError(
             f"[{type(t).__name__}] the packed tensor that it was made from was changed in place "
             "later, and its gradients would miss that change. Build the type after the change, or "

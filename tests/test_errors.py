@@ -190,6 +190,12 @@ def test_out_arguments_that_do_not_fit(cls):
         torch.mm(a, x, out=x.long())
     with raises(RuntimeError, "torch.mm", "out= does not support automatic differentiation"):
         torch.mm(a, x.clone().requires_grad_(), out=x)
+    with raises(ValueError, "torch.mm", "on cpu", "on meta"):
+        torch.mm(a, x, out=x.to("meta"))
+    with raises(TypeError, "torch.linalg.slogdet", "expected 2 tensors for out"):
+        torch.linalg.slogdet(a, out=(x, x, x))
+    with raises(ValueError, "copy_", "broadcasts to (3, 3)", "(1, 3, 3)"):
+        a.copy_(x[None])
     other = UpperTriangular if cls is LowerTriangular else LowerTriangular
     with raises(TypeError, "torch.neg", f"expected a {cls.__name__} for out"):
         torch.neg(a, out=other.zeros(3))

@@ -21,7 +21,8 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "broadcast_to": lambda t: t.broadcast_to(t.shape),
     "permute": lambda t: t.permute(*range(t.dim())),
     "movedim": lambda t: t.movedim(0, 0),
-    "transpose": lambda t: t.transpose(0, t.dim() - 3),
+    "transpose": lambda t: t.transpose(0, -3),
+    "transpose of two": lambda t: t[None].transpose(-t.dim() - 1, 1),
     "flatten": lambda t: t.flatten(0, t.dim() - 3),
     "unflatten": lambda t: t.unflatten(0, (1, -1)),
     "squeeze": lambda t: t[None].squeeze(0),
@@ -132,6 +133,12 @@ def test_changes_of_lists_reach_views(cls: type) -> None:
         lambda t: torch._foreach_lerp_([t], [t * 2], 0.5),
         lambda t: torch._foreach_addcmul_([t], [t * 1], [t * 1], value=2.0),
         lambda t: torch._foreach_neg_([t]),
+        lambda t: torch._foreach_maximum_([t], [(t * 0).detach()]),
+        lambda t: torch._foreach_mul_(self=[t], scalars=[2.0]),
+        lambda t: torch._foreach_lerp_([t], [t * 2], weights=[t * 0]),
+        lambda t: torch._foreach_addcmul_([t], [t * 1], [t * 1], [2.0]),
+        lambda t: torch._foreach_copy_([t], [t * 2]),
+        lambda t: torch._foreach_zero_([t]),
     ):
         leaf = cls.randn(2, 3, dtype=torch.float64, requires_grad=True)
         twin = leaf.detach().to_dense().requires_grad_()
@@ -176,3 +183,39 @@ def test_views_of_batches_are_views(cls: type) -> None:
         turned.view(8, 3, 3)
     with pytest.raises(RuntimeError, match="single memory location"):
         turned.mul_(2)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_batches_of_gradients_pass_views(name: str) -> None:
+    """Autograd computes them at once, on types whose elements have one more dimension."""
+    x = torch.arange(1.0, 13.0, dtype=torch.float64).reshape(2, 6)
+
+    def f(x: Tensor) -> Tensor:
+        return VIEWS[name](LowerTriangular(x)).to_dense()
+
+    for function, of in (
+        (torch.autograd.functional.jacobian, f),
+        (torch.autograd.functional.hessian, lambda x: (f(x) ** 3).sum()),
+    ):
+        one_by_one, at_once = (function(of, x, vectorize=v) for v in (False, True))
+        torch.testing.assert_close(at_once, one_by_one)
+    forward = torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode")
+    torch.testing.assert_close(forward, torch.autograd.functional.jacobian(f, x))
+
+
+@pytest.mark.parametrize("changed", [0, 1])
+def test_copies_stay_copies_in_compiled_functions(changed: int) -> None:
+    """Where elements do not follow one another flatten copies, which traced types do not show."""
+
+    def f(p: Tensor) -> Tensor:
+        t = LowerTriangular(p) * 1
+        both = (t, t.permute(1, 0, 2, 3).flatten(0, 1))
+        both[changed].mul_(3.0)
+        return both[1 - changed].to_dense().sum()
+
+    grads = []
+    for run in (f, torch.compile(f, backend="aot_eager", fullgraph=True)):
+        p = torch.ones(2, 3, 6, requires_grad=True)
+        run(p).backward()
+        grads.append(p.grad)
+    assert torch.equal(*grads) and torch.equal(grads[0], torch.ones(2, 3, 6))

@@ -363,3 +363,14 @@ def test_errors_name_operands_and_the_way_out():
         packedtri.inv_quad_logdet(s, [1.0])
     with pytest.raises(LinAlgError, match="leading minor of order 1"):
         packedtri.inv_quad_logdet(-s, b)
+
+
+@pytest.mark.parametrize("left", [LowerTriangular, packedtri.UpperTriangular, Symmetric])
+@pytest.mark.parametrize("right", [LowerTriangular, packedtri.UpperTriangular, Symmetric])
+def test_a_type_of_the_shape_of_rows_is_a_batch_of_vectors(left: type, right: type, rng) -> None:
+    """As a dense tensor of that shape is to torch."""
+    a = make(left, 3, torch.float64, (3,), "cpu", rng)
+    b = make(right, 3, torch.float64, (), "cpu", rng)
+    x = torch.linalg.solve(a, b)
+    assert type(x) is torch.Tensor
+    torch.testing.assert_close(x, torch.linalg.solve(dense(a), dense(b)))

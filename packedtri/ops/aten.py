@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import graph
 
-from packedtri._autograd import carries_autograd, is_batched
+from packedtri._autograd import carries_autograd, forward_mode, is_batched
 from packedtri._nodes import clear_imaginary_diagonal_, real_diagonal, settled, transposed_elements
 from packedtri._sharing import check_writable, inherit
 from packedtri.dispatch import aten_row, describe, function_name
@@ -155,21 +155,37 @@ def _alias(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
 def _same_shape(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t, size = args[:2]
     shape = (*t._packed.shape[:-1], t._n, t._n)
-    if is_batched(t._packed) and tuple(size[1:]) == shape:
+    if is_batched(t._packed) and tuple(size[1:]) == shape and _is_unwrapped():
         return t._wrap(_without_batch(t._packed, size[0]), t._n)
     if len(size) == len(shape) and all(s in (-1, d) for s, d in zip(size, shape, strict=True)):
         return _view(t, type(t), t._packed)
     # A transform of torch.func that is given a type for its result comes here too.
-    wrapped = carries_autograd(t._packed) or is_batched(t._packed)
+    wrapped = carries_autograd(t._packed) or _is_unwrapped()
     if wrapped or len(size) < 2 or any(s not in (-1, t._n) for s in size[-2:]):
         raise NotImplementedError(
             f"[{op}] packed storage has no strided view of shape {tuple(size)}; got {describe(t)}. "
             "Use .to_dense(), or .packed for the stored elements"
         )
-    # Other batch dimensions. Gradients need not lie in memory as what they belong to.
+    size = (*size[:-2], t._packed.shape[-1])
     with _shared_version():
-        view = op if op is aten.expand.default else aten.reshape.default
-        return _view(t, type(t), view(t._packed, (*size[:-2], t._packed.shape[-1])))
+        if op is not aten.expand.default and (_in_backward() or forward_mode()):
+            # Gradients and tangents need not lie in memory as what they belong to.
+            return _view(t, type(t), t._packed.reshape(size))
+        return _view(t, type(t), op(t._packed, size))
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
+def _is_unwrapped() -> bool:
+    """Whether vmap, and not the function under it, calls for a tensor with its mapped dimension."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == "_unwrap_batched":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _without_batch(packed: Tensor, size: int) -> Tensor:
@@ -188,7 +204,7 @@ def _transpose(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     dims = {d % rank for d in args[1:]}
     if dims and max(dims) < rank - 2:
         with _shared_version():
-            packed = op(t._packed, *(args[1:] if len(dims) == 2 else (0, 0)))
+            packed = op(t._packed, *(sorted(dims) if len(dims) == 2 else (0, 0)))
         return _view(t, type(t), packed)
     if dims and dims != {rank - 2, rank - 1}:
         raise NotImplementedError(f"[{op}] mixes batch dimensions and those of packed matrices")

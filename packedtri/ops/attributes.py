@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from packedtri import _nodes
 from packedtri._autograd import carries_autograd
@@ -18,7 +19,7 @@ from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import can_expand
 from packedtri.ops.overrides import in_place, new_value
-from packedtri.tensor import PackedTensor
+from packedtri.tensor import PackedTensor, check_strided
 
 
 def passed(function: Function, *args: Any, **kwargs: Any) -> Any:
@@ -87,26 +88,51 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     return passed(function, self, *args, **kwargs)
 
 
-def _copy(function: Function, self: Tensor, src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _copy(function: Function, self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
     """A dense source must fit the structure, as in an assignment: a checkpoint of a dense twin."""
-    dense = isinstance(src, Tensor) and not isinstance(src, PackedTensor) and src.dim() > 0
-    if isinstance(self, PackedTensor) and dense:
-        self[...] = src
-        return self
-    return _in_place(function, self, src, *args, **kwargs)
+    dense = isinstance(other, Tensor) and not isinstance(other, PackedTensor) and other.dim() > 0
+    if not isinstance(self, PackedTensor) or not dense:
+        return _in_place(function, self, other, non_blocking)
+    check_strided("copy_", other)
+    if not can_expand(other.shape, self.shape):
+        raise ValueError(
+            f"[copy_] expected a tensor that broadcasts to {tuple(self.shape)}; "
+            f"got {describe(other)}"
+        )
+    self[...] = other
+    return self
 
 
 def _each_in_place(function: Function, self: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
-    """A change in place of a list, which torch would not tell views of the types."""
-    lists = [a for a in (self, *args) if isinstance(a, (list, tuple))]
+    """A change in place of a list, which torch would not tell views of the types.
+
+    Where it is recorded, the new stored elements are computed and copied to the types.
+    """
+    lists = [a for a in (self, *args, *kwargs.values()) if isinstance(a, (list, tuple))]
     tensors = [t for values in lists for t in values if isinstance(t, Tensor)]
-    method = getattr(Tensor, function.__name__.removeprefix("_foreach_"), None)
-    if method is None or not _nodes.recorded(*tensors):
+    if not _nodes.recorded(*tensors) or not any(isinstance(t, PackedTensor) for t in self):
         return passed(function, self, *args, **kwargs)
+    if function in (torch._foreach_copy_, torch._foreach_zero_):
+        # Torch has no function, or no derivative, that returns new elements.
+        method = getattr(Tensor, function.__name__.removeprefix("_foreach_"))
+        for t, *others in zip(*lists, strict=True):
+            method(t, *others)
+        return self
+    compute = getattr(torch, function.__name__[:-1])
     for i, t in enumerate(self):
-        values = [a[i] if isinstance(a, (list, tuple)) else a for a in args]
-        method(t, *values, **kwargs)
+        if isinstance(t, PackedTensor):
+            check_alike(function, t, tuple(a[i] for a in lists if len(a) > i))
+    # What derivatives save of them must not be what is overwritten.
+    own = [x.clone() for x in map(_elements, self)]
+    args, kwargs = tree_map(_elements, (args, kwargs))
+    changed = compute(own, *args, **kwargs)
+    for t, new in zip(self, changed, strict=True):
+        t.copy_(_nodes.from_packed(type(t), new, t.n) if isinstance(t, PackedTensor) else new)
     return self
+
+
+def _elements(value: Any) -> Any:
+    return _nodes.to_elements(value) if isinstance(value, PackedTensor) else value
 
 
 def _random(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:

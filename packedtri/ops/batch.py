@@ -135,7 +135,7 @@ def _reduce_below(op: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
 
 def _batch_dims_only(op: Any, t: PackedTensor, dims: Sequence[int], rank: int) -> list[int]:
     found = [batch_dim(d, rank) for d in dims]
-    if None in found:
+    if None in found or (not found and op is aten.sum.dim_IntList):
         raise NotImplementedError(
             f"[{op}] applies to batch dimensions; got {tuple(dims)} of {describe(t)}"
         )
@@ -162,14 +162,6 @@ def _view_backward(op: Any, args: tuple[Any, ...], kwargs: Any) -> PackedTensor:
     dim = dim + len(sizes) if dim < 0 else dim
     packed_sizes = (*sizes[:-2], layout.numel(sizes[-1]))
     return grad._wrap(op(grad._packed, packed_sizes, dim, *rest, **kwargs), grad._n)
-
-
-@aten_row(aten.squeeze.dim)
-def _unsqueeze_backward(op: Any, args: tuple[Any, ...], kwargs: Any) -> PackedTensor:
-    t, dim = args
-    if (at := _batch_dim(dim, t)) is None:
-        raise NotImplementedError(f"[{op}] applies to batch dimensions; got {dim} of {describe(t)}")
-    return t._wrap(op(t._packed, at), t._n)
 
 
 @aten_row(aten.stack.default)

@@ -79,8 +79,9 @@ def write_out(name: str, result: Any, out: Any) -> Any:
         RuntimeError: when its dtype is of another kind, or autograd would have to record it.
     """
     if isinstance(result, tuple):
-        written = [write_out(name, *pair) for pair in zip(result, out, strict=True)]
-        return type(result)(written)
+        if not isinstance(out, (tuple, list)) or len(out) != len(result):
+            raise TypeError(f"[{name}] expected {len(result)} tensors for out; got {describe(out)}")
+        return type(result)([write_out(name, *pair) for pair in zip(result, out, strict=True)])
     packed = isinstance(out, PackedTensor)
     if not isinstance(out, Tensor) or (packed and type(out) is not type(result)):
         expected = type(result).__name__
@@ -91,10 +92,11 @@ def write_out(name: str, result: Any, out: Any) -> Any:
         raise RuntimeError(
             f"[{name}] expected out of a dtype that {result.dtype} can be cast to; got {out.dtype}"
         )
-    if out.shape != result.shape or (packed and out.dtype != result.dtype):
+    wrong = out.device != result.device or (packed and out.dtype != result.dtype)
+    if out.shape != result.shape or wrong:
         raise ValueError(
-            f"[{name}] expected out of shape {tuple(result.shape)} and {result.dtype}; "
-            f"got {describe(out)} of {out.dtype}"
+            f"[{name}] expected out of shape {tuple(result.shape)} and {result.dtype} on "
+            f"{result.device}; got {describe(out)} of {out.dtype} on {out.device}"
         )
     if torch.is_grad_enabled() and (out.requires_grad or result.requires_grad):
         raise RuntimeError(

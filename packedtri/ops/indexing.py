@@ -198,7 +198,7 @@ def _assign_matrices(target: PackedTensor, value: Any) -> None:
     if not isinstance(value, type(target)) or value.n != target.n:
         dense = _dense_value(value, target, len(target.shape))
         dense = dense.expand(*dense.shape[:-2], *target.shape[-2:])
-        value = from_dense(type(target), dense, True, "assignment")
+        value = from_dense(type(target), dense, has_values(target._packed), "assignment")
     expanded = _nodes.to_packed(value).expand(target._packed.shape)
     target.copy_(_nodes.from_packed(type(target), expanded, target.n))
 

@@ -46,6 +46,8 @@ _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 # Their results are never views.
 _COPYING = {"repeat", "tile", "index_select", "flip"}
+# Those of these may be copies, which nobody can tell of a type while it is traced.
+_MAYBE_COPYING = {"reshape", "flatten"}
 
 
 @torch_names
@@ -58,7 +60,8 @@ def _apply(
     if arguments is None:
         return other(input, *args, **kw)
     wrapped = carries_autograd(input._packed) or is_batched(input._packed)
-    if function.__name__ not in _COPYING and not wrapped:
+    copying = _COPYING | _MAYBE_COPYING if torch.compiler.is_compiling() else _COPYING
+    if function.__name__ not in copying and not wrapped:
         views = _views(function, input, arguments)
         if views is not None:
             return views

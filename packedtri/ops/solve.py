@@ -146,6 +146,7 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor:
     """torch.linalg.solve for a triangular ``A``, by substitution."""
     name = "linalg.solve"
     vector = is_vector(A, B)
+    B = as_dense(B) if vector else B
     columns = B.unsqueeze(-1) if vector else B
     check_system(name, A, columns, left)
     # Torch words its error by this name.
