@@ -137,7 +137,6 @@ def test_changes_of_lists_reach_views(cls: type) -> None:
         lambda t: torch._foreach_mul_(self=[t], scalars=[2.0]),
         lambda t: torch._foreach_lerp_([t], [t * 2], weights=[t * 0]),
         lambda t: torch._foreach_addcmul_([t], [t * 1], [t * 1], [2.0]),
-        lambda t: torch._foreach_copy_([t], [t * 2]),
         lambda t: torch._foreach_zero_([t]),
     ):
         leaf = cls.randn(2, 3, dtype=torch.float64, requires_grad=True)
