@@ -20,6 +20,7 @@ from packedtri._nodes import clear_imaginary_diagonal_, real_diagonal, settled, 
 from packedtri._sharing import check_writable, inherit
 from packedtri.dispatch import aten_row, describe, function_name
 from packedtri.layout import HERMITIAN
+from packedtri.ops.callers import caller
 from packedtri.ops.dense import is_complex_number
 from packedtri.tensor import DTYPES, PackedTensor
 
@@ -131,7 +132,7 @@ def _detach_in_place(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     return args[0]
 
 
-def _view(t: PackedTensor, cls: type[PackedTensor], packed: Tensor) -> PackedTensor:
+def view_below(t: PackedTensor, cls: type[PackedTensor], packed: Tensor) -> PackedTensor:
     """A differentiable view of ``t``, which remembers what ``t`` was made from."""
     view = cls._wrap(packed, t._n)
     inherit(view, t)
@@ -148,30 +149,31 @@ def _as_made(t: PackedTensor, view: PackedTensor) -> PackedTensor:
 @aten_row(*_overloads("alias"))
 def _alias(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t = args[0]
-    return _view(t, type(t), t._packed)
+    return view_below(t, type(t), t._packed)
 
 
 @aten_row(*_overloads("view _unsafe_view expand"))
 def _same_shape(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t, size = args[:2]
     shape = (*t._packed.shape[:-1], t._n, t._n)
-    if is_batched(t._packed) and tuple(size[1:]) == shape and _is_unwrapped():
+    unwrapped = op is aten.expand.default and _is_unwrapped()
+    if unwrapped and is_batched(t._packed) and tuple(size[1:]) == shape:
         return t._wrap(_without_batch(t._packed, size[0]), t._n)
     if len(size) == len(shape) and all(s in (-1, d) for s, d in zip(size, shape, strict=True)):
-        return _view(t, type(t), t._packed)
+        return view_below(t, type(t), t._packed)
     # A transform of torch.func that is given a type for its result comes here too.
-    wrapped = carries_autograd(t._packed) or _is_unwrapped()
+    wrapped = unwrapped or carries_autograd(t._packed)
     if wrapped or len(size) < 2 or any(s not in (-1, t._n) for s in size[-2:]):
         raise NotImplementedError(
             f"[{op}] packed storage has no strided view of shape {tuple(size)}; got {describe(t)}. "
             "Use .to_dense(), or .packed for the stored elements"
         )
     size = (*size[:-2], t._packed.shape[-1])
-    with _shared_version():
+    with shared_version():
         if op is not aten.expand.default and (_in_backward() or forward_mode()):
             # Gradients and tangents need not lie in memory as what they belong to.
-            return _view(t, type(t), t._packed.reshape(size))
-        return _view(t, type(t), op(t._packed, size))
+            return view_below(t, type(t), t._packed.reshape(size))
+        return view_below(t, type(t), op(t._packed, size))
 
 
 def _in_backward() -> bool:
@@ -180,12 +182,8 @@ def _in_backward() -> bool:
 
 def _is_unwrapped() -> bool:
     """Whether vmap, and not the function under it, calls for a tensor with its mapped dimension."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_code.co_name == "_unwrap_batched":
-            return True
-        frame = frame.f_back
-    return False
+    modules = ("torch._vmap_internals", "torch._functorch.vmap")
+    return any(caller(module, "_unwrap_batched") for module in modules)
 
 
 def _without_batch(packed: Tensor, size: int) -> Tensor:
@@ -203,27 +201,27 @@ def _transpose(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t, rank = args[0], args[0]._packed.dim() + 1
     dims = {d % rank for d in args[1:]}
     if dims and max(dims) < rank - 2:
-        with _shared_version():
+        with shared_version():
             packed = op(t._packed, *(sorted(dims) if len(dims) == 2 else (0, 0)))
-        return _view(t, type(t), packed)
+        return view_below(t, type(t), packed)
     if dims and dims != {rank - 2, rank - 1}:
         raise NotImplementedError(f"[{op}] mixes batch dimensions and those of packed matrices")
     if t.kind != HERMITIAN:
-        return _view(t, t.transposed, t._packed)
-    with _shared_version():
-        return _view(t, t.transposed, transposed_elements(t))
+        return view_below(t, t.transposed, t._packed)
+    with shared_version():
+        return view_below(t, t.transposed, transposed_elements(t))
 
 
 @aten_row(*_overloads("_conj"))
 def _conj(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t = args[0]
-    with _shared_version():
-        view = _view(t, type(t), t._packed.conj())
+    with shared_version():
+        view = view_below(t, type(t), t._packed.conj())
     view._conjugate_of = t._packed
     return view
 
 
-def _shared_version() -> Any:
+def shared_version() -> Any:
     """Views made in it share the version counter, which torch leaves out at this level."""
     return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
 

@@ -154,8 +154,7 @@ def _written_back(
     Torch's own derivatives of the functions would call others on the type.
     """
     check_alike(function, self, (*args, *kwargs.values()))
-    values = [_nodes.to_elements(a) if isinstance(a, PackedTensor) else a for a in args]
-    changed = function(_nodes.to_elements(self).clone(), *values, **kwargs)
+    changed = function(_elements(self).clone(), *map(_elements, args), **kwargs)
     if not transformed:
         return self.copy_(_nodes.from_packed(type(self), changed, self.n))
     _nodes.settled(self._packed).copy_(changed)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri._autograd import carries_autograd
-from packedtri._sharing import inherit
 from packedtri.dispatch import Function, aten_row, describe, row
+from packedtri.ops.aten import shared_version, view_below
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import batch_dim
@@ -143,17 +143,11 @@ def _batch_dims_only(op: Any, t: PackedTensor, dims: Sequence[int], rank: int) -
 
 
 def _viewed(op: Any, t: PackedTensor, *args: Any, **kwargs: Any) -> Any:
-    """A view of stored elements that shares the version counter, which torch leaves out here."""
-    key = torch._C.DispatchKey.ADInplaceOrView
-    with torch._C._SetExcludeDispatchKeyGuard(key, False):
+    """A view of the stored elements, or several."""
+    with shared_version():
         result = op(t._packed, *args, **kwargs)
-    return _typed(t, result) if isinstance(result, Tensor) else [_typed(t, r) for r in result]
-
-
-def _typed(t: PackedTensor, packed: Tensor) -> PackedTensor:
-    result = t._wrap(packed, t._n)
-    inherit(result, t)
-    return result
+    wrap = partial(view_below, t, type(t))
+    return wrap(result) if isinstance(result, Tensor) else list(map(wrap, result))
 
 
 @aten_row(aten.select_backward.default, aten.slice_backward.default)
