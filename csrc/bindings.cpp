@@ -340,4 +340,76 @@ Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const C
     return dense;
 }
 
+static void check_place(const Place& p, const char* op) {
+    const auto fits = [&](int64_t first, int64_t count) {
+        return first >= 0 && count >= 0 && first <= p.n - count;
+    };
+    STD_TORCH_CHECK(fits(p.top, p.rows) && fits(p.left, p.cols), "[packedtri::", op,
+                    "] a block of ", p.rows, " x ", p.cols, " at (", p.top, ", ", p.left,
+                    ") is not within matrices of order ", p.n);
+}
+
+Tensor pack_block(const Tensor& dense, int64_t kind, Place place,
+                  void (*run)(const BlockConversion&)) {
+    const Kind k = kind_of(kind, "pack_block", "kind");
+    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::pack_block] expected kind 0, 1, 2 or 4; got ",
+                    kind);
+    const DType dtype = dtype_of(dense, "pack_block");
+    STD_TORCH_CHECK(dense.dim() >= 2,
+                    "[packedtri::pack_block] expected blocks (..., rows, cols); got ",
+                    to_string(sizes_of(dense)));
+    place.rows = dense.size(dense.dim() - 2);
+    place.cols = dense.size(dense.dim() - 1);
+    check_place(place, "pack_block");
+    const Sizes batch = batch_of(dense, 2);
+    Sizes shape = batch;
+    shape.push_back(row_start(place.n));
+    Tensor packed = torch::stable::new_empty(dense, shape);
+    if (packed.numel() == 0) return packed;
+    if (dense.numel() == 0) return torch::stable::zero_(packed);
+    const Tensor rows = torch::stable::contiguous(dense);
+    const Conversion whole{dtype,
+                           k,
+                           place.n,
+                           product_of(batch),
+                           packed.mutable_data_ptr(),
+                           row_start(place.n),
+                           const_cast<void*>(rows.const_data_ptr()),
+                           place.cols,
+                           1,
+                           place.rows * place.cols,
+                           is_hermitian(kind, dtype)};
+    run({whole, place.top, place.left, place.rows, place.cols});
+    return packed;
+}
+
+Tensor unpack_block(const Tensor& packed, int64_t kind, const Place& place,
+                    void (*run)(const BlockConversion&)) {
+    const Kind k = kind_of(kind, "unpack_block", "kind");
+    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::unpack_block] expected kind 0, 1, 2 or 4; got ",
+                    kind);
+    const DType dtype = dtype_of(packed, "unpack_block");
+    check_packed(packed, place.n, "unpack_block");
+    check_place(place, "unpack_block");
+    const Sizes batch = batch_of(packed, 1);
+    Sizes shape = batch;
+    shape.insert(shape.end(), {place.rows, place.cols});
+    Tensor dense = torch::stable::new_empty(packed, shape);
+    if (dense.numel() == 0) return dense;
+    const Walkable w = walkable(packed, batch, 1, false);
+    const Conversion whole{dtype,
+                           k,
+                           place.n,
+                           product_of(batch),
+                           const_cast<void*>(w.tensor.const_data_ptr()),
+                           w.batch_stride,
+                           dense.mutable_data_ptr(),
+                           place.cols,
+                           1,
+                           place.rows * place.cols,
+                           is_hermitian(kind, dtype)};
+    run({whole, place.top, place.left, place.rows, place.cols});
+    return dense;
+}
+
 }  // namespace packedtri

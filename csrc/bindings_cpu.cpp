@@ -43,6 +43,17 @@ Tensor pack_cpu(Tensor dense, int64_t kind) { return pack_here(dense, kind); }
 
 Tensor unpack_cpu(Tensor packed, int64_t n, int64_t kind) { return unpack_here(packed, n, kind); }
 
+Tensor pack_block_cpu(Tensor dense, int64_t n, int64_t kind, int64_t top, int64_t left) {
+    return pack_block(dense, kind, {n, top, left},
+                      [](const BlockConversion& c) { cpu::pack_block(c, threads()); });
+}
+
+Tensor unpack_block_cpu(Tensor packed, int64_t n, int64_t kind, int64_t top, int64_t left,
+                        int64_t rows, int64_t cols) {
+    return unpack_block(packed, kind, {n, top, left, rows, cols},
+                        [](const BlockConversion& c) { cpu::unpack_block(c, threads()); });
+}
+
 }  // namespace
 }  // namespace packedtri
 
@@ -56,6 +67,10 @@ STABLE_TORCH_LIBRARY(packedtri, m) {
         " int d_kind, bool tf32=False) -> (Tensor, Tensor)");
     m.def("pack(Tensor dense, int kind) -> Tensor");
     m.def("unpack(Tensor packed, SymInt n, int kind) -> Tensor");
+    m.def("pack_block(Tensor dense, SymInt n, int kind, SymInt top, SymInt left) -> Tensor");
+    m.def(
+        "unpack_block(Tensor packed, SymInt n, int kind, SymInt top, SymInt left, SymInt rows,"
+        " SymInt cols) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
@@ -63,6 +78,8 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
     m.impl("mm_pair", TORCH_BOX(&packedtri::mm_pair_cpu));
     m.impl("pack", TORCH_BOX(&packedtri::pack_cpu));
     m.impl("unpack", TORCH_BOX(&packedtri::unpack_cpu));
+    m.impl("pack_block", TORCH_BOX(&packedtri::pack_block_cpu));
+    m.impl("unpack_block", TORCH_BOX(&packedtri::unpack_block_cpu));
 }
 
 extern "C" __attribute__((visibility("default"))) const char* packedtri_cpu_isa() {

@@ -21,6 +21,19 @@ Tensor unpack_cuda(Tensor packed, int64_t n, int64_t kind) {
     return unpack_here(packed, n, kind);
 }
 
+Tensor pack_block_cuda(Tensor dense, int64_t n, int64_t kind, int64_t top, int64_t left) {
+    const torch::stable::accelerator::DeviceGuard guard(dense.get_device_index());
+    return pack_block(dense, kind, {n, top, left},
+                      [](const BlockConversion& c) { cuda::pack_block(c, current_stream()); });
+}
+
+Tensor unpack_block_cuda(Tensor packed, int64_t n, int64_t kind, int64_t top, int64_t left,
+                         int64_t rows, int64_t cols) {
+    const torch::stable::accelerator::DeviceGuard guard(packed.get_device_index());
+    return unpack_block(packed, kind, {n, top, left, rows, cols},
+                        [](const BlockConversion& c) { cuda::unpack_block(c, current_stream()); });
+}
+
 Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
                bool tf32);
 
@@ -115,6 +128,8 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("mm_pair", TORCH_BOX(&packedtri::mm_pair_cuda));
     m.impl("pack", TORCH_BOX(&packedtri::pack_cuda));
     m.impl("unpack", TORCH_BOX(&packedtri::unpack_cuda));
+    m.impl("pack_block", TORCH_BOX(&packedtri::pack_block_cuda));
+    m.impl("unpack_block", TORCH_BOX(&packedtri::unpack_block_cuda));
 }
 
 // For `packedtri info`, reached through ctypes: the kernel of product_like in words. The text lives until the

@@ -126,4 +126,12 @@ struct Conversion {
     bool hermitian = false;
 };
 
+// The same of one block of the matrices, which is all that the dense side has, by contiguous rows: rows
+// [top, top + rows) and columns [left, left + cols). pack takes zeros for the rest of the matrix, so that it is the
+// transpose of unpack here too.
+struct BlockConversion {
+    Conversion whole;
+    int64_t top, left, rows, cols;
+};
+
 }  // namespace packedtri

@@ -117,6 +117,9 @@ def _explain_missing_cuda(op: str) -> None:
 
 if cuda_library is None:
     _missing = torch.library.Library("packedtri", "IMPL")
-    _ops = "mm mm_pair pack unpack solve_triangular cholesky cholesky_update first_zero"
+    _ops = (
+        "mm mm_pair pack unpack pack_block unpack_block "
+        "solve_triangular cholesky cholesky_update first_zero"
+    )
     for _op in _ops.split():
         _explain_missing_cuda(_op)

@@ -212,9 +212,11 @@ def project(cls: type[P], grad: Tensor, n: int) -> Tensor:
     return torch.ops.packedtri.pack(grad, cls.kind)
 
 
-def diagonal_index(n: int, device: torch.device) -> Tensor:
-    """Positions of the diagonal elements in packed order, shape (n,)."""
-    return torch.arange(1, n + 1, device=device).cumsum(0) - 1  # Element i is the last of row i.
+def diagonal_index(n: int, device: torch.device, below: int = 0) -> Tensor:
+    """Positions in packed order of the diagonal so far below the main one, shape (n - below,)."""
+    # From one row to the next, they differ by the length of that row.
+    steps = torch.arange(below + 1, max(n, below) + 1, device=device)
+    return steps.cumsum(0) - (below + 1 - layout.numel(below))
 
 
 def scale_off_diagonal(packed: Tensor, factor: float, n: int) -> Tensor:

@@ -36,7 +36,7 @@ class Family:
 
     def add(self, x: Tensor) -> None:
         """A tensor; what it is a view of has its elements as well, and stands for it."""
-        owner = _owner(x)
+        owner = owner_of(x)
         for t in (x, owner):
             if hasattr(t, "_packed"):
                 t.__dict__["_family"] = self
@@ -45,7 +45,7 @@ class Family:
 
     def others(self, t: PackedTensor) -> list[Tensor]:
         """Those with elements of ``t`` that are neither it nor what it is a view of."""
-        own = (id(t), id(_owner(t)))
+        own = (id(t), id(owner_of(t)))
         types = [x for key, x in self._types.items() if key not in own]
         found = [x for x in types if _overlap(t._packed, x._packed)]  # type: ignore[attr-defined]
         return found + [x for x in self._plain.values() if _overlap(t._packed, x)]
@@ -124,7 +124,7 @@ def _source(t: PackedTensor) -> tuple[Tensor | None, Any]:
 
 
 def _check_alone(t: PackedTensor) -> None:
-    family = t.__dict__.get("_family") or _owner(t).__dict__.get("_family")
+    family = t.__dict__.get("_family") or owner_of(t).__dict__.get("_family")
     for other in family.others(t) if family is not None else ():
         raise RuntimeError(
             f"[{type(t).__name__}] it shares its elements with {dispatch.describe(other)}, whose "
@@ -133,7 +133,7 @@ def _check_alone(t: PackedTensor) -> None:
         )
 
 
-def _owner(x: Tensor) -> Tensor:
+def owner_of(x: Tensor) -> Tensor:
     """What a tensor is a view of to autograd, or itself."""
     with torch._C.DisableTorchFunctionSubclass():
         return x if x._base is None else x._base

@@ -187,8 +187,9 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
             LowerTriangular([[1.,  .],
                              [0., 2.]])
         """
-        from packedtri.ops import elements
+        from packedtri.ops import elements, lost_writes
 
+        lost_writes.forget(values)
         self.copy_(elements.with_diagonal(self, _diagonal_values(self, values)))
         return self
 

@@ -26,6 +26,7 @@ def random_item(size: int, choose: random.Random) -> Any:
     return choose.choice(
         [
             where[0], slice(None), slice(choose.randrange(size), None, 2), torch.tensor(where),
+            slice(*where), slice(*sorted(where)), slice(None, where[0]),
             where, np.array(where), mask, torch.tensor(where[0]), slice(0, 0), mask.tolist(),
             torch.tensor([where, where]), torch.tensor(0).bool(), None, slice(None), slice(None),
             [], True, choose.random() < 0.5,

@@ -141,6 +141,9 @@ def test_conversion_derivatives(kind, batch, wide, device):
     p = operand(kind, 3, wide, batch, device=device)
     check_derivatives(lambda x: OPS.pack(x, kind), x)
     check_derivatives(lambda p: OPS.unpack(p, 3, kind), p)
+    block = x.detach()[..., :2].requires_grad_()
+    check_derivatives(lambda x: OPS.pack_block(x, 4, kind, 1, 0), block)
+    check_derivatives(lambda p: OPS.unpack_block(p, 3, kind, 0, 1, 3, 2), p)
 
 
 @pytest.mark.parametrize("kinds", PRODUCTS, ids=IDS)
@@ -155,6 +158,9 @@ def test_opcheck_conversions(kind, device):
     torch.library.opcheck(OPS.pack.default, (operand(DENSE, 4, torch.float32, device=device), kind))
     p = operand(kind, 4, torch.float32, (2,), device=device)
     torch.library.opcheck(OPS.unpack.default, (p, 4, kind))
+    block = operand(DENSE, 3, torch.float32, (2,), device=device)
+    torch.library.opcheck(OPS.pack_block.default, (block, 5, kind, 2, 0))
+    torch.library.opcheck(OPS.unpack_block.default, (p, 4, kind, 1, 0, 2, 3))
 
 
 @pytest.mark.parametrize("in_dims", [(0, 0), (1, None), (None, 0), (0, 1), (-1, 0)])

@@ -10,27 +10,61 @@ namespace {
 // As many elements as move in about ten microseconds, so that a thread is worth its start.
 constexpr int64_t task_elements = 1 << 16;
 
-using Rows = void (*)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
-
-// Large triangles are cut into strips of rows with equal shares, small ones are grouped.
-void convert(const Conversion& c, const Threads& threads, Rows rows) {
-    const int64_t area = row_start(c.n);
+// Calls rows(b, begin, end) for strips of the rows of each matrix of a batch: large ones of `area` elements are cut
+// into strips with equal shares, small ones are grouped. boundary(s, strips) is where strip s begins.
+template <class Boundary, class Rows>
+void for_each_strip(const Threads& threads, int64_t batch, int64_t area, const Boundary& boundary,
+                    const Rows& rows) {
     const int64_t strips = ceil_div(area, task_elements);
     const int64_t group = std::max<int64_t>(1, task_elements / area);
-    const auto boundary = [&](int64_t s) {
-        return s == strips ? c.n : row_of(area * s / strips) / 32 * 32;
-    };
-    for_each_task(threads, ceil_div(c.batch, group) * strips, [&](int64_t t) {
-        const int64_t begin = boundary(t % strips), end = boundary(t % strips + 1);
-        const int64_t first = t / strips * group, last = std::min(first + group, c.batch);
-        for (int64_t b = first; b < last; ++b) rows(c, b, begin, end);
+    for_each_task(threads, ceil_div(batch, group) * strips, [&](int64_t t) {
+        const int64_t begin = boundary(t % strips, strips), end = boundary(t % strips + 1, strips);
+        const int64_t first = t / strips * group, last = std::min(first + group, batch);
+        for (int64_t b = first; b < last; ++b) rows(b, begin, end);
     });
+}
+
+// Strips begin at multiples of the order of every square.
+int64_t aligned(int64_t row) { return row / 32 * 32; }
+
+template <class Rows>
+void for_each_strip_of_triangle(const Threads& threads, int64_t batch, int64_t n,
+                                const Rows& rows) {
+    const int64_t area = row_start(n);
+    const auto boundary = [&](int64_t s, int64_t strips) {
+        return s == strips ? n : aligned(row_of(area * s / strips));
+    };
+    for_each_strip(threads, batch, area, boundary, rows);
 }
 
 }  // namespace
 
-void pack(const Conversion& c, const Threads& threads) { convert(c, threads, kernels().pack); }
+void pack(const Conversion& c, const Threads& threads) {
+    for_each_strip_of_triangle(threads, c.batch, c.n, [&](int64_t b, int64_t begin, int64_t end) {
+        kernels().pack(c, b, begin, end);
+    });
+}
 
-void unpack(const Conversion& c, const Threads& threads) { convert(c, threads, kernels().unpack); }
+void unpack(const Conversion& c, const Threads& threads) {
+    for_each_strip_of_triangle(threads, c.batch, c.n, [&](int64_t b, int64_t begin, int64_t end) {
+        kernels().unpack(c, b, begin, end);
+    });
+}
+
+void pack_block(const BlockConversion& c, const Threads& threads) {
+    for_each_strip_of_triangle(
+        threads, c.whole.batch, c.whole.n,
+        [&](int64_t b, int64_t begin, int64_t end) { kernels().pack_block(c, b, begin, end); });
+}
+
+void unpack_block(const BlockConversion& c, const Threads& threads) {
+    const int64_t bottom = c.top + c.rows;
+    const auto boundary = [&](int64_t s, int64_t strips) {
+        return s == strips ? bottom : std::max(c.top, aligned(c.top + c.rows * s / strips));
+    };
+    for_each_strip(
+        threads, c.whole.batch, c.rows * c.cols, boundary,
+        [&](int64_t b, int64_t begin, int64_t end) { kernels().unpack_block(c, b, begin, end); });
+}
 
 }  // namespace packedtri::cpu

@@ -24,6 +24,8 @@ bool leaves_to_dense(const Product& p);
 void mend(const Product& p, const Threads& threads);
 void pack(const Conversion& c, const Threads& threads);
 void unpack(const Conversion& c, const Threads& threads);
+void pack_block(const BlockConversion& c, const Threads& threads);
+void unpack_block(const BlockConversion& c, const Threads& threads);
 void solve(const Solve& p, const Threads& threads);
 void cholesky(const Factor& p, const Threads& threads);
 void update_cholesky(const FactorUpdate& p, const Threads& threads);

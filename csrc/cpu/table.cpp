@@ -12,6 +12,8 @@ void symv_part(const MatrixVector& p, int64_t begin, int64_t end, void* part);
 void symv_sum(const MatrixVector& p, void* parts, int64_t count);
 void pack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 void unpack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
+void pack_block(const BlockConversion& c, int64_t batch, int64_t begin, int64_t end);
+void unpack_block(const BlockConversion& c, int64_t batch, int64_t begin, int64_t end);
 void solve(const SmallSolve& p);
 void solve_vector(const VectorSubstitution& p);
 int64_t cholesky(const Block& a, int64_t n);
@@ -25,6 +27,8 @@ const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA),
                     symv_sum,
                     pack,
                     unpack,
+                    pack_block,
+                    unpack_block,
                     solve,
                     solve_vector,
                     cholesky,

@@ -28,6 +28,8 @@ void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t 
 void mend(const Product& p, cudaStream_t stream);
 void pack(const Conversion& c, cudaStream_t stream);
 void unpack(const Conversion& c, cudaStream_t stream);
+void pack_block(const BlockConversion& c, cudaStream_t stream);
+void unpack_block(const BlockConversion& c, cudaStream_t stream);
 void solve(const Solve& p, Scratch* scratch, cudaStream_t stream);
 void factor(const Factor& p, Scratch* scratch, cudaStream_t stream);
 void first_zero(const FirstZero& p, cudaStream_t stream);

@@ -22,6 +22,7 @@ from packedtri.ops import (
     interop,
     inverse,
     lists,
+    lost_writes,
     matmul,
     matrix_functions,
     mm,
@@ -59,6 +60,7 @@ __all__ = [
     "interop",
     "inverse",
     "lists",
+    "lost_writes",
     "matmul",
     "matrix_functions",
     "mm",
@@ -74,3 +76,4 @@ __all__ = [
 ]
 
 autocast.add_casts()
+lost_writes.watch_views()

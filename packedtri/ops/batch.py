@@ -20,7 +20,7 @@ from packedtri.dispatch import Function, aten_row, describe, row
 from packedtri.ops.aten import shared_version, view_below
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
-from packedtri.ops.dims import batch_dim
+from packedtri.ops.dims import batch_dim, from_front
 from packedtri.ops.shapes import torch_names
 from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
@@ -47,7 +47,10 @@ def _batch_dim(dim: int, input: PackedTensor) -> int | None:
 def _select(input: Tensor, dim: int, index: int) -> Tensor:
     if isinstance(input, PackedTensor) and (at := _batch_dim(dim, input)) is not None:
         return _view(torch.select, input, at, index)
-    return densify(torch.select, input, dim, index)
+    if not isinstance(input, PackedTensor):
+        return densify(torch.select, input, dim, index)
+    before: tuple[Any, ...] = (slice(None),) * from_front(dim, input.dim())
+    return input[(*before, index)]
 
 
 @row(functions("unbind"))
@@ -60,7 +63,7 @@ def _unbind(input: PackedTensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 @row(Tensor.__iter__)
 def _iter(input: PackedTensor) -> Iterator[Tensor]:
-    return iter(_unbind(input))
+    return iter(input.unbind())
 
 
 row(Tensor.__len__, how="passed")(partial(passed, Tensor.__len__))

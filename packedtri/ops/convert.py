@@ -1,9 +1,9 @@
-"""Packing and unpacking: shape rules and derivatives of the two ops, and ``from_dense``.
+"""Packing and unpacking, of matrices and of their blocks: shape rules, derivatives, ``from_dense``.
 
 For each kind ``pack`` is the transpose of ``unpack`` as a linear map (for SYMMETRIC it adds the two
 halves, for HERMITIAN one to the conjugate of the other), so each is the other's derivative. All
 coefficients are real, so nothing else is conjugated; over the reals those of HERMITIAN are linear
-too.
+too. So it is for ``pack_block`` and ``unpack_block``, with zeros outside of the block.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ P = TypeVar("P", bound=PackedTensor)
 
 _pack = torch.ops.packedtri.pack.default
 _unpack = torch.ops.packedtri.unpack.default
+_pack_block = torch.ops.packedtri.pack_block.default
+_unpack_block = torch.ops.packedtri.unpack_block.default
 
 
 @torch.library.register_fake("packedtri::pack", lib=library)
@@ -45,6 +47,26 @@ def _(info: Any, in_dims: Sequence[Any], packed: Tensor, n: int, kind: int) -> t
     return _unpack(packed.movedim(in_dims[0], 0), n, kind), 0
 
 
+@torch.library.register_fake("packedtri::pack_block", lib=library)
+def _(dense: Tensor, n: int, kind: int, top: int, left: int) -> Tensor:
+    return dense.new_empty((*dense.shape[:-2], layout.numel(n)))
+
+
+@torch.library.register_fake("packedtri::unpack_block", lib=library)
+def _(packed: Tensor, n: int, kind: int, top: int, left: int, rows: int, cols: int) -> Tensor:
+    return packed.new_empty((*packed.shape[:-1], rows, cols))
+
+
+@torch.library.register_vmap("packedtri::pack_block", lib=library)
+def _(info: Any, in_dims: Sequence[Any], dense: Tensor, *place: int) -> tuple[Tensor, int]:
+    return _pack_block(dense.movedim(in_dims[0], 0), *place), 0
+
+
+@torch.library.register_vmap("packedtri::unpack_block", lib=library)
+def _(info: Any, in_dims: Sequence[Any], packed: Tensor, *place: int) -> tuple[Tensor, int]:
+    return _unpack_block(packed.movedim(in_dims[0], 0), *place), 0
+
+
 def _pack_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
     return _unpack(grad, shape[-1], args[1])
 
@@ -53,8 +75,18 @@ def _unpack_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Ten
     return _pack(grad, args[2])
 
 
+def _pack_block_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
+    return _unpack_block(grad, *args[1:], *shape[-2:])
+
+
+def _unpack_block_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
+    return _pack_block(grad, *args[1:5])
+
+
 register_multilinear(_pack, _pack_adjoint)
 register_multilinear(_unpack, _unpack_adjoint)
+register_multilinear(_pack_block, _pack_block_adjoint)
+register_multilinear(_unpack_block, _unpack_block_adjoint)
 
 
 def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:

@@ -17,6 +17,7 @@ from packedtri.dispatch import Function, row
 from packedtri.ops import elements
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import from_front
+from packedtri.ops.lost_writes import forget
 from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
 
 
@@ -51,6 +52,7 @@ def _diag(function: Function, input: PackedTensor, diagonal: int = 0, **kwargs: 
 def _diagonal_scatter(
     function: Function, input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
+    forget(src)
     packed = isinstance(input, PackedTensor) and not isinstance(src, PackedTensor)
     at = _matrix_offset(input, offset, dim1, dim2) if packed else None
     # A mirrored type would get the mirrored diagonal as well, and that of a Hermitian is real.

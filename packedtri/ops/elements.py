@@ -64,12 +64,6 @@ def check_real(t: PackedTensor, values: Tensor) -> None:
         )
 
 
-def diagonal_positions(n: int, offset: int, device: torch.device) -> Tensor:
-    """Where the diagonal ``offset`` off the main one is stored, shape (n - |offset|,)."""
-    j = torch.arange(max(n - abs(offset), 0), device=device)
-    return positions(j + abs(offset), j)
-
-
 def stores_diagonal(kind: int, offset: int) -> bool:
     """Whether the diagonal j - i = offset belongs to the triangle that this kind reads."""
     return {layout.LOWER: offset <= 0, layout.UPPER: offset >= 0}.get(kind, True)
@@ -77,8 +71,15 @@ def stores_diagonal(kind: int, offset: int) -> bool:
 
 def diagonal(t: PackedTensor, offset: int = 0) -> Tensor:
     """The diagonal j - i = offset of each matrix, shape (*batch, n - |offset|), a copy."""
-    k = torch.arange(max(t.n - abs(offset), 0), device=t._packed.device)
-    return read(t, k + max(-offset, 0), k + max(offset, 0))
+    if not stores_diagonal(t.kind, offset):
+        k = torch.arange(max(t.n - abs(offset), 0), device=t._packed.device)
+        return read(t, k + max(-offset, 0), k + max(offset, 0))
+    packed = _nodes.to_packed(t)
+    at = _nodes.diagonal_index(t.n, packed.device, abs(offset))
+    values = packed.index_select(-1, at)
+    if t.kind != layout.HERMITIAN or not packed.is_complex() or offset < 0:
+        return values
+    return values.conj_physical() if offset else values.real.to(values.dtype)
 
 
 def with_diagonal(t: P, values: Tensor, offset: int = 0) -> P:
@@ -89,7 +90,7 @@ def with_diagonal(t: P, values: Tensor, offset: int = 0) -> P:
     """
     check_real(t, values)
     packed = _nodes.to_packed(t)
-    at = diagonal_positions(t.n, offset, packed.device)
+    at = _nodes.diagonal_index(t.n, packed.device, abs(offset))
     source = values.to(packed.dtype).expand(*packed.shape[:-1], len(at))
     return _nodes.from_packed(type(t), packed.index_copy(-1, at, source), t.n)
 
@@ -99,9 +100,37 @@ def band(t: PackedTensor, cls: type[P], lowest: int, highest: int) -> P:
     packed, n = _nodes.to_elements(t), t.n
     if t.kind == layout.HERMITIAN and cls.kind == layout.UPPER:
         packed = packed.conj()
-    sign = 1 if cls.kind == layout.UPPER else -1
-    dropped = [k for k in range(n) if not lowest <= sign * k <= highest]
-    if not dropped:
+    if cls.kind != layout.UPPER:
+        lowest, highest = -highest, -lowest
+    # Distances from the main diagonal.
+    nearest, farthest = max(lowest, 0), min(highest, n - 1)
+    kept = _band_size(n, nearest, farthest)
+    if kept == layout.numel(n):
         return _nodes.from_packed(cls, packed.clone(), n)
-    at = torch.cat([diagonal_positions(n, k, packed.device) for k in dropped])
-    return _nodes.from_packed(cls, packed.index_fill(-1, at, 0), n)
+    if 2 * kept < layout.numel(n):
+        at = _band_index(n, nearest, farthest, packed.device)
+        values = torch.zeros_like(packed).index_copy(-1, at, packed.index_select(-1, at))
+        return _nodes.from_packed(cls, values, n)
+    for dropped in ((0, nearest - 1), (farthest + 1, n - 1)):
+        packed = packed.index_fill(-1, _band_index(n, *dropped, packed.device), 0)
+    return _nodes.from_packed(cls, packed, n)
+
+
+def _band_size(n: int, nearest: int, farthest: int) -> int:
+    """How many elements lie on the diagonals with these distances from the main one."""
+    if nearest > farthest:
+        return 0
+    return layout.numel(n - nearest) - layout.numel(n - farthest - 1)
+
+
+def _band_index(n: int, nearest: int, farthest: int, device: torch.device) -> Tensor:
+    """Positions in packed order of the elements on these diagonals, row by row."""
+    size = _band_size(n, nearest, farthest)
+    if size == 0:
+        return torch.zeros(0, dtype=torch.int64, device=device)
+    row = torch.arange(nearest, n, device=device)
+    first = (row - farthest).clamp_min(0)
+    count = row - nearest - first + 1
+    before = count.cumsum(0) - count
+    start = torch.repeat_interleave(layout.offset(row, first) - before, count, output_size=size)
+    return start + torch.arange(size, device=device)

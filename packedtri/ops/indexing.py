@@ -7,6 +7,8 @@ stored, and raises where it would have to change anything else.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
@@ -16,14 +18,17 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._autograd import carries_autograd, has_values
 from packedtri._sharing import check_writable
-from packedtri.dispatch import describe, row
+from packedtri.dispatch import INTEGERS, describe, row
 from packedtri.layout import HERMITIAN, LOWER, UPPER
 from packedtri.ops import elements
 from packedtri.ops.aten import increment_version
 from packedtri.ops.convert import from_dense
 from packedtri.ops.dense import as_dense, densify
+from packedtri.ops.lost_writes import forget, watch
 from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
+
+_unpack_block = torch.ops.packedtri.unpack_block.default
 
 # A gather costs about four times the memory of a slice of the dense matrix, for its positions.
 _GATHER_COST = 4
@@ -143,9 +148,21 @@ def _getitem(input: Tensor, index: Any) -> Tensor:
         return densify(Tensor.__getitem__, input, index)
     index = tuple(map(_integer, index if isinstance(index, tuple) else (index,)))
     batch, rest = split(index, input)
+    result = _read(input, index, batch, rest)
+    if not _advanced((*batch, *rest)):
+        watch("torch.Tensor.__getitem__", result, input)
+    return result
+
+
+def _read(
+    input: PackedTensor, index: tuple[Any, ...], batch: tuple[Any, ...], rest: tuple[Any, ...]
+) -> Tensor:
     if not rest:
         whole = _keeps_matrices_last(batch, input)
         return _batches(input, batch) if whole else densify(Tensor.__getitem__, input, index)
+    block = _block(rest, input.n)
+    if block is not None and not _advanced(batch):
+        return _read_block(_batches(input, batch) if batch else input, *block)
     # Index tensors of rows and columns are looked at, which a graph cannot do.
     traced = torch.compiler.is_compiling() and _advanced(rest)
     found = None if traced else _rows_and_columns(rest, input.n, input.device)
@@ -153,6 +170,49 @@ def _getitem(input: Tensor, index: Any) -> Tensor:
     if found is None or _advanced(batch) or _gathers_too_much(input, *found):
         return densify(Tensor.__getitem__, input, index)
     return elements.read(_batches(input, batch) if batch else input, *found)
+
+
+def _block(rest: tuple[Any, ...], n: int) -> tuple[list[int], list[bool]] | None:
+    """First row, first column, rows and columns of a block, and which of the two dimensions remain.
+
+    None where the index takes no block.
+    """
+    if len(rest) != 2 or not all(map(_is_span, rest)):
+        return None
+    (top, rows), (left, columns) = (_span(item, n) for item in rest)
+    return [top, left, rows, columns], [isinstance(item, slice) for item in rest]
+
+
+def _is_span(item: Any) -> bool:
+    if isinstance(item, slice):
+        return item.step in (None, 1)
+    return type(item) in (int, torch.SymInt)
+
+
+def _span(item: Any, n: int) -> tuple[int, int]:
+    """The first of the rows or columns that an integer or a slice takes, and how many."""
+    if not isinstance(item, slice):
+        _check_range(item, item, n)
+        return item % n, 1
+    first, last = _bound(item.start, 0, n), _bound(item.stop, n, n)
+    return first, max(last - first, 0)
+
+
+def _bound(at: Any, default: int, n: int) -> int:
+    """Where a slice begins or ends; sizes that torch.compile keeps symbolic remain so."""
+    if at is None:
+        return default
+    if not isinstance(at, INTEGERS):
+        at = operator.index(at)
+    return max(0, min(at + n if at < 0 else at, n))
+
+
+def _read_block(t: PackedTensor, place: Sequence[int], remain: Sequence[bool]) -> Tensor:
+    block = _unpack_block(_nodes.to_packed(t), t.n, t.kind, *place)
+    if all(remain):
+        return block
+    kept = [size for size, remains in zip(block.shape[-2:], remain, strict=True) if remains]
+    return block.reshape((*block.shape[:-2], *kept))
 
 
 def _keeps_matrices_last(batch: tuple[Any, ...], t: PackedTensor) -> bool:
@@ -171,6 +231,7 @@ def _gathers_too_much(t: PackedTensor, i: Tensor, j: Tensor) -> bool:
 def _setitem(input: Tensor, index: Any, value: Any) -> None:
     if not isinstance(input, PackedTensor):
         return densify(Tensor.__setitem__, input, index, value)
+    forget(value)
     index = tuple(map(_integer, index if isinstance(index, tuple) else (index,)))
     batch, rest = split(index, input)
     if _advanced(batch) or not _keeps_matrices_last(batch, input):

@@ -58,6 +58,13 @@ for dtype, n, pair in itertools.product(
             with poisoned():
                 full = torch.ops.packedtri.unpack(x, n, kind)
                 again = torch.ops.packedtri.pack(full, UPPER if kind == UPPER else LOWER)
+                block = torch.ops.packedtri.unpack_block(x, n, kind, n // 5, 0, n // 2, n)
+                zeros = torch.ops.packedtri.pack_block(block, n, kind, n // 5, 0)
+                part = torch.zeros_like(full)
+                part[n // 5 : n // 5 + n // 2] = full[n // 5 : n // 5 + n // 2]
+                expected = torch.ops.packedtri.pack(part, kind)
+            assert torch.equal(block, part[n // 5 : n // 5 + n // 2]), f"block, n={n}, {kind}"
+            assert torch.equal(zeros, expected), f"block packed, n={n}, {kind}, {dtype}"
             assert torch.equal(full, densify(x, n, kind)), f"unpack, n={n}, {kind}, {dtype}"
             stored = densify(x, n, kind).tril() if kind == HERMITIAN else densify(x, n, LOWER)
             assert torch.equal(densify(again, n, LOWER), stored), f"pack, n={n}, {kind}, {dtype}"

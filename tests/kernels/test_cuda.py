@@ -122,6 +122,17 @@ def calls(
     for kind in range(3):
         yield f"pack {kind}", (square,), lambda x, k=kind: ops.pack(x, k)
         yield f"unpack {kind}", (packed,), lambda x, k=kind: ops.unpack(x, n, k)
+        block = (n // 3, 0, n // 2, n)
+        yield (
+            f"unpack block {kind}",
+            (packed,),
+            lambda x, k=kind, b=block: ops.unpack_block(x, n, k, *b),
+        )
+        yield (
+            f"pack block {kind}",
+            (square,),
+            lambda x, k=kind: ops.pack_block(x[: n // 2], n, k, n // 3, 0),
+        )
 
 
 def fresh(tensors: tuple[Tensor, ...], rng: torch.Generator) -> list[Tensor]:
@@ -265,3 +276,12 @@ def test_big_conversions(kind: int, device: str, rng: torch.Generator) -> None:
     rows = big_rows()
     assert_same(dense[rows].double(), packed_rows(packed, BIG, kind, rows))
     assert torch.equal(ops.pack(dense, kind), packed)
+    for i in rows:
+        assert_same(ops.unpack_block(packed, BIG, kind, i, 0, 1, BIG), dense[i : i + 1])
+    last = BIG - 100
+    block = ops.unpack_block(packed, BIG, kind, last, last - 50, 100, 150)
+    assert_same(block, dense[last:, last - 50 :][:, :150].contiguous())
+    del dense
+    again = ops.pack_block(block, BIG, kind, last, last - 50)
+    assert_same(ops.unpack_block(again, BIG, kind, last, last - 50, 100, 150), block)
+    assert again.count_nonzero() == block.count_nonzero()

@@ -1,0 +1,174 @@
+// Blocks of a matrix, to and from packed storage, by square tiles. What lies above the diagonal is read down the
+// columns of the other side, and so goes through shared memory.
+#include "elements.cuh"
+#include "hopper.cuh"
+#include "kernels.h"
+#include "launch.h"
+
+namespace packedtri::cuda {
+namespace {
+
+constexpr int THREADS = 256, WARPS = THREADS / 32;
+
+template <class T>
+struct BlockArgs {
+    T* __restrict__ packed;
+    T* __restrict__ dense;
+    int64_t packed_batch_stride, dense_batch_stride, row_stride;
+    Kind kind;
+    int n, batch, top, left, rows, cols;
+    bool hermitian;
+
+    // Whether the block has element (i, j) of the matrix, and where.
+    __device__ bool has(int i, int j) const {
+        return i >= top && i < top + rows && j >= left && j < left + cols;
+    }
+    __device__ int64_t at(int i, int j) const { return (i - top) * row_stride + (j - left); }
+
+    __device__ T on_diagonal(T x) const {
+        if constexpr (is_complex<T>)
+            if (hermitian) x.im = 0;
+        return x;
+    }
+};
+
+// Small tiles give a small block to more multiprocessors; the rows of large ones are better for memory.
+constexpr int SMALL = 32;
+template <class T>
+constexpr int LARGE = sizeof(T) <= 8 ? 64 : 32;
+
+// Calls f(r, c, k) for the elements of a tile, k of which a thread has so far; lanes run along c.
+template <int TILE, class F>
+__device__ void for_tile(F f) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < TILE; r += WARPS)
+#pragma unroll
+        for (int c = 0; c < TILE; c += 32) f(r + warp, c + lane, r / WARPS * (TILE / 32) + c / 32);
+}
+
+template <int TILE, class T>
+__global__ void __launch_bounds__(THREADS) unpack_block_kernel(const BlockArgs<T> args) {
+    __shared__ T mirror[TILE][TILE + 1];
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
+    const auto matrices = static_cast<unsigned>(args.batch);
+    const unsigned batch = blockIdx.x % matrices, tile = blockIdx.x / matrices;
+    const auto across = static_cast<unsigned>(ceil_div(args.cols, TILE));
+    const int i0 = args.top + static_cast<int>(tile / across) * TILE,
+              j0 = args.left + static_cast<int>(tile % across) * TILE;
+    const T* packed = args.packed + batch * args.packed_batch_stride;
+    T* dense = args.dense + batch * args.dense_batch_stride;
+    T below[TILE * TILE / THREADS];
+    for_tile<TILE>([&](int r, int c, int k) {
+        const int i = i0 + r, j = j0 + c;
+        below[k] = args.has(i, j) && (i == j || (i > j && args.kind != Kind::Upper))
+                       ? packed[offset(i, j)]
+                       : T{};
+    });
+    const bool above = args.kind != Kind::Lower && j0 + TILE - 1 > i0;
+    if (above) {
+        for_tile<TILE>([&](int r, int c, int) {
+            const int i = j0 + r, j = i0 + c;
+            if (i > j && args.has(j, i)) mirror[r][c] = packed[offset(i, j)];
+        });
+        __syncthreads();
+    }
+    for_tile<TILE>([&](int r, int c, int k) {
+        const int i = i0 + r, j = j0 + c;
+        if (!args.has(i, j)) return;
+        T value = below[k];
+        if (i == j) value = args.on_diagonal(value);
+        else if (above && i < j) value = conjugate_if(mirror[c][r], args.hermitian);
+        dense[args.at(i, j)] = value;
+    });
+}
+
+template <int TILE, class T>
+__global__ void __launch_bounds__(THREADS) pack_block_kernel(const BlockArgs<T> args) {
+    __shared__ T mirror[TILE][TILE + 1];
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
+    const auto matrices = static_cast<unsigned>(args.batch);
+    const unsigned batch = blockIdx.x % matrices, tile = blockIdx.x / matrices;
+    const int64_t row = row_of(tile);
+    const int i0 = static_cast<int>(row) * TILE,
+              j0 = static_cast<int>(tile - row_start(row)) * TILE;
+    T* packed = args.packed + batch * args.packed_batch_stride;
+    const T* dense = args.dense + batch * args.dense_batch_stride;
+    const bool above = args.kind != Kind::Lower;
+    T own[TILE * TILE / THREADS];
+    for_tile<TILE>([&](int r, int c, int k) {
+        const int i = i0 + r, j = j0 + c;
+        own[k] =
+            args.has(i, j) && (i == j || args.kind != Kind::Upper) ? dense[args.at(i, j)] : T{};
+    });
+    if (above) {
+        for_tile<TILE>([&](int r, int c, int) {
+            const int i = j0 + r, j = i0 + c;
+            mirror[r][c] = args.has(i, j) ? dense[args.at(i, j)] : T{};
+        });
+        __syncthreads();
+    }
+    for_tile<TILE>([&](int r, int c, int k) {
+        const int i = i0 + r, j = j0 + c;
+        if (i >= args.n || j > i) return;
+        T value = own[k];
+        if (i == j) value = args.on_diagonal(value);
+        else if (above) value = add(value, conjugate_if(mirror[c][r], args.hermitian));
+        packed[offset(i, j)] = value;
+    });
+}
+
+template <class T>
+BlockArgs<T> arguments(const BlockConversion& b) {
+    const Conversion& c = b.whole;
+    check_reach({c.n, c.batch});
+    return {static_cast<T*>(c.packed),
+            static_cast<T*>(c.dense),
+            c.packed_batch_stride,
+            c.dense_batch_stride,
+            c.row_stride,
+            c.kind,
+            static_cast<int>(c.n),
+            static_cast<int>(c.batch),
+            static_cast<int>(b.top),
+            static_cast<int>(b.left),
+            static_cast<int>(b.rows),
+            static_cast<int>(b.cols),
+            c.hermitian};
+}
+
+// tiles_of(side): how many tiles each matrix has.
+template <class T, class TilesOf>
+void launch(void (*small)(BlockArgs<T>), void (*large)(BlockArgs<T>), const TilesOf& tiles_of,
+            const BlockConversion& b, cudaStream_t stream) {
+    const int64_t most = tiles_of(LARGE<T>) * b.whole.batch;
+    const bool few = most < 8 * int64_t{current_device().multiprocessors};
+    const dim3 grid = grid_of(few ? tiles_of(SMALL) * b.whole.batch : most);
+    launch_overlapping(few ? small : large, grid, THREADS, arguments<T>(b), stream,
+                       "cannot launch the conversion of a block");
+}
+
+}  // namespace
+
+void pack_block(const BlockConversion& b, cudaStream_t stream) {
+    with_element_type(b.whole.dtype, [&](auto element) {
+        using T = decltype(element);
+        const auto tiles_of = [&](int64_t side) { return row_start(ceil_div(b.whole.n, side)); };
+        launch<T>(pack_block_kernel<SMALL, T>, pack_block_kernel<LARGE<T>, T>, tiles_of, b, stream);
+    });
+}
+
+void unpack_block(const BlockConversion& b, cudaStream_t stream) {
+    with_element_type(b.whole.dtype, [&](auto element) {
+        using T = decltype(element);
+        const auto tiles_of = [&](int64_t side) {
+            return ceil_div(b.rows, side) * ceil_div(b.cols, side);
+        };
+        launch<T>(unpack_block_kernel<SMALL, T>, unpack_block_kernel<LARGE<T>, T>, tiles_of, b,
+                  stream);
+    });
+}
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,86 @@
+"""A warning where a change in place is lost: made to a copy that dense torch would give as a view.
+
+``S.diagonal().add_(eps)`` and ``S[0].zero_()`` change dense matrices. Diagonals, rows and blocks of
+packed types are copies, since no strided view of the storage has their shape. Whether one was
+changed is looked at when nobody holds it any more. It does not matter where the matrix is gone as
+well, or where the copy was assigned to a matrix, as ``S[0] += 1`` does.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import dispatch
+from packedtri._autograd import is_batched
+from packedtri._sharing import owner_of
+from packedtri.dispatch import Function
+from packedtri.ops.dense import functions
+from packedtri.tensor import PackedTensor
+
+# By the id of the copy, which belongs to nobody else while it lives: a reference that tells when it
+# does not, a tensor with the same count of changes, that count at first, and the matrix.
+_copies: dict[int, tuple[Any, Tensor, int, Any]] = {}
+
+
+def forget(value: Any) -> None:
+    """Nothing is lost of a copy that is written to a matrix."""
+    _copies.pop(id(value), None)
+
+
+def _watched(name: str, handler: Function) -> Function:
+    @functools.wraps(handler)
+    def call(input: Any, *args: Any, **kwargs: Any) -> Any:
+        result = handler(input, *args, **kwargs)
+        if isinstance(input, PackedTensor):
+            for copy in (result,) if isinstance(result, Tensor) else result:
+                watch(name, copy, input)
+        return result
+
+    return call
+
+
+def watch(name: str, copy: Tensor, t: PackedTensor) -> None:
+    """Warn when nobody holds ``copy`` any more and it was changed.
+
+    Args:
+        name: of the function that gave it.
+        copy: what dense torch would give as a view; of a packed type it is one.
+        t: the matrices that the elements are of.
+    """
+    if torch.compiler.is_compiling() or type(copy) is not Tensor:
+        return
+    transformed = torch._C._functorch.maybe_current_level() is not None or is_batched(copy)
+    if transformed or copy.is_inference():
+        return
+    gone = functools.partial(_gone, name, id(copy), type(t).__name__)
+    # A detached tensor counts the changes of the other as its own.
+    entry = (weakref.ref(copy, gone), copy.detach(), copy._version, weakref.ref(owner_of(t)))
+    _copies[id(copy)] = entry
+
+
+def _gone(name: str, key: int, kind: str, reference: Any) -> None:
+    entry = _copies.get(key)
+    if entry is None or entry[0] is not reference:
+        return
+    del _copies[key]
+    _, counter, version, matrix = entry
+    if counter._version != version and matrix() is not None:
+        warnings.warn(
+            f"[{name}] a copy of elements of a {kind} was changed in place, which does not change "
+            "the matrix. To change the matrix, assign to it, as in S[i, j] = x, or use "
+            "set_diagonal_; to change a copy alone, take a .clone()",
+            stacklevel=2,
+        )
+
+
+def watch_views() -> None:
+    """Watch the results of these functions, once all of them have their rows."""
+    for function in (*functions("diagonal select unbind narrow"), torch.linalg.diagonal):
+        name = dispatch.function_name(function)
+        dispatch.decorate(function, functools.partial(_watched, name))
