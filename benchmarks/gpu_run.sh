@@ -106,7 +106,8 @@ for name in "${steps[@]}"; do
       step bench_algebra 300 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_algebra" "${types[@]}" \
         --op L@L.mT --op syrk --op L@dense --op S@dense --op L@x --op S@x \
-        --op solve_triangular --op cholesky --op inverse --n 1024 --n 4096 --n 8192
+        --op solve_triangular --op cholesky --op inverse --op "inv_quad_logdet gradient" \
+        --n 1024 --n 4096 --n 8192
       step bench_columns 120 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_columns" "${types[@]}" \
         --op L@dense --op S@dense --n 1024 --n 4096 --n 8192 --m 4 --m 16 --m 64 --m 256

@@ -212,13 +212,19 @@ def register_implicit(
     _register_kernel(op, node, count)
 
 
-def _without_autocast(f: Callable[..., Any]) -> Callable[..., Any]:
-    """``f`` with autocast off: products in it would lose the precision that solves need."""
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCUDA
+)
 
+
+def outside_autocast() -> AbstractContextManager[None]:
+    """A context with autocast off: products in it would lose the precision that solves need."""
+    return torch._C._ExcludeDispatchKeyGuard(_AUTOCAST)
+
+
+def _without_autocast(f: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(keys):
+        with outside_autocast():
             return f(*args)
 
     return call

@@ -17,11 +17,11 @@ struct FactorArgs {
 __device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
 __device__ inline double reciprocal_root(double x) { return rsqrt(x); }
 
-// The root of x, whose reciprocal is nearly `reciprocal`: one step of Newton's.
+// The root of x, whose reciprocal is nearly `reciprocal`: one step of Newton's. That of infinity is infinite.
 template <class R>
 __device__ R root(R x, R reciprocal) {
     const R y = x * reciprocal;
-    return fma(R(0.5) * reciprocal, fma(-y, y, x), y);
+    return x < R(INFINITY) ? fma(R(0.5) * reciprocal, fma(-y, y, x), y) : x;
 }
 
 // SIDE lanes share a matrix of at most SIDE rows.

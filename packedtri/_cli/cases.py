@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 import torch
 
 import packedtri
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 from packedtri._cli import environment, work
 from packedtri._cli.work import Work
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
@@ -142,6 +142,26 @@ def _inverse(p: Problem) -> Work:
         lambda a: _forward_substitution(a, identity.to(a.dtype)),
         capturable=True,
     )
+
+
+def _gaussian(p: Problem) -> Work:
+    """A Gaussian's log likelihood and its gradient with respect to the covariance."""
+
+    def packed(a: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        leaf = a.detach().requires_grad_()
+        assert isinstance(leaf, (Symmetric, Hermitian))
+        inv_quad, logdet = packedtri.inv_quad_logdet(leaf, y)
+        return torch.autograd.grad((inv_quad + logdet).sum(), leaf)[0]
+
+    def dense(a: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        leaf = a.detach().requires_grad_()
+        factor = torch.linalg.cholesky(leaf)
+        half = _forward_substitution(factor, y.unsqueeze(-1) if y.dim() == 1 else y)
+        logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).real.log().sum()
+        return torch.autograd.grad((half * half.conj()).real.sum() + logdet, leaf)[0]
+
+    covariance = p.well_conditioned(Hermitian if p.dtype.is_complex else Symmetric)
+    return work.function(packed, (covariance, p.vector()), dense)
 
 
 def _pack(p: Problem) -> Work:
@@ -282,6 +302,14 @@ CASES: dict[str, Case] = {
         "torch.linalg.solve_triangular(A, identity)",
         1 / 3,
         1,
+        sixteen_bits=False,
+    ),
+    "inv_quad_logdet gradient": Case(
+        _gaussian,
+        "torch.autograd.grad of torch.linalg.cholesky(A)",
+        # A factor and an inverse; densely a factor, a product and two solves.
+        1,
+        13 / 3,
         sixteen_bits=False,
     ),
     "pack": Case(_pack, "A[..., rows, columns]", 0, 0, converts=False),

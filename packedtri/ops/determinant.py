@@ -10,12 +10,11 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._autograd import forward_mode
 from packedtri.dispatch import Function, describe, row
-from packedtri.layout import LOWER, REAL
+from packedtri.layout import REAL
 from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.ops.factor import check_positive_definite
-from packedtri.ops.potrf import cholesky
-from packedtri.ops.solve import check_system, is_vector, positive_factor
-from packedtri.ops.trsm import solve, widened
+from packedtri.ops.positive import Positive, diagonal, factored, positive
+from packedtri.ops.solve import check_system, is_vector
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -23,15 +22,6 @@ from packedtri.tensor import (
     Symmetric,
     UpperTriangular,
 )
-
-
-def _diagonal(packed: Tensor, n: int) -> Tensor:
-    return packed.index_select(-1, _nodes.diagonal_index(n, packed.device))
-
-
-def _logdet_of_factor(factor: Tensor, n: int) -> Tensor:
-    """log det(L L^H)."""
-    return 2 * _diagonal(factor, n).real.log().sum(-1)
 
 
 def _lu_diagonal(a: Tensor) -> Tensor:
@@ -66,12 +56,12 @@ def _triangular(function: Function, finish: Function) -> Function:
     """A handler for triangles: from the diagonal."""
 
     def handler(A: PackedTensor) -> Any:
-        return finish(_diagonal(_nodes.to_packed(A), A.n))
+        return finish(diagonal(_nodes.to_packed(A), A.n))
 
     return handler
 
 
-def _symmetric(function: Function, of_diagonal: Function, of_factor: Function) -> Function:
+def _symmetric(function: Function, of_diagonal: Function, of_positive: Function) -> Function:
     """A handler for Symmetric and Hermitian: from the Cholesky factor, else by torch's LU.
 
     The latter unpacks into a temporary. It serves matrices that are not positive definite, complex
@@ -79,24 +69,23 @@ def _symmetric(function: Function, of_diagonal: Function, of_factor: Function) -
     """
 
     def handler(A: PackedTensor) -> Any:
-        factor = positive_factor(A)
-        if factor is not None:
-            return of_factor(factor, A.n, A._packed.dtype)
+        matrix = positive(A)
+        if matrix is not None:
+            return of_positive(matrix, A._packed.dtype)
         return of_diagonal(_lu_diagonal(A.to_dense())) if forward_mode() else densify(function, A)
 
     return handler
 
 
-# The factor of a 16-bit matrix is float32, and what is made of it has the dtype of the matrix.
+# Results have the dtype of the matrix, which torch's logarithm of a complex determinant has too.
 
 
-def _det_of_factor(factor: Tensor, n: int, dtype: torch.dtype) -> Tensor:
-    return _diagonal(factor, n).prod(-1).square().to(dtype)
+def _det_of_positive(matrix: Positive, dtype: torch.dtype) -> Tensor:
+    return matrix.det().to(dtype)
 
 
-def _typed_logdet_of_factor(factor: Tensor, n: int, dtype: torch.dtype) -> Tensor:
-    """In the dtype of the matrix: torch's logarithm of a complex determinant is complex."""
-    return _logdet_of_factor(factor, n).to(dtype)
+def _logdet_of_positive(matrix: Positive, dtype: torch.dtype) -> Tensor:
+    return matrix.logdet().to(dtype)
 
 
 def _add_slogdet(function: Function, returned: Function) -> None:
@@ -105,30 +94,31 @@ def _add_slogdet(function: Function, returned: Function) -> None:
     def of_diagonal(diagonal: Tensor) -> Any:
         return returned(_sign_and_log(diagonal))
 
-    def of_factor(factor: Tensor, n: int, dtype: torch.dtype) -> Any:
+    def of_positive(matrix: Positive, dtype: torch.dtype) -> Any:
+        logdet = matrix.logdet()
         # It is one, and constant, but takes part in autograd as torch's does.
-        sign = _diagonal(factor, n).real.sgn().prod(-1).to(dtype)
-        return returned((sign, _logdet_of_factor(factor, n).to(REAL.get(dtype, dtype))))
+        sign = (logdet.abs() + 1).sgn().to(dtype)
+        return returned((sign, logdet.to(REAL.get(dtype, dtype))))
 
-    _add([function], of_diagonal, of_factor, None)
+    _add([function], of_diagonal, of_positive, None)
 
 
 def _add(
     found: list[Function],
     of_diagonal: Function,
-    of_factor: Function,
+    of_positive: Function,
     result: type | None = Tensor,
 ) -> None:
     for function in found:
         for triangular in (LowerTriangular, UpperTriangular):
             row(function, triangular, result=result)(_triangular(function, of_diagonal))
         for mirrored in (Symmetric, Hermitian):
-            handler = _symmetric(function, of_diagonal, of_factor)
+            handler = _symmetric(function, of_diagonal, of_positive)
             row(function, mirrored, result=result)(handler)
 
 
-_add([*functions("det"), torch.linalg.det], _det, _det_of_factor)
-_add(functions("logdet"), _logdet, _typed_logdet_of_factor)
+_add([*functions("det"), torch.linalg.det], _det, _det_of_positive)
+_add(functions("logdet"), _logdet, _logdet_of_positive)
 _add_slogdet(torch.linalg.slogdet, torch.return_types.linalg_slogdet)
 for _function in functions("slogdet"):
     _add_slogdet(_function, torch.return_types.slogdet)
@@ -171,10 +161,8 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
     vectors = is_vector(S, rhs) and not isinstance(rhs, PackedTensor)
     columns = rhs.unsqueeze(-1) if vectors else as_dense(rhs)
     check_system(name, S, columns, left=True)
-    factor, info = cholesky(widened(_nodes.to_packed(S)), S.n)
+    matrix, info = factored(S)
     check_positive_definite("linalg.cholesky", info)
-    half = solve(factor, widened(columns), S.n, LOWER)
-    squares = (half * half.conj()).real if half.is_complex() else half.square()
     dtype = REAL.get(S.dtype, S.dtype)
-    inv_quad = squares.sum((-2, -1)).to(dtype)
-    return inv_quad, _logdet_of_factor(factor, S.n).to(dtype).expand(inv_quad.shape)
+    inv_quad = matrix.inv_quad(columns).to(dtype)
+    return inv_quad, matrix.logdet().to(dtype).expand(inv_quad.shape)

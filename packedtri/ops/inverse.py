@@ -9,15 +9,10 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri.dispatch import Function, row
-from packedtri.layout import LOWER, UPPER
 from packedtri.ops.dense import densify, functions
-from packedtri.ops.solve import (
-    begin_singular_check,
-    check_upper,
-    positive_factor,
-    singular_info,
-)
-from packedtri.ops.trsm import identity, solve, widened
+from packedtri.ops.positive import invert_by_factor, positive
+from packedtri.ops.solve import begin_singular_check, check_upper, singular_info
+from packedtri.ops.trsm import invert_triangle, widened
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -27,16 +22,6 @@ from packedtri.tensor import (
 )
 
 P = TypeVar("P", bound=PackedTensor)
-
-
-def invert_triangle(packed: Tensor, n: int) -> Tensor:
-    """The inverse of a packed triangle: the solution for a unit matrix, a triangle as well."""
-    return solve(packed, identity(packed, n), n, LOWER, LOWER)
-
-
-def invert_from_factor(factor: Tensor, n: int) -> Tensor:
-    """The packed lower triangle of (L L^H)^-1 = L^-H L^-1, of which no other part is computed."""
-    return solve(factor.conj(), invert_triangle(factor, n), n, UPPER, LOWER)
 
 
 def _inverse_triangular(t: PackedTensor) -> PackedTensor:
@@ -50,14 +35,13 @@ def _inverse_symmetric(a: PackedTensor, dense_inverse: Function) -> Any:
     Matrices that are not positive definite, and complex Symmetric ones, which are not Hermitian,
     unpack into a temporary for torch's LU factorization with pivoting.
     """
-    factor = positive_factor(a)
-    if factor is None:
+    matrix = positive(a)
+    if matrix is None:
         return dense_inverse()
-    return _from_factor(type(a), factor, a.n, a._packed.dtype)
+    return _typed(type(a), matrix.inverse().to(a._packed.dtype), a.n)
 
 
-def _from_factor(cls: type[P], factor: Tensor, n: int, dtype: torch.dtype) -> P:
-    packed = invert_from_factor(widened(factor), n).to(dtype)
+def _typed(cls: type[P], packed: Tensor, n: int) -> P:
     return _nodes.from_packed(cls, _nodes.real_diagonal(packed, cls.kind, n), n)
 
 
@@ -111,7 +95,8 @@ def _cholesky_inverse(input: PackedTensor, upper: bool = False) -> Tensor:
     # What is stored is the transpose of U, and U^H U = conj(T) T^T.
     factor = factor.conj() if upper else factor
     cls = Hermitian if factor.is_complex() else Symmetric
-    return _from_factor(cls, factor, input.n, factor.dtype)
+    packed = invert_by_factor(widened(factor), input.n).to(factor.dtype)
+    return _typed(cls, packed, input.n)
 
 
 for _cls in (LowerTriangular, UpperTriangular):

@@ -16,11 +16,11 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._autograd import forward_mode, values_visible
 from packedtri.dispatch import describe, row
-from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
+from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.ops.dims import can_broadcast
-from packedtri.ops.potrf import cholesky
-from packedtri.ops.trsm import first_zero, solve, widened
+from packedtri.ops.positive import positive, solve_by_factor
+from packedtri.ops.trsm import first_zero, solve
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -156,16 +156,6 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor:
     return x.squeeze(-1) if vector else x
 
 
-def solve_cholesky(factor: Tensor, b: Tensor, n: int) -> Tensor:
-    """(L L^H)^-1 B for the packed factor L and a dense ``b``, shape (*batch, n, m).
-
-    It has the dtype of ``b``. The factor of 16-bit elements may be float32.
-    """
-    factor = widened(factor)
-    half = solve(factor, widened(b), n, LOWER)
-    return solve(factor.conj(), half, n, UPPER).to(b.dtype)
-
-
 def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor:
     """torch.linalg.solve for a Symmetric or Hermitian ``A``.
 
@@ -176,10 +166,10 @@ def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor
     vector = is_vector(A, B)
     b = B.unsqueeze(-1) if vector else as_dense(B)
     check_system("linalg.solve", A, b, left)
-    factor = positive_factor(A)
-    if factor is not None:
+    matrix = positive(A)
+    if matrix is not None:
         # With A = A^H the rows of X in X A = B are the conjugate columns of A X^H = B^H.
-        x = solve_cholesky(factor, b if left else b.mH, A.n)
+        x = matrix.solve(b if left else b.mH)
         x = x if left else x.mH
     elif forward_mode():
         x = _solve_lu(A.to_dense(), b, left)
@@ -198,18 +188,6 @@ def _solve_lu(a: Tensor, b: Tensor, left: bool) -> Tensor:
     return torch.linalg.lu_solve(lu, pivots, b, left=left)
 
 
-def positive_factor(a: PackedTensor) -> Tensor | None:
-    """The packed Cholesky factor, of 16-bit elements in float32.
-
-    None where some matrix is not Hermitian positive definite.
-    """
-    symmetric = a.kind == SYMMETRIC and a._packed.is_complex()
-    if symmetric or not values_visible(a._packed):
-        return None
-    factor, info = cholesky(widened(_nodes.to_packed(a)), a.n)
-    return None if info.any() else factor
-
-
 def _cholesky_solve(input: Tensor, input2: PackedTensor, upper: bool = False) -> Tensor:
     """torch.cholesky_solve for a packed factor, L with A = L L^H or U with A = U^H U."""
     name = "cholesky_solve"
@@ -219,7 +197,7 @@ def _cholesky_solve(input: Tensor, input2: PackedTensor, upper: bool = False) ->
     if input2.kind == UPPER:
         # What is stored is the transpose of U, and U^H U = conj(T) T^T.
         factor = factor.conj()
-    return solve_cholesky(factor, as_dense(input), input2.n)
+    return solve_by_factor(factor, as_dense(input), input2.n)
 
 
 def _triangular_solve(

@@ -70,6 +70,11 @@ def solve(
     return run(packed, b, n, kind, b_kind, left, unit)
 
 
+def invert_triangle(packed: Tensor, n: int) -> Tensor:
+    """The inverse of a packed triangle: the solution for a unit matrix, a triangle as well."""
+    return solve(packed, identity(packed, n), n, LOWER, LOWER)
+
+
 def first_zero(packed: Tensor, n: int) -> Tensor:
     """The position, counted from 1, of the first zero on the diagonal, or 0.
 

@@ -1,0 +1,239 @@
+"""Solves, inverses and determinants of positive definite matrices by their Cholesky factor.
+
+Their derivatives need no derivative of the factor, which costs more than they do. With X = A^-1 B,
+the gradient of B is A^-1 G and that of A is -A^-1 G X^H; that of log det A is A^-1, whose own
+gradient is -A^-1 G A^-1. Each is made of the functions here, so that it has derivatives in turn.
+
+Source:
+    Giles, An extended collection of matrix derivative results for forward and reverse mode
+    algorithmic differentiation, 2008.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes, dispatch
+from packedtri._autograd import forward_mode, outside_autocast, values_visible
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
+from packedtri.ops.mm import stored_part
+from packedtri.ops.potrf import cholesky
+from packedtri.ops.trsm import invert_triangle, solve, widened
+from packedtri.tensor import PackedTensor
+
+_mm = torch.ops.packedtri.mm.default
+
+
+@dataclass(frozen=True)
+class Positive:
+    """A positive definite matrix A = L L^H, of 16-bit elements in float32.
+
+    Attributes:
+        packed: shape (*batch, n(n+1)/2), the lower triangle of A.
+        factor: L, of the same shape.
+        n: order.
+        kind: SYMMETRIC or HERMITIAN.
+        implicit: whether derivatives are taken of A itself, and not through L.
+    """
+
+    packed: Tensor
+    factor: Tensor
+    n: int
+    kind: int
+    implicit: bool
+
+    def _apply(self, node: Any, *args: Tensor) -> Tensor:
+        if not self.implicit:
+            return node.compute(self.packed, self.factor, self.n, self.kind, *args)
+        return node.apply(self.packed, self.factor, self.n, self.kind, *args)
+
+    def solve(self, b: Tensor) -> Tensor:
+        """A^-1 B for a dense ``b``, shape (*batch, n, m), in the dtype of ``b``."""
+        return self._apply(_Solve, widened(b)).to(b.dtype)
+
+    def inverse(self) -> Tensor:
+        """The packed lower triangle of A^-1."""
+        return self._apply(_Inverse)
+
+    def logdet(self) -> Tensor:
+        """log det A, shape (*batch), real."""
+        return self._apply(_LogDet)
+
+    def det(self) -> Tensor:
+        """det A, shape (*batch), real."""
+        squares = diagonal(self.factor, self.n).real.prod(-1).square()
+        if not self.implicit:
+            return squares
+        # The exponential is one and has the derivatives.
+        logdet = self.logdet()
+        return squares * (logdet - logdet.detach()).exp()
+
+    def inv_quad(self, b: Tensor) -> Tensor:
+        """tr(B^H A^-1 B), shape (*batch), real."""
+        return self._apply(_InvQuad, widened(b))
+
+
+def factored(a: PackedTensor) -> tuple[Positive, Tensor]:
+    """A Symmetric or Hermitian matrix with its factor, and ``info`` of torch.linalg.cholesky_ex.
+
+    Where ``info`` is not 0 the matrix is not positive definite and the factor undefined.
+    """
+    packed = widened(_nodes.to_packed(a))
+    recorded = torch.is_grad_enabled() and _nodes.requires_grad(packed)
+    # Tracing and transforms follow the ops, and forward mode would not be nested.
+    implicit = recorded and values_visible(packed) and not forward_mode()
+    factor, info = cholesky(packed.detach() if implicit else packed, a.n)
+    return Positive(packed, factor, a.n, a.kind, implicit), info
+
+
+def positive(a: PackedTensor) -> Positive | None:
+    """The same; None where some matrix is not positive definite, or nobody can look at values."""
+    symmetric = a.kind == SYMMETRIC and a._packed.is_complex()
+    if symmetric or not values_visible(a._packed):
+        return None
+    matrix, info = factored(a)
+    return None if info.any() else matrix
+
+
+def diagonal(packed: Tensor, n: int) -> Tensor:
+    """The diagonal elements of a packed triangle, shape (*batch, n)."""
+    return packed.index_select(-1, _nodes.diagonal_index(n, packed.device))
+
+
+def solve_by_factor(factor: Tensor, b: Tensor, n: int) -> Tensor:
+    """(L L^H)^-1 B for the packed factor L and a dense ``b``, shape (*batch, n, m).
+
+    It has the dtype of ``b``. The factor of 16-bit elements may be float32.
+    """
+    factor = widened(factor)
+    half = solve(factor, widened(b), n, LOWER)
+    return solve(factor.conj(), half, n, UPPER).to(b.dtype)
+
+
+def invert_by_factor(factor: Tensor, n: int) -> Tensor:
+    """The packed lower triangle of (L L^H)^-1 = L^-H L^-1, of which no other part is computed.
+
+    It is a product, whose parts need not wait for each other as those of a solve do.
+    """
+    inverse = invert_triangle(factor, n)
+    with outside_autocast():
+        return _mm(inverse.conj(), inverse, n, UPPER, LOWER, LOWER)
+
+
+class _Node(torch.autograd.Function):
+    """A function of A, and of more tensors: ``compute(packed, factor, n, kind, *others)``."""
+
+    @staticmethod
+    def _compiled_autograd_key(ctx: Any) -> Any:
+        return (ctx._autograd_function_id, ctx.n, ctx.kind)
+
+    @classmethod
+    def again(cls, *args: Any) -> Tensor:
+        """The function inside of a derivative, which may be recorded."""
+        return cls.apply(*args) if torch.is_grad_enabled() else cls.compute(*args)
+
+
+def _outer(a: Tensor, b: Tensor, ctx: Any, packed: Tensor) -> Tensor:
+    """What a matrix of this kind stores of A B^H, summed over batches that ``packed`` lacks."""
+    with outside_autocast():
+        return stored_part(a, b.mH, ctx.n, DENSE, DENSE, ctx.kind).sum_to_size(packed.shape)
+
+
+class _Solve(_Node):
+    @staticmethod
+    def compute(packed: Tensor, factor: Tensor, n: int, kind: int, b: Tensor) -> Tensor:
+        return solve_by_factor(factor, b, n)
+
+    @staticmethod
+    def forward(ctx: Any, packed: Tensor, factor: Tensor, n: int, kind: int, b: Tensor) -> Tensor:
+        ctx.n, ctx.kind, ctx.shape = n, kind, b.shape
+        x = _Solve.compute(packed, factor, n, kind, b)
+        ctx.save_for_backward(packed, factor, x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        packed, factor, x = ctx.saved_tensors
+        grad_b = _Solve.again(packed, factor, ctx.n, ctx.kind, grad)
+        grad_a = -_outer(grad_b, x, ctx, packed) if ctx.needs_input_grad[0] else None
+        return grad_a, None, None, None, grad_b.sum_to_size(ctx.shape)
+
+
+class _Inverse(_Node):
+    @staticmethod
+    def compute(packed: Tensor, factor: Tensor, n: int, kind: int) -> Tensor:
+        return invert_by_factor(factor, n)
+
+    @staticmethod
+    def forward(ctx: Any, packed: Tensor, factor: Tensor, n: int, kind: int) -> Tensor:
+        ctx.n, ctx.kind = n, kind
+        x = _Inverse.compute(packed, factor, n, kind)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x,), n, kind = ctx.saved_tensors, ctx.n, ctx.kind
+        # An element that is not on the diagonal stands for two in the matrix.
+        half = _nodes.real_diagonal(_nodes.scale_off_diagonal(grad, 0.5, n), kind, n)
+        with outside_autocast():
+            product = _mm(half, x, n, kind, kind, DENSE)
+            lower = _mm(x, product, n, kind, DENSE, LOWER)
+        lower = _nodes.real_diagonal(lower, kind, n)
+        return -_nodes.scale_off_diagonal(lower, 2.0, n), None, None, None
+
+
+class _LogDet(_Node):
+    @staticmethod
+    def compute(packed: Tensor, factor: Tensor, n: int, kind: int) -> Tensor:
+        return 2 * diagonal(factor, n).real.log().sum(-1)
+
+    @staticmethod
+    def forward(ctx: Any, packed: Tensor, factor: Tensor, n: int, kind: int) -> Tensor:
+        ctx.n, ctx.kind = n, kind
+        ctx.save_for_backward(packed, factor)
+        return _LogDet.compute(packed, factor, n, kind)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        inverse = _Inverse.again(*ctx.saved_tensors, ctx.n, ctx.kind)
+        inverse = _nodes.real_diagonal(inverse, ctx.kind, ctx.n)
+        gradient = _nodes.scale_off_diagonal(inverse, 2.0, ctx.n) * grad.unsqueeze(-1)
+        return gradient, None, None, None
+
+
+class _InvQuad(_Node):
+    @staticmethod
+    def compute(packed: Tensor, factor: Tensor, n: int, kind: int, b: Tensor) -> Tensor:
+        return _sum_of_squares(solve(factor, b, n, LOWER))
+
+    @staticmethod
+    def forward(ctx: Any, packed: Tensor, factor: Tensor, n: int, kind: int, b: Tensor) -> Tensor:
+        ctx.n, ctx.kind = n, kind
+        half = solve(factor, b, n, LOWER)
+        ctx.save_for_backward(packed, factor, b, half)
+        return _sum_of_squares(half)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        packed, factor, b, half = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            x = _Solve.apply(packed, factor, ctx.n, ctx.kind, b)
+        else:
+            x = solve(factor.conj(), half, ctx.n, UPPER)
+        scaled = x * grad[..., None, None]
+        grad_a = -_outer(scaled, x, ctx, packed) if ctx.needs_input_grad[0] else None
+        return grad_a, None, None, None, (2 * scaled).sum_to_size(b.shape)
+
+
+def _sum_of_squares(x: Tensor) -> Tensor:
+    """Of the absolute values of each matrix, shape (*batch)."""
+    return ((x * x.conj()).real if x.is_complex() else x.square()).sum((-2, -1))
+
+
+for _node in (_Solve, _Inverse, _LogDet, _InvQuad):
+    dispatch.hide_members_from_dynamo(_node)
