@@ -26,6 +26,7 @@ from packedtri.tensor import (
     PackedTensor,
     Symmetric,
     UpperTriangular,
+    rebuild,
 )
 
 __version__ = "0.1.0"
@@ -49,5 +50,7 @@ __all__ = [
     "syrk",
 ]
 
-# torch.load(weights_only=True) rebuilds only classes that it knows.
-torch.serialization.add_safe_globals([LowerTriangular, UpperTriangular, Symmetric, Hermitian])
+# torch.load(weights_only=True) rebuilds only classes that it knows, by functions that it knows.
+torch.serialization.add_safe_globals(
+    [LowerTriangular, UpperTriangular, Symmetric, Hermitian, rebuild]
+)

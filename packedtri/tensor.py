@@ -387,6 +387,13 @@ Symmetric.transposed = Symmetric
 Hermitian.transposed = Hermitian
 
 
+def rebuild(cls: type[P], packed: Tensor, n: int, requires_grad: bool) -> P:
+    """A type from what was stored of it, where stored elements have been put by now."""
+    t = cls._wrap(packed, n)
+    t.requires_grad_(requires_grad)
+    return t
+
+
 def _check_packed(cls: type, packed: Any) -> int:
     """Order of the triangle that ``packed`` holds, after checking that it can hold one."""
     if not isinstance(packed, Tensor) or isinstance(packed, PackedTensor):

@@ -40,6 +40,7 @@ def calls(name: str, upper: bool) -> list[Callable[[Any, Tensor], Any]]:
         "pow": [lambda t, b: t**2, lambda t, b: torch.pow(t, 2)],
         "__pow__": [lambda t, b: t**2],
         "__rpow__": [lambda t, b: 2**t],
+        "cumsum": [lambda t, b: torch.cumsum(t[None], 0)],
         "softplus": [lambda t, b: torch.nn.functional.softplus(t)],
         "vector_norm": [lambda t, b: torch.linalg.vector_norm(t)],
         "matrix_norm": [lambda t, b: torch.linalg.matrix_norm(t)],

@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 from twins import dense, each_type, project
 
+# One for each matrix of a tensor (4, 2, 3, 3).
+CHOSEN = torch.tensor([[True, False], [False, False], [True, True], [False, True]])[..., None, None]
+WEIGHTS = torch.linspace(-1, 2, 8).reshape(4, 2, 1, 1)
 # Functions of a tensor (4, 2, 3, 3) whose results keep the type.
 KEPT: dict[str, Callable[[Tensor], Any]] = {
     "t[1]": lambda t: t[1],
@@ -33,6 +36,15 @@ KEPT: dict[str, Callable[[Tensor], Any]] = {
     "stack 1": lambda t: torch.stack([t[0], t[1]], 1),
     "cat": lambda t: torch.cat([t, t[1:]]),
     "concat 1": lambda t: torch.concat((t, t), dim=1),
+    "roll": lambda t: t.roll(1, 0),
+    "roll both": lambda t: torch.roll(t, (1, -1), (0, -3)),
+    "cumsum": lambda t: t.cumsum(-4),
+    "repeat_interleave": lambda t: t.repeat_interleave(2, 1),
+    "where": lambda t: torch.where(CHOSEN, t, t.flip(0)),
+    "where zero": lambda t: t.where(CHOSEN, 0.0),
+    "zero where": lambda t: torch.where(CHOSEN, 0.0, t),
+    "masked_fill": lambda t: t.masked_fill(CHOSEN, 0.0),
+    "lerp": lambda t: torch.lerp(t, t.flip(0), WEIGHTS.to(t.dtype)),
 }
 # Functions that touch the matrices.
 DENSE: dict[str, Callable[[Tensor], Any]] = {
@@ -44,6 +56,12 @@ DENSE: dict[str, Callable[[Tensor], Any]] = {
     "rows": lambda t: list(t[0, 0]),
     "stack -1": lambda t: torch.stack([t, t], -1),
     "cat -1": lambda t: torch.cat([t, t], -1),
+    "roll": lambda t: t.roll(1, -1),
+    "roll of all": lambda t: t.roll(1),
+    "repeat_interleave": lambda t: t.repeat_interleave(2),
+    "cumsum": lambda t: t.cumsum(-1),
+    "where": lambda t: torch.where(CHOSEN.expand(4, 2, 1, 3), t, 0.0),
+    "masked_fill": lambda t: t.masked_fill(torch.tensor([True, False, True]), 0.0),
     "cat with dense": lambda t: torch.cat([t, torch.ones(1, 2, 3, 3, dtype=t.dtype)]),
 }
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad as fwad
-from twins import MIRRORED, TYPES, dense, each_type
+from twins import MIRRORED, TYPES, dense, each_type, project
 
 from packedtri import PackedTensor
 
@@ -154,6 +154,56 @@ def test_assignments(cls, recorded):
     t[0, 2, 2] = 5.0
     t[2] = torch.eye(n)
     assert t.to_dense().sum() == 2 * n + 5
+
+
+WHOLE = {
+    "integer": 1, "negative": -1, "slice": slice(1, 3), "all": slice(None), "ellipsis": ...,
+    "list": [0, 3], "no list": [], "mask": torch.tensor([True, False, True, False, True]),
+    "mask of both": torch.tensor([[True, False, True]] * 2 + [[False, True, False]] * 3),
+    "pair": (torch.tensor([0, 4]), torch.tensor([1, 1])), "second": (slice(None), [2, 0]),
+    "whole": (..., 1, slice(None), slice(None)), "more": (None, [3, 1]),
+}  # fmt: skip
+
+
+@each_type
+@pytest.mark.parametrize("wide", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("index", WHOLE.values(), ids=WHOLE)
+def test_assignments_to_whole_matrices(cls, wide, index, device):
+    """By any index of the batch: values, dtypes, versions and derivatives of the dense twin."""
+    before, values = (cls.randn(5, 3, 4, dtype=wide, device=device) for _ in range(2))
+    weight = project(cls, torch.randn(before.shape, dtype=wide, device=device))
+    for value in (values[index], dense(values[index]), values[0, 0], 0.0):
+        t, x = before.clone(), before.to_dense()
+        version = t._version
+        t[index], x[index] = value, dense(value)
+        assert type(t) is cls and torch.equal(t.to_dense(), x)
+        assert t._version > version or index == []
+        results = []
+        for leaf in (before.detach().clone(), before.to_dense()):
+            own = value if type(leaf) is cls else dense(value)
+            own = own.detach().clone().requires_grad_() if isinstance(own, Tensor) else own
+            changed = leaf.requires_grad_() * 1
+            changed[index] = own
+            (dense(changed) * weight).sum().abs().backward()
+            results.append((dense(leaf.grad), own.grad if isinstance(own, Tensor) else None))
+        (ours, own), (theirs, twin) = results
+        torch.testing.assert_close(ours, project(cls, theirs))
+        assert own is not None or not isinstance(value, Tensor) or index == []
+        if own is not None:
+            torch.testing.assert_close(project(cls, dense(own)), project(cls, twin))
+
+
+@each_type
+def test_assignments_to_whole_matrices_that_do_not_fit(cls):
+    t = cls.zeros(3, 2)
+    before = t.clone()
+    wrong = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    for value, error in ((wrong, ValueError), (torch.ones(3), (RuntimeError, ValueError))):
+        with pytest.raises(error):
+            t[[0, 2]] = value
+    with pytest.raises(NotImplementedError, match="index"):
+        t[[0, 2], 0] = 1.0
+    assert torch.equal(t, before)
 
 
 @each_type

@@ -30,7 +30,8 @@ def test_save_and_load(cls, weights_only, dtype, device):
     assert type(again) is cls and again.n == 5 and again.device == t.device
     assert torch.equal(again, t)
     assert torch.equal((again @ again).to_dense(), (t @ t).to_dense())
-    assert reload(t, map_location="cpu").packed.device.type == "cpu"
+    for place in ("cpu", lambda storage, location: storage, {f"{device}:0": "cpu"}):
+        assert reload(t, weights_only, map_location=place).packed.device.type == "cpu"
     assert torch.equal(pickle.loads(pickle.dumps(t)), t)
 
 
@@ -60,6 +61,23 @@ def test_copies(cls, device):
     assert a is b
     with pytest.raises(RuntimeError, match="deepcopy"):
         copy.deepcopy(t * 2)
+
+
+@each_type
+def test_copies_of_parameters_have_no_gradient(cls):
+    """As those of dense ones; a plain leaf keeps its own."""
+    module = nn.Module()
+    module.weight = nn.Parameter(cls.randn(3))
+    module.weight.sum().backward()
+    module.weight.note = "of the optimizer"
+    for c in (copy.deepcopy(module).weight, copy.deepcopy(module.weight)):
+        assert type(c) is cls and isinstance(c, nn.Parameter) and c.requires_grad
+        assert torch.equal(c, module.weight) and c.grad is None and not hasattr(c, "note")
+    a, b = copy.deepcopy([module.weight, module.weight])
+    assert a is b
+    leaf = cls.randn(3, requires_grad=True)
+    leaf.sum().backward()
+    assert torch.equal(copy.deepcopy(leaf).grad, leaf.grad)
 
 
 @each_type

@@ -38,8 +38,6 @@ MODES = [
     for name in OPTIMIZERS
     for mode in ({"foreach": False}, {"foreach": True}, {"fused": True})
     if "fused" not in mode or name in FUSED
-    # Its loop computes sqrt(x + eps) out of place, which is dense.
-    if (name, mode) != ("adadelta", {"foreach": False})
 ]
 
 
@@ -90,6 +88,20 @@ def test_optimizers_match_a_dense_reference(cls, name, mode, device):
     assert name == "sgd" or state
     again = kind(list(pairs[0]), **options, **mode)
     again.load_state_dict(optimizers[0].state_dict())
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": False, "weight_decay": 0.1}], ids=str)
+@each_type
+def test_adafactor(cls, options, device):
+    """Its state is of rows and columns, and its updates are dense."""
+    (packed, dense), (x, y) = twins(cls, device), data(device)
+    optimizers = [torch.optim.Adafactor([w], lr=0.05, **options) for w in (packed, dense)]
+    for _ in range(5):
+        for w, optimizer in zip((packed, dense), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss(w, x, y).backward()
+            optimizer.step()
+    assert_twins(packed, dense, cls)
 
 
 @pytest.mark.parametrize("foreach", [None, False, True])

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri.dispatch import describe, row
-from packedtri.ops.dense import functions
+from packedtri.ops.dense import as_dense, functions
 from packedtri.ops.dims import can_expand
 from packedtri.ops.mm import autocast_dtype, cast_as_mv, without_autocast
+from packedtri.ops.overrides import write_back
 from packedtri.tensor import PackedTensor
 
 
@@ -52,14 +53,13 @@ def _sum_in_place(
 ) -> Tensor:
     # Whatever may raise comes before the first change.
     product = product if alpha == 1 else product * alpha
-    if isinstance(self, PackedTensor) and type(product) is not type(self):
-        raise NotImplementedError(
-            f"[{name}] cannot add the product {describe(product)} to the stored elements of "
-            f"{describe(self)}. The function without the underscore returns a new tensor; "
-            "packedtri.syrk and syr2k give Symmetric products, herk and her2k Hermitian ones"
-        )
     _check_expands(name, product, self)
     _cast(name, self, product)
+    if isinstance(self, PackedTensor) and type(product) is not type(self):
+        # The sum must have the structure of ``self``, as A @ A.mT has of a Symmetric.
+        total = as_dense(product) if beta == 0 else as_dense(product) + as_dense(self) * beta
+        advice = f"Use {name[:-1]}, which returns a new tensor"
+        return write_back(name, self, total, advice)
     if beta != 1:
         self = self.zero_() if beta == 0 else self.mul_(beta)
     return self.add_(product)

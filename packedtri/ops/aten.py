@@ -95,6 +95,11 @@ def bump_version(packed: Tensor) -> None:
 _NO_MODE = nullcontext()
 
 
+def clones_before_changes() -> bool:
+    """Whether ``cloned_first`` does anything."""
+    return graph._allow_mutation_on_saved_tensors_enabled
+
+
 def cloned_first() -> AbstractContextManager[Any]:
     """Let ``torch.autograd.graph.allow_mutation_on_saved_tensors`` see changes made in it.
 
@@ -102,7 +107,7 @@ def cloned_first() -> AbstractContextManager[Any]:
     the type by now, while they saved the tensor inside, and torch hides the mode from what it
     calls: only the stack still shows it.
     """
-    if not graph._allow_mutation_on_saved_tensors_enabled:
+    if not clones_before_changes():
         return _NO_MODE
     frame = inspect.currentframe()
     while frame is not None:

@@ -19,7 +19,7 @@ from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import can_expand
 from packedtri.ops.overrides import in_place, new_value
-from packedtri.tensor import PackedTensor, check_strided
+from packedtri.tensor import PackedTensor, check_strided, rebuild
 
 
 def passed(function: Function, *args: Any, **kwargs: Any) -> Any:
@@ -35,7 +35,7 @@ _GETTERS = """
     retains_grad shape volatile _post_accumulate_grad_hooks
 """
 _METHODS = """
-    __deepcopy__ __dir__ __format__ __hash__ __reduce_ex__ __setstate__ _is_view dim dense_dim
+    __dir__ __format__ __hash__ __setstate__ _is_view dim dense_dim
     element_size get_device has_names is_complex is_conj is_contiguous is_floating_point
     is_inference is_neg is_same_size is_signed is_nonzero ndimension nelement numel
     register_post_accumulate_grad_hook requires_grad_ retain_grad size stride storage_offset
@@ -133,6 +133,25 @@ def _each_in_place(function: Function, self: Sequence[Tensor], *args: Any, **kwa
 
 def _elements(value: Any) -> Any:
     return _nodes.to_elements(value) if isinstance(value, PackedTensor) else value
+
+
+@row(Tensor.__reduce_ex__, how="passed")
+def _reduce_ex(self: PackedTensor, proto: Any) -> tuple[Any, ...]:
+    """How a type is stored: as its packed tensor. Torch's way loads to devices by name only."""
+    state = torch._utils._get_obj_state(self)
+    packed = state.pop("_packed")
+    arguments = (type(self), packed, state.pop("_n"), self.requires_grad)
+    return torch._tensor._rebuild_from_type_v2, (rebuild, type(self), arguments, state)
+
+
+@row(Tensor.__deepcopy__, how="passed")
+def _deepcopy(self: PackedTensor, memo: dict[int, Any]) -> Tensor:
+    """As torch has it, of a parameter without its gradient and what else belongs to it."""
+    if id(self) in memo or not isinstance(self, torch.nn.Parameter):
+        return passed(Tensor.__deepcopy__, self, memo)
+    copy = torch.nn.Parameter(self.detach().clone(), self.requires_grad)
+    memo[id(self)] = copy
+    return copy
 
 
 def _random(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:

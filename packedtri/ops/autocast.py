@@ -25,8 +25,8 @@ FLOAT32 = {
         triangular_solve
     """,
     "cuda": """
-        acos arccos asin arcsin cosh erfinv exp expm1 log log10 log1p log2 matrix_norm norm pow
-        __pow__ __rpow__ reciprocal rsqrt sinh softplus sum tan vector_norm
+        acos arccos asin arcsin cosh cumsum erfinv exp expm1 log log10 log1p log2 matrix_norm norm
+        pow __pow__ __rpow__ reciprocal rsqrt sinh softplus sum tan vector_norm
     """,
 }
 _HOMES = (torch, Tensor, torch.linalg, torch.special, torch.nn.functional)

@@ -94,12 +94,25 @@ def _einsum(equation: Any, *operands: Any) -> Tensor:
     given = (
         operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
     )
+    if isinstance(equation, str) and len(given) == 1:
+        dims = _permutation(equation.replace(" ", ""), given[0].dim())
+        if dims is not None:
+            return torch.permute(given[0], dims)
     if isinstance(equation, str) and len(given) == 2:
         labels = _labels_of(equation.replace(" ", ""), [x.dim() for x in given])
         result = None if labels is None else contract(given[0], labels[0], given[1], *labels[1:])
         if result is not None:
             return result
     return densify(torch.einsum, equation, *operands)
+
+
+def _permutation(equation: str, rank: int) -> list[int] | None:
+    """The dimensions in the order of the result, where one operand has each label once."""
+    term, arrow, output = equation.partition("->")
+    distinct = term.isalpha() and len(set(term)) == len(term) == rank
+    if not arrow or not distinct or sorted(term) != sorted(output):
+        return None
+    return [term.index(label) for label in output]
 
 
 def _labels_of(equation: str, ranks: Sequence[int]) -> tuple[Labels, Labels, Labels] | None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from packedtri.dispatch import Function, describe, function_name
+from packedtri.dispatch import Function, canonical_type, describe, function_name
 from packedtri.tensor import PackedTensor
 
 
@@ -84,7 +84,8 @@ def write_out(name: str, result: Any, out: Any) -> Any:
         return type(result)([write_out(name, *pair) for pair in zip(result, out, strict=True)])
     packed = isinstance(out, PackedTensor)
     if not isinstance(out, Tensor) or (packed and type(out) is not type(result)):
-        expected = type(result).__name__
+        expected = canonical_type(result).__name__
+        expected = "dense Tensor" if expected == "Tensor" else expected
         raise TypeError(f"[{name}] expected a {expected} for out; got {describe(out)}")
     if not packed and out.numel() == 0:
         out.resize_(result.shape)

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import carries_autograd, has_values
+from packedtri._autograd import carries_autograd, has_values, is_plain
 from packedtri._sharing import check_writable
 from packedtri.dispatch import INTEGERS, describe, row
 from packedtri.layout import HERMITIAN, LOWER, UPPER
 from packedtri.ops import elements
-from packedtri.ops.aten import increment_version
+from packedtri.ops.aten import bump_version, clones_before_changes, increment_version, writable
 from packedtri.ops.convert import from_dense
 from packedtri.ops.dense import as_dense, densify
 from packedtri.ops.lost_writes import forget, watch
@@ -234,14 +234,15 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
     forget(value)
     index = tuple(map(_integer, index if isinstance(index, tuple) else (index,)))
     batch, rest = split(index, input)
+    if not rest and _keeps_matrices_last(batch, input):
+        return _assign_matrices(input, batch, value)
     if _advanced(batch) or not _keeps_matrices_last(batch, input):
         raise NotImplementedError(
-            f"[__setitem__] an index tensor of batches is not supported for {describe(input)}: "
-            "assign one batch at a time, or write to .packed under torch.no_grad()"
+            f"[__setitem__] index {index} is not supported for {describe(input)}: index tensors "
+            "may name whole matrices of a batch, or elements of all matrices. Use torch.where, or "
+            "convert with .to_dense() and from_dense"
         )
     target = _batches(input, batch) if batch else input
-    if not rest:
-        return _assign_matrices(target, value)
     found = _rows_and_columns(rest, input.n, input.device)
     if found is None:
         raise NotImplementedError(
@@ -251,17 +252,32 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
     _assign(target, *found, value, _is_free(rest, input))
 
 
-def _assign_matrices(target: PackedTensor, value: Any) -> None:
-    if target.numel() == 0:
+def _assign_matrices(t: PackedTensor, batch: tuple[Any, ...], value: Any) -> None:
+    """Assign to whole matrices, those that an index of the batch dimensions takes, or all."""
+    at = (*batch, slice(None))
+    shape = t._packed[at].shape
+    if shape.numel() == 0:
         # Nothing is written, so any value fits that broadcasts.
-        _dense_value(value, target, len(target.shape)).expand(target.shape)
+        _dense_value(value, t, len(shape) + 1).expand(*shape[:-1], t.n, t.n)
         return
-    if not isinstance(value, type(target)) or value.n != target.n:
-        dense = _dense_value(value, target, len(target.shape))
-        dense = dense.expand(*dense.shape[:-2], *target.shape[-2:])
-        value = from_dense(type(target), dense, has_values(target._packed), "assignment")
-    expanded = _nodes.to_packed(value).expand(target._packed.shape)
-    target.copy_(_nodes.from_packed(type(target), expanded, target.n))
+    if not isinstance(value, type(t)) or value.n != t.n:
+        dense = _dense_value(value, t, len(shape) + 1)
+        dense = dense.expand(*dense.shape[:-2], t.n, t.n)
+        value = from_dense(type(t), dense, has_values(t._packed), "assignment")
+    elements = _nodes.to_packed(value)
+    if is_plain(t, elements) and not clones_before_changes():
+        check_writable(t, elements)
+        writable(t)[at] = elements
+        bump_version(t._packed)
+        increment_version(t)
+    elif _advanced(batch):
+        changed = _nodes.to_packed(t).clone()
+        changed[at] = elements
+        t.copy_(_nodes.from_packed(type(t), changed, t.n))
+    else:
+        # Autograd records what is done to a view.
+        target = _batches(t, batch) if batch else t
+        target.copy_(_nodes.from_packed(type(t), elements.expand(shape), t.n))
 
 
 def _dense_value(value: Any, target: PackedTensor, rank: int) -> Tensor:

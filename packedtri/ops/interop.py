@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from packedtri import _nodes
 from packedtri.dispatch import Function, describe, function_name, row
 from packedtri.ops.attributes import passed
-from packedtri.ops.dense import as_dense, functions
+from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -63,10 +63,18 @@ _add_refusals(
     functions("resize_ resize_as_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_", Tensor),
     "The shape of a packed type is fixed; use the version that returns a new tensor",
 )
-_add_refusals(
-    functions("index_put_ index_fill_ masked_fill_ scatter_", Tensor),
-    "Write to .packed under torch.no_grad(), or convert with .to_dense() and from_dense",
-)
+
+
+def _write_or_refuse(function: Function, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Into a dense tensor packed ones are written as dense."""
+    if not isinstance(input, PackedTensor):
+        return densify(function, input, *args, **kwargs)
+    advice = "Write to .packed under torch.no_grad(), or convert with .to_dense() and from_dense"
+    _refuse(function, advice, input, *args, **kwargs)
+
+
+for _function in functions("index_put_ index_fill_ scatter_", Tensor):
+    row(_function, how="refused")(partial(_write_or_refuse, _function))
 
 
 @row(Tensor.__cuda_array_interface__.__get__, how="refused")

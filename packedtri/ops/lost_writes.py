@@ -30,16 +30,23 @@ _copies: dict[int, tuple[Any, Tensor, int, Any]] = {}
 
 def forget(value: Any) -> None:
     """Nothing is lost of a copy that is written to a matrix."""
-    _copies.pop(id(value), None)
+    if type(value) is Tensor:
+        _copies.pop(id(_memory(value)), None)
+
+
+def _memory(copy: Tensor) -> Tensor:
+    """What lives as long as anything that changes the elements of a copy, which may be a view."""
+    return copy if copy._base is None else copy._base
 
 
 def _watched(name: str, handler: Function) -> Function:
     @functools.wraps(handler)
     def call(input: Any, *args: Any, **kwargs: Any) -> Any:
         result = handler(input, *args, **kwargs)
-        if isinstance(input, PackedTensor):
+        given = args[0] if name == "torch.einsum" and len(args) == 1 else input
+        if isinstance(given, PackedTensor):
             for copy in (result,) if isinstance(result, Tensor) else result:
-                watch(name, copy, input)
+                watch(name, copy, given)
         return result
 
     return call
@@ -58,10 +65,11 @@ def watch(name: str, copy: Tensor, t: PackedTensor) -> None:
     transformed = torch._C._functorch.maybe_current_level() is not None or is_batched(copy)
     if transformed or copy.is_inference():
         return
-    gone = functools.partial(_gone, name, id(copy), type(t).__name__)
+    memory = _memory(copy)
+    gone = functools.partial(_gone, name, id(memory), type(t).__name__)
     # A detached tensor counts the changes of the other as its own.
-    entry = (weakref.ref(copy, gone), copy.detach(), copy._version, weakref.ref(owner_of(t)))
-    _copies[id(copy)] = entry
+    entry = (weakref.ref(memory, gone), memory.detach(), memory._version, weakref.ref(owner_of(t)))
+    _copies[id(memory)] = entry
 
 
 def _gone(name: str, key: int, kind: str, reference: Any) -> None:
@@ -79,8 +87,18 @@ def _gone(name: str, key: int, kind: str, reference: Any) -> None:
         )
 
 
+_VIEWS = """
+    atleast_3d broadcast_to chunk diagonal dsplit einsum expand expand_as flatten hsplit moveaxis
+    movedim narrow permute ravel reshape reshape_as select split squeeze swapaxes swapdims t
+    tensor_split transpose unbind unflatten unsqueeze vsplit
+"""
+
+
 def watch_views() -> None:
     """Watch the results of these functions, once all of them have their rows."""
-    for function in (*functions("diagonal select unbind narrow"), torch.linalg.diagonal):
+    for function in (*functions(_VIEWS), torch.linalg.diagonal):
         name = dispatch.function_name(function)
+        if dispatch.find(function, ()) is None:
+            ruled = dispatch.rest(function)
+            dispatch.row(function, how=ruled.how, result=ruled.result)(ruled.handler)
         dispatch.decorate(function, functools.partial(_watched, name))

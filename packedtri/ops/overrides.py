@@ -110,14 +110,31 @@ def in_place(function: Function, compute: Function, self: Any, *args: Any, **kwa
     # What the computation saves for its derivative must not be what is overwritten.
     before = self.clone() if torch.is_grad_enabled() else self
     result = compute(before, *args, **kwargs)
-    fits = type(result) is type(self) and result.shape == self.shape
-    if not fits or not torch.can_cast(result.dtype, self.dtype):
+    known = type(result) is type(self) or any(map(_is_dense, (*args, *kwargs.values())))
+    if not known or result.shape != self.shape or not torch.can_cast(result.dtype, self.dtype):
         raise NotImplementedError(
             f"[{function_name(function)}] the result is a {describe(result)} of {result.dtype}, "
             f"which the storage of {describe(self)} of {self.dtype} cannot hold. Use "
             f"{function_name(compute)}, which returns a new tensor, or convert with .to_dense()"
         )
-    return self.copy_(result)
+    advice = f"Use {function_name(compute)}, which returns a new tensor"
+    return write_back(function_name(function), self, result, advice)
+
+
+def _is_dense(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dim() > 0 and not isinstance(x, PackedTensor)
+
+
+def write_back(name: str, t: PackedTensor, result: Tensor, advice: str) -> Tensor:
+    """Copy to ``t``; a dense result, of dense operands, must have the structure of ``t``."""
+    try:
+        return t.copy_(result)
+    except ValueError as error:
+        element = str(error).partition("] ")[2].partition(". ")[0]
+        raise NotImplementedError(
+            f"[{name}] the storage of {describe(t)} cannot hold the result: {element}. {advice}, "
+            "or convert with .to_dense()"
+        ) from None
 
 
 def _refuse(function: Function, *args: Any, **kwargs: Any) -> NoReturn:

@@ -222,10 +222,10 @@ def _power(function: Function, input: PackedTensor, exponent: Any, **kwargs: Any
 def _sum_with_scalar(
     function: Function, input: Any, other: Any, *args: Any, **kwargs: Any
 ) -> Tensor:
-    """Add a type and a number, or a tensor of no dimensions, in either order."""
+    """Add a type and a number, or one for each matrix, in either order."""
     first = isinstance(input, PackedTensor)
     symmetric, number = (input, other) if first else (other, input)
-    if args or (isinstance(number, Tensor) and number.dim() > 0):
+    if args or not _fits_each(number, symmetric):
         return densify(function, input, other, *args, **kwargs)
     if first:
         return _keep(function, input, other, **kwargs)
@@ -241,6 +241,14 @@ def _sum_with_zero(function: Function, input: Any, other: Any, *args: Any, **kwa
 
 def _flipped(function: Function, input: Any, other: Any, **kwargs: Any) -> Tensor:
     return function(other, input, **kwargs)
+
+
+def _fits_each(value: Any, t: PackedTensor) -> bool:
+    """Whether a value is a number, or one for each matrix, that keeps a mirrored type."""
+    complex_number = is_complex_number(value) or (isinstance(value, Tensor) and value.is_complex())
+    if t.kind == layout.HERMITIAN and t._packed.is_complex() and complex_number:
+        return False
+    return not isinstance(value, Tensor) or _is_number(value)
 
 
 def _swapped(compute: Function) -> Function:
@@ -320,7 +328,9 @@ for _function in functions(_MULTIPLICATION, torch):
 def _lerp(
     function: Function, input: PackedTensor, end: PackedTensor, weight: Any, **kwargs: Any
 ) -> Tensor:
-    one = isinstance(weight, (Number, *REALS)) or (isinstance(weight, Tensor) and weight.dim() == 0)
+    one = isinstance(weight, (Number, *REALS)) or (
+        isinstance(weight, Tensor) and not isinstance(weight, PackedTensor) and _is_number(weight)
+    )
     if not one or input.n != end.n:
         return densify(function, input, end, weight, **kwargs)
     return _keep(function, input, end, weight, **kwargs)
@@ -337,6 +347,52 @@ def _triple(
 for _cls in _ALL:
     _add("addcmul addcdiv" if _cls in _MIRRORED else "addcmul", _triple, _cls, _cls, result=None)
     _add("lerp", _lerp, _cls, _cls, result=None)
+
+
+def _where(condition: Tensor, input: Any, other: Any, **kwargs: Any) -> Tensor:
+    """Choose between matrices as a whole: where there is one condition for each of them."""
+    types = [x for x in (input, other) if isinstance(x, PackedTensor)]
+    rest = [x for x in (input, other) if not isinstance(x, PackedTensor)]
+    first = types[0]
+    keeps = len({(type(t), t.n) for t in types}) == 1 and all(_may_fill(x, first) for x in rest)
+    if isinstance(condition, PackedTensor) or not _is_number(condition) or not keeps or kwargs:
+        return densify(torch.where, condition, input, other, **kwargs)
+    packed = torch.where(_elements(condition), _elements(input), _elements(other))
+    if packed.dtype not in DTYPES:
+        return densify(torch.where, condition, input, other)
+    return _nodes.from_packed(type(first), packed, first.n)
+
+
+def _may_fill(value: Any, t: PackedTensor) -> bool:
+    """Whether all elements of a matrix of the type of ``t`` may have this value."""
+    if t.kind in layout.MIRRORED:
+        return _fits_each(value, t)
+    return not isinstance(value, Tensor) and value == 0
+
+
+def _masked_fill(
+    function: Function, input: PackedTensor, mask: Tensor, value: Any, **kwargs: Any
+) -> Tensor:
+    """Fill whole matrices: where there is one element of the mask for each of them."""
+    each = not isinstance(mask, PackedTensor) and _is_number(mask) and mask.dtype == torch.bool
+    number = not isinstance(value, Tensor) or value.dim() == 0
+    if not each or not number or not _may_fill(value, input) or kwargs:
+        return densify(function, input, mask, value, **kwargs)
+    return _keep(function, input, mask, value)
+
+
+for _cls in _ALL:
+    for _function in functions("masked_fill"):
+        row(_function, _cls)(partial(_masked_fill, _function))
+    row(torch.where, Tensor, _cls, _cls)(_where)
+    for _other in (Tensor, Number):
+        row(torch.where, Tensor, _cls, _other)(_where)
+        row(torch.where, Tensor, _other, _cls)(_where)
+
+
+@row(Tensor.where)
+def _where_method(self: Any, condition: Any, other: Any) -> Tensor:
+    return torch.where(condition, self, other)
 
 
 def _compare(

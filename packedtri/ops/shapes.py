@@ -44,8 +44,9 @@ def torch_names(handler: Function) -> Function:
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
+_PERMUTATIONS = {"permute", "movedim", "moveaxis"}
 # Their results are never views.
-_COPYING = {"repeat", "tile", "index_select", "flip"}
+_COPYING = {"repeat", "tile", "index_select", "flip", "roll", "repeat_interleave", "cumsum"}
 # Those of these may be copies, which nobody can tell of a type while it is traced.
 _MAYBE_COPYING = {"reshape", "flatten"}
 
@@ -87,7 +88,7 @@ def _views(function: Function, t: PackedTensor, arguments: tuple[Any, ...]) -> A
     if not compiling and not shares_memory(result, base):
         return None
     name = function.__name__
-    if name in ("permute", "movedim", "moveaxis"):
+    if name in _PERMUTATIONS:
         # Sizes that are the numbers of their dimensions tell where these go.
         numbered = torch.empty(tuple(range(base.dim())), device="meta")
         return view(Tensor.permute, t, (*function(numbered, *arguments).shape, base.dim()))
@@ -132,6 +133,19 @@ def _permute(t: PackedTensor, rank: int, *dims: Any, **kwargs: Any) -> tuple[Any
     return (dims[:-1],)
 
 
+def _transposed(function: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """A permutation that moves the two dimensions of the matrices: a transpose, where it only
+    exchanges them."""
+    if isinstance(input, PackedTensor):
+        # Sizes that are the numbers of their dimensions tell where these go.
+        rank = input.dim()
+        numbered = torch.empty(tuple(range(rank)), device="meta")
+        dims = function(numbered, *args, **kwargs).shape
+        if dims[-2:] == (rank - 1, rank - 2):
+            return torch.permute(input.mT, (*dims[:-2], rank - 2, rank - 1))
+    return densify(function, input, *args, **kwargs)
+
+
 def _repeat(t: PackedTensor, rank: int, *sizes: Any, **kwargs: Any) -> tuple[Any, ...] | None:
     sizes = _sizes(sizes or tuple(kwargs.values()))
     return (sizes[:-1],) if len(sizes) >= rank and tuple(sizes[-2:]) == (1, 1) else None
@@ -171,6 +185,22 @@ def _several(t: PackedTensor, rank: int, *dims: Any, **kw: Any) -> tuple[Any, ..
     return None if None in at else (at,)
 
 
+def _roll(t: PackedTensor, rank: int, shifts: Any = None, dims: Any = None) -> Any:
+    """Shifts and the dimensions that they are of, or sequences of them."""
+    if dims is None or shifts is None:
+        return None
+    at = tuple(batch_dim(d, rank) for d in ((dims,) if isinstance(dims, int) else dims))
+    return None if None in at else (shifts, at)
+
+
+def _repeat_interleave(
+    t: PackedTensor, rank: int, repeats: Any = None, dim: Any = None, *, output_size: Any = None
+) -> Any:
+    """Without a dimension torch flattens."""
+    at = batch_dim(dim, rank) if isinstance(dim, int) else None
+    return None if at is None or repeats is None or output_size is not None else (repeats, at)
+
+
 def _pair(t: PackedTensor, rank: int, source: Any = None, destination: Any = None) -> Any:
     """Two dimensions, or two sequences of them."""
     both = [(x,) if isinstance(x, int) else x for x in (source, destination)]
@@ -187,14 +217,17 @@ _TRANSLATIONS: dict[str, Translation] = {
     "repeat tile": _repeat,
     "squeeze": _squeeze,
     "flatten": _flatten,
-    "index_select narrow unflatten": _first,
+    "index_select narrow unflatten cumsum": _first,
+    "roll": _roll,
+    "repeat_interleave": _repeat_interleave,
     "chunk split tensor_split": _second,
     "flip": _several,
     "movedim moveaxis": _pair,
 }
 for _names, _translate in _TRANSLATIONS.items():
     for _function in functions(_names):
-        row(_function)(partial(_apply, _function, _translate, partial(densify, _function)))
+        _other = _transposed if _function.__name__ in _PERMUTATIONS else densify
+        row(_function)(partial(_apply, _function, _translate, partial(_other, _function)))
 
 
 @row(Tensor.__reversed__)
@@ -205,6 +238,18 @@ def _reversed(input: PackedTensor) -> Tensor:
 @row(Tensor.expand_as)
 def _expand_as(self: Tensor, other: Tensor) -> Tensor:
     return self.expand(other.shape)
+
+
+@row(Tensor.reshape_as)
+def _reshape_as(self: Tensor, other: Tensor) -> Tensor:
+    return self.reshape(other.shape)
+
+
+@row(torch.broadcast_tensors)
+def _broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], Sequence) else tensors
+    shape = torch.broadcast_shapes(*(t.shape for t in given))
+    return tuple(t.expand(shape) for t in given)
 
 
 def _at_least(function: Function, rank: int, *tensors: Any) -> Any:
