@@ -78,7 +78,7 @@ def adjoint(x: Tensor, kind: int) -> Operand:
     return (x, kind) if kind == HERMITIAN else transposed(x.conj(), kind)
 
 
-def stored_part(
+def _stored_part(
     a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, kind: int, *tf32: bool
 ) -> Tensor:
     """The adjoint of reading an operand: from the product of a and b to what ``kind`` stores."""
@@ -145,7 +145,7 @@ def _with_matrices(adjoint: Adjoint, own: int) -> Adjoint:
 def _grad_a(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
     _, b, n, a_kind, b_kind, c_kind, *tf32 = args  # Left out where it has its default.
     bh, bh_kind = adjoint(b, b_kind)
-    return stored_part(grad, bh, n, c_kind, bh_kind, a_kind, *tf32)
+    return _stored_part(grad, bh, n, c_kind, bh_kind, a_kind, *tf32)
 
 
 def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
@@ -156,7 +156,7 @@ def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
         rows = prod(a.shape[:-1])
         a, grad = (x.reshape(rows, x.shape[-1]) for x in (a, grad))
     ah, ah_kind = adjoint(a, a_kind)
-    return stored_part(ah, grad, n, ah_kind, c_kind, b_kind, *tf32)
+    return _stored_part(ah, grad, n, ah_kind, c_kind, b_kind, *tf32)
 
 
 def _both_grads(grad: Tensor, args: Sequence[Any]) -> tuple[Tensor, Tensor] | None:

@@ -20,7 +20,6 @@ from torch import Tensor
 from packedtri import _nodes, dispatch
 from packedtri._autograd import forward_mode, outside_autocast, values_visible
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
-from packedtri.ops.mm import stored_part
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.trsm import invert_triangle, solve, widened
 from packedtri.tensor import PackedTensor
@@ -33,23 +32,18 @@ class Positive:
     """A positive definite matrix A = L L^H, of 16-bit elements in float32.
 
     Attributes:
-        packed: shape (*batch, n(n+1)/2), the lower triangle of A.
-        factor: L, of the same shape.
-        n: order.
-        kind: SYMMETRIC or HERMITIAN.
+        matrix: A, shape (*batch, n, n).
+        factor: L, shape (*batch, n(n+1)/2).
         implicit: whether derivatives are taken of A itself, and not through L.
     """
 
-    packed: Tensor
+    matrix: PackedTensor
     factor: Tensor
-    n: int
-    kind: int
     implicit: bool
 
     def _apply(self, node: Any, *args: Tensor) -> Tensor:
-        if not self.implicit:
-            return node.compute(self.packed, self.factor, self.n, self.kind, *args)
-        return node.apply(self.packed, self.factor, self.n, self.kind, *args)
+        run = node.apply if self.implicit else node.compute
+        return run(self.matrix, self.factor, *args)
 
     def solve(self, b: Tensor) -> Tensor:
         """A^-1 B for a dense ``b``, shape (*batch, n, m), in the dtype of ``b``."""
@@ -65,7 +59,7 @@ class Positive:
 
     def det(self) -> Tensor:
         """det A, shape (*batch), real."""
-        squares = diagonal(self.factor, self.n).real.prod(-1).square()
+        squares = diagonal(self.factor, self.matrix.n).real.prod(-1).square()
         if not self.implicit:
             return squares
         # The exponential is one and has the derivatives.
@@ -82,12 +76,13 @@ def factored(a: PackedTensor) -> tuple[Positive, Tensor]:
 
     Where ``info`` is not 0 the matrix is not positive definite and the factor undefined.
     """
-    packed = widened(_nodes.to_packed(a))
-    recorded = torch.is_grad_enabled() and _nodes.requires_grad(packed)
+    a = a.float() if a._packed.dtype.itemsize == 2 else a  # type: ignore[assignment]
+    recorded = torch.is_grad_enabled() and _nodes.requires_grad(a)
     # Tracing and transforms follow the ops, and forward mode would not be nested.
-    implicit = recorded and values_visible(packed) and not forward_mode()
+    implicit = recorded and values_visible(a._packed) and not forward_mode()
+    packed = _nodes.to_packed(a)
     factor, info = cholesky(packed.detach() if implicit else packed, a.n)
-    return Positive(packed, factor, a.n, a.kind, implicit), info
+    return Positive(a, factor, implicit), info
 
 
 def positive(a: PackedTensor) -> Positive | None:
@@ -125,11 +120,15 @@ def invert_by_factor(factor: Tensor, n: int) -> Tensor:
 
 
 class _Node(torch.autograd.Function):
-    """A function of A, and of more tensors: ``compute(packed, factor, n, kind, *others)``."""
+    """A function of A, and of more tensors: ``compute(matrix, factor, *others)``.
+
+    It takes the type, whose gradient is a matrix, and not the packed vector, in whose gradient each
+    element stands for two.
+    """
 
     @staticmethod
     def _compiled_autograd_key(ctx: Any) -> Any:
-        return (ctx._autograd_function_id, ctx.n, ctx.kind)
+        return (ctx._autograd_function_id, ctx.n, ctx.cls)
 
     @classmethod
     def again(cls, *args: Any) -> Tensor:
@@ -137,97 +136,108 @@ class _Node(torch.autograd.Function):
         return cls.apply(*args) if torch.is_grad_enabled() else cls.compute(*args)
 
 
-def _outer(a: Tensor, b: Tensor, ctx: Any, packed: Tensor) -> Tensor:
-    """What a matrix of this kind stores of A B^H, summed over batches that ``packed`` lacks."""
+def _note(ctx: Any, a: PackedTensor) -> None:
+    """What derivatives need to know of A beside its elements."""
+    ctx.cls, ctx.n, ctx.shape = type(a), a.n, a._packed.shape
+
+
+def _gradient(ctx: Any, packed: Tensor) -> PackedTensor:
+    """The gradient of A from its lower triangle, summed over batches that A lacks."""
+    packed = _nodes.real_diagonal(packed.sum_to_size(ctx.shape), ctx.cls.kind, ctx.n)
+    return _nodes.from_packed(ctx.cls, packed, ctx.n)
+
+
+def _outer(ctx: Any, a: Tensor, b: Tensor) -> PackedTensor:
+    """The gradient -A B^H, of which a Symmetric or Hermitian takes half with its adjoint."""
     with outside_autocast():
-        return stored_part(a, b.mH, ctx.n, DENSE, DENSE, ctx.kind).sum_to_size(packed.shape)
+        lower = _mm(a, b.mH, ctx.n, DENSE, DENSE, LOWER)
+        mirrored = _mm(b, a.mH, ctx.n, DENSE, DENSE, LOWER)
+    return _gradient(ctx, (lower + mirrored) * -0.5)
 
 
 class _Solve(_Node):
     @staticmethod
-    def compute(packed: Tensor, factor: Tensor, n: int, kind: int, b: Tensor) -> Tensor:
-        return solve_by_factor(factor, b, n)
+    def compute(a: PackedTensor, factor: Tensor, b: Tensor) -> Tensor:
+        return solve_by_factor(factor, b, a.n)
 
     @staticmethod
-    def forward(ctx: Any, packed: Tensor, factor: Tensor, n: int, kind: int, b: Tensor) -> Tensor:
-        ctx.n, ctx.kind, ctx.shape = n, kind, b.shape
-        x = _Solve.compute(packed, factor, n, kind, b)
-        ctx.save_for_backward(packed, factor, x)
+    def forward(ctx: Any, a: PackedTensor, factor: Tensor, b: Tensor) -> Tensor:
+        _note(ctx, a)
+        ctx.rhs_shape = b.shape
+        x = _Solve.compute(a, factor, b)
+        ctx.save_for_backward(a, factor, x)
         return x
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        packed, factor, x = ctx.saved_tensors
-        grad_b = _Solve.again(packed, factor, ctx.n, ctx.kind, grad)
-        grad_a = -_outer(grad_b, x, ctx, packed) if ctx.needs_input_grad[0] else None
-        return grad_a, None, None, None, grad_b.sum_to_size(ctx.shape)
+        a, factor, x = ctx.saved_tensors
+        grad_b = _Solve.again(a, factor, grad)
+        grad_a = _outer(ctx, grad_b, x) if ctx.needs_input_grad[0] else None
+        return grad_a, None, grad_b.sum_to_size(ctx.rhs_shape)
 
 
 class _Inverse(_Node):
     @staticmethod
-    def compute(packed: Tensor, factor: Tensor, n: int, kind: int) -> Tensor:
-        return invert_by_factor(factor, n)
+    def compute(a: PackedTensor, factor: Tensor) -> Tensor:
+        return invert_by_factor(factor, a.n)
 
     @staticmethod
-    def forward(ctx: Any, packed: Tensor, factor: Tensor, n: int, kind: int) -> Tensor:
-        ctx.n, ctx.kind = n, kind
-        x = _Inverse.compute(packed, factor, n, kind)
+    def forward(ctx: Any, a: PackedTensor, factor: Tensor) -> Tensor:
+        _note(ctx, a)
+        x = _Inverse.compute(a, factor)
         ctx.save_for_backward(x)
         return x
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x,), n, kind = ctx.saved_tensors, ctx.n, ctx.kind
+        (x,), n, kind = ctx.saved_tensors, ctx.n, ctx.cls.kind
         # An element that is not on the diagonal stands for two in the matrix.
         half = _nodes.real_diagonal(_nodes.scale_off_diagonal(grad, 0.5, n), kind, n)
         with outside_autocast():
             product = _mm(half, x, n, kind, kind, DENSE)
             lower = _mm(x, product, n, kind, DENSE, LOWER)
-        lower = _nodes.real_diagonal(lower, kind, n)
-        return -_nodes.scale_off_diagonal(lower, 2.0, n), None, None, None
+        return _gradient(ctx, -lower), None
 
 
 class _LogDet(_Node):
     @staticmethod
-    def compute(packed: Tensor, factor: Tensor, n: int, kind: int) -> Tensor:
-        return 2 * diagonal(factor, n).real.log().sum(-1)
+    def compute(a: PackedTensor, factor: Tensor) -> Tensor:
+        return 2 * diagonal(factor, a.n).real.log().sum(-1)
 
     @staticmethod
-    def forward(ctx: Any, packed: Tensor, factor: Tensor, n: int, kind: int) -> Tensor:
-        ctx.n, ctx.kind = n, kind
-        ctx.save_for_backward(packed, factor)
-        return _LogDet.compute(packed, factor, n, kind)
+    def forward(ctx: Any, a: PackedTensor, factor: Tensor) -> Tensor:
+        _note(ctx, a)
+        ctx.save_for_backward(a, factor)
+        return _LogDet.compute(a, factor)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        inverse = _Inverse.again(*ctx.saved_tensors, ctx.n, ctx.kind)
-        inverse = _nodes.real_diagonal(inverse, ctx.kind, ctx.n)
-        gradient = _nodes.scale_off_diagonal(inverse, 2.0, ctx.n) * grad.unsqueeze(-1)
-        return gradient, None, None, None
+        inverse = _Inverse.again(*ctx.saved_tensors)
+        return _gradient(ctx, inverse * grad.unsqueeze(-1)), None
 
 
 class _InvQuad(_Node):
     @staticmethod
-    def compute(packed: Tensor, factor: Tensor, n: int, kind: int, b: Tensor) -> Tensor:
-        return _sum_of_squares(solve(factor, b, n, LOWER))
+    def compute(a: PackedTensor, factor: Tensor, b: Tensor) -> Tensor:
+        return _sum_of_squares(solve(factor, b, a.n, LOWER))
 
     @staticmethod
-    def forward(ctx: Any, packed: Tensor, factor: Tensor, n: int, kind: int, b: Tensor) -> Tensor:
-        ctx.n, ctx.kind = n, kind
-        half = solve(factor, b, n, LOWER)
-        ctx.save_for_backward(packed, factor, b, half)
+    def forward(ctx: Any, a: PackedTensor, factor: Tensor, b: Tensor) -> Tensor:
+        _note(ctx, a)
+        half = solve(factor, b, a.n, LOWER)
+        ctx.save_for_backward(a, factor, b, half)
         return _sum_of_squares(half)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        packed, factor, b, half = ctx.saved_tensors
+        a, factor, b, half = ctx.saved_tensors
         if torch.is_grad_enabled():
-            x = _Solve.apply(packed, factor, ctx.n, ctx.kind, b)
+            x = _Solve.apply(a, factor, b)
         else:
             x = solve(factor.conj(), half, ctx.n, UPPER)
         scaled = x * grad[..., None, None]
-        grad_a = -_outer(scaled, x, ctx, packed) if ctx.needs_input_grad[0] else None
-        return grad_a, None, None, None, (2 * scaled).sum_to_size(b.shape)
+        grad_a = _outer(ctx, scaled, x) if ctx.needs_input_grad[0] else None
+        return grad_a, None, (2 * scaled).sum_to_size(b.shape)
 
 
 def _sum_of_squares(x: Tensor) -> Tensor:
