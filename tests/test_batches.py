@@ -58,6 +58,7 @@ DENSE: dict[str, Callable[[Tensor], Any]] = {
     "cat -1": lambda t: torch.cat([t, t], -1),
     "roll": lambda t: t.roll(1, -1),
     "roll of all": lambda t: t.roll(1),
+    "roll of none": lambda t: torch.roll(t, 1, ()),
     "repeat_interleave": lambda t: t.repeat_interleave(2),
     "cumsum": lambda t: t.cumsum(-1),
     "where": lambda t: torch.where(CHOSEN.expand(4, 2, 1, 3), t, 0.0),

@@ -355,3 +355,21 @@ def test_algebra(pair):
     assert torch.equal(densify(a.packed, a.n, layout.HERMITIAN), x)
     trace = torch.linalg.diagonal(a).sum(-1)
     assert torch.equal(trace, x.diagonal(0, -2, -1).sum(-1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_complex_numbers_for_each_matrix_leave_the_type(dtype):
+    """Neither sums with them nor choices or weights are Hermitian, whatever their shape."""
+    a, b = Hermitian.randn(2, 3, dtype=dtype), Hermitian.randn(2, 3, dtype=dtype)
+    mask = torch.tensor([True, False])[:, None, None]
+    for number in (torch.tensor(1j), torch.full((2, 1, 1), 1j), torch.tensor([1j])):
+        number = number.to(torch.complex128)
+        for f in (
+            lambda x, y, c=number: x + c, lambda x, y, c=number: c - x,
+            lambda x, y, c=number: torch.where(mask, x, c),
+            lambda x, y: torch.where(mask, x, 1j),
+        ):  # fmt: skip
+            torch.testing.assert_close(f(a, b), f(a.to_dense(), b.to_dense()))
+        if dtype.is_complex:
+            found = torch.lerp(a, b, number)
+            torch.testing.assert_close(found, torch.lerp(a.to_dense(), b.to_dense(), number))

@@ -194,6 +194,23 @@ def test_assignments_to_whole_matrices(cls, wide, index, device):
 
 
 @each_type
+@pytest.mark.parametrize("recorded", [False, True])
+def test_values_of_whole_matrices_may_have_more_dimensions_of_length_one(cls, recorded):
+    t = cls.zeros(2, 3, requires_grad=recorded) * 1
+    value = cls.randn(1, 1, 3)
+    t[0] = value
+    t[[1]] = value
+    assert torch.equal(t.detach().to_dense(), value.to_dense()[0].expand(2, 3, 3))
+
+
+@each_type
+def test_dense_operands_may_have_names(cls):
+    t, x = cls.eye(2), torch.eye(2)
+    assert torch.equal(t.clone().add_(other=x).to_dense(), 2 * x)
+    assert torch.equal(t.clone().lerp_(end=3 * x, weight=0.5).to_dense(), 2 * x)
+
+
+@each_type
 def test_assignments_to_whole_matrices_that_do_not_fit(cls):
     t = cls.zeros(3, 2)
     before = t.clone()

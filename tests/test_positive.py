@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad as fwad
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -122,6 +123,46 @@ def test_gradients_in_other_dtypes(dtype, device):
         torch.testing.assert_close(
             a.grad.to_dense().to(wide), expected, rtol=tolerance, atol=tolerance
         )
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_forward_mode_over_recorded_gradients(function):
+    """Inside a dual level the graph of a gradient is made of ops, which have forward mode."""
+    packed, b = arguments(torch.float64)
+    value = function(well_conditioned(Symmetric, packed, 3), b).square().sum()
+    with fwad.dual_level():
+        seed = fwad.make_dual(torch.ones((), dtype=torch.float64), torch.tensor(2.0).double())
+        grad = torch.autograd.grad(value, packed, seed, create_graph=True)[0]
+        primal, tangent = fwad.unpack_dual(grad)
+        torch.testing.assert_close(tangent, 2 * primal)
+        (second,) = torch.autograd.grad(primal.sum(), packed)
+    assert second.isfinite().all() and second.any()
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_saved_matrices_may_change_where_torch_allows(function, device):
+    packed, b = arguments(torch.float64, device=device)
+    value = function(well_conditioned(Symmetric, packed, 3), b).sum()
+    (expected,) = torch.autograd.grad(value, packed)
+    with torch.autograd.graph.allow_mutation_on_saved_tensors():
+        a = well_conditioned(Symmetric, packed, 3)
+        value = function(a, b).sum()
+        with torch.no_grad():
+            a.mul_(3)
+        (grad,) = torch.autograd.grad(value, packed)
+    torch.testing.assert_close(grad, expected)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_compiled_autograd(function):
+    packed, b = arguments(torch.float64)
+    expected = torch.autograd.grad(
+        function(well_conditioned(Symmetric, packed, 3), b).sum(), packed
+    )[0]
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        run = torch.compile(lambda value: value.backward(), backend="eager")
+        run(function(well_conditioned(Symmetric, packed, 3), b).sum())
+    torch.testing.assert_close(packed.grad, expected)
 
 
 def test_infinite_variances_have_gradients(device):

@@ -76,7 +76,7 @@ struct Square {
         }
     }
 
-    // Those from (i, j) on, i >= j, of a packed triangle of order n, of one on its diagonal the half left of that.
+    // Those from (i, j) on, i >= j, of a packed triangle of order n; where i = j, the lower half of them.
     void read_stored(const E* packed, int64_t n, int64_t i, int64_t j) {
         const int64_t rows = std::min<int64_t>(order, n - i);
         clear_unless_full(rows, order);

@@ -68,7 +68,7 @@ def _attribute(name: str, accessor: str) -> list[Function]:
 
 def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """In place on a packed type torch runs it; a dense one takes packed arguments as dense."""
-    others = [a for a in args if isinstance(a, Tensor) and a.dim() > 0]
+    others = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.dim() > 0]
     for other in others:
         if isinstance(other, PackedTensor):
             check_source(other)
@@ -79,6 +79,7 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     if compute is not None and any(type(other) is not type(self) for other in others):
         return in_place(function, compute, self, *args, **kwargs)
     args = tuple(_expanded(a, self) for a in args)
+    kwargs = {name: _expanded(a, self) for name, a in kwargs.items()}
     tensors = [a for a in (self, *args, *kwargs.values()) if isinstance(a, Tensor)]
     types = [t for t in tensors if isinstance(t, PackedTensor)]
     transformed = any(carries_autograd(t._packed) for t in types)
@@ -138,6 +139,7 @@ def _elements(value: Any) -> Any:
 @row(Tensor.__reduce_ex__, how="passed")
 def _reduce_ex(self: PackedTensor, proto: Any) -> tuple[Any, ...]:
     """How a type is stored: as its packed tensor. Torch's way loads to devices by name only."""
+    torch.utils.hooks.warn_if_has_hooks(self)
     state = torch._utils._get_obj_state(self)
     packed = state.pop("_packed")
     arguments = (type(self), packed, state.pop("_n"), self.requires_grad)

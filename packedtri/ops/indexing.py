@@ -255,8 +255,9 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
 def _assign_matrices(t: PackedTensor, batch: tuple[Any, ...], value: Any) -> None:
     """Assign to whole matrices, those that an index of the batch dimensions takes, or all."""
     at = (*batch, slice(None))
-    shape = t._packed[at].shape
-    if shape.numel() == 0:
+    # Of no elements, or all that are assigned to would be copied for their shape.
+    shape = torch.Size((*t._packed[..., :0][at].shape[:-1], t._packed.shape[-1]))
+    if not torch.compiler.is_compiling() and shape.numel() == 0:
         # Nothing is written, so any value fits that broadcasts.
         _dense_value(value, t, len(shape) + 1).expand(*shape[:-1], t.n, t.n)
         return
@@ -264,20 +265,22 @@ def _assign_matrices(t: PackedTensor, batch: tuple[Any, ...], value: Any) -> Non
         dense = _dense_value(value, t, len(shape) + 1)
         dense = dense.expand(*dense.shape[:-2], t.n, t.n)
         value = from_dense(type(t), dense, has_values(t._packed), "assignment")
-    elements = _nodes.to_packed(value)
-    if is_plain(t, elements) and not clones_before_changes():
-        check_writable(t, elements)
-        writable(t)[at] = elements
+    values = _nodes.to_packed(value)
+    while values.dim() > len(shape) and values.shape[0] == 1:
+        values = values[0]
+    if is_plain(t, values) and not clones_before_changes():
+        check_writable(t, values)
+        writable(t)[at] = values
         bump_version(t._packed)
         increment_version(t)
     elif _advanced(batch):
         changed = _nodes.to_packed(t).clone()
-        changed[at] = elements
+        changed[at] = values
         t.copy_(_nodes.from_packed(type(t), changed, t.n))
     else:
         # Autograd records what is done to a view.
         target = _batches(t, batch) if batch else t
-        target.copy_(_nodes.from_packed(type(t), elements.expand(shape), t.n))
+        target.copy_(_nodes.from_packed(type(t), values.expand(shape), t.n))
 
 
 def _dense_value(value: Any, target: PackedTensor, rank: int) -> Tensor:

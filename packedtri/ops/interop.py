@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from packedtri import _nodes
 from packedtri.dispatch import Function, describe, function_name, row
+from packedtri.ops.aten import clones_before_changes
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.tensor import (
@@ -46,9 +47,7 @@ def _add_refusals(to_refuse: list[Function], advice: str) -> None:
 _ADVICE = "Use .to_dense(), or .packed for the stored elements"
 _add_refusals(
     [
-        *functions(
-            "data_ptr storage numpy __dlpack__ view view_as as_strided set_ unfold ravel_", Tensor
-        ),
+        *functions("storage numpy __dlpack__ view view_as as_strided set_ unfold ravel_", Tensor),
         torch.as_strided,
     ],
     _ADVICE,
@@ -75,6 +74,14 @@ def _write_or_refuse(function: Function, input: Tensor, *args: Any, **kwargs: An
 
 for _function in functions("index_put_ index_fill_ scatter_", Tensor):
     row(_function, how="refused")(partial(_write_or_refuse, _function))
+
+
+@row(Tensor.data_ptr, how="refused")
+def _data_ptr(input: PackedTensor) -> int:
+    # torch.autograd.graph.allow_mutation_on_saved_tensors tells by it what it has saved.
+    if clones_before_changes():
+        return _nodes.settled(input._packed).data_ptr()
+    _refuse(Tensor.data_ptr, _ADVICE, input)
 
 
 @row(Tensor.__cuda_array_interface__.__get__, how="refused")

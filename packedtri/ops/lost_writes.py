@@ -43,10 +43,9 @@ def _watched(name: str, handler: Function) -> Function:
     @functools.wraps(handler)
     def call(input: Any, *args: Any, **kwargs: Any) -> Any:
         result = handler(input, *args, **kwargs)
-        given = args[0] if name == "torch.einsum" and len(args) == 1 else input
-        if isinstance(given, PackedTensor):
+        if isinstance(input, PackedTensor):
             for copy in (result,) if isinstance(result, Tensor) else result:
-                watch(name, copy, given)
+                watch(name, copy, input)
         return result
 
     return call
@@ -88,7 +87,7 @@ def _gone(name: str, key: int, kind: str, reference: Any) -> None:
 
 
 _VIEWS = """
-    atleast_3d broadcast_to chunk diagonal dsplit einsum expand expand_as flatten hsplit moveaxis
+    atleast_3d broadcast_to chunk diagonal dsplit expand expand_as flatten hsplit moveaxis
     movedim narrow permute ravel reshape reshape_as select split squeeze swapaxes swapdims t
     tensor_split transpose unbind unflatten unsqueeze vsplit
 """

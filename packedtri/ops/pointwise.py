@@ -246,7 +246,7 @@ def _flipped(function: Function, input: Any, other: Any, **kwargs: Any) -> Tenso
 def _fits_each(value: Any, t: PackedTensor) -> bool:
     """Whether a value is a number, or one for each matrix, that keeps a mirrored type."""
     complex_number = is_complex_number(value) or (isinstance(value, Tensor) and value.is_complex())
-    if t.kind == layout.HERMITIAN and t._packed.is_complex() and complex_number:
+    if t.kind == layout.HERMITIAN and complex_number:
         return False
     return not isinstance(value, Tensor) or _is_number(value)
 
@@ -328,10 +328,8 @@ for _function in functions(_MULTIPLICATION, torch):
 def _lerp(
     function: Function, input: PackedTensor, end: PackedTensor, weight: Any, **kwargs: Any
 ) -> Tensor:
-    one = isinstance(weight, (Number, *REALS)) or (
-        isinstance(weight, Tensor) and not isinstance(weight, PackedTensor) and _is_number(weight)
-    )
-    if not one or input.n != end.n:
+    number = isinstance(weight, (Number, *REALS, Tensor)) and not isinstance(weight, PackedTensor)
+    if not number or not _fits_each(weight, input) or input.n != end.n:
         return densify(function, input, end, weight, **kwargs)
     return _keep(function, input, end, weight, **kwargs)
 

@@ -128,12 +128,19 @@ class _Node(torch.autograd.Function):
 
     @staticmethod
     def _compiled_autograd_key(ctx: Any) -> Any:
-        return (ctx._autograd_function_id, ctx.n, ctx.cls)
+        # Of integers alone, or torch cannot compare them.
+        return (ctx._autograd_function_id, ctx.n, ctx.cls.kind)
 
     @classmethod
     def again(cls, *args: Any) -> Tensor:
         """The function inside of a derivative, which may be recorded."""
-        return cls.apply(*args) if torch.is_grad_enabled() else cls.compute(*args)
+        if not torch.is_grad_enabled():
+            return cls.compute(*args)
+        if not forward_mode():
+            return cls.apply(*args)
+        # The ops have forward mode, also through the factor.
+        a, _, *others = args
+        return cls.compute(a, cholesky(_nodes.to_packed(a), a.n)[0], *others)
 
 
 def _note(ctx: Any, a: PackedTensor) -> None:
@@ -232,7 +239,7 @@ class _InvQuad(_Node):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, factor, b, half = ctx.saved_tensors
         if torch.is_grad_enabled():
-            x = _Solve.apply(a, factor, b)
+            x = _Solve.again(a, factor, b)
         else:
             x = solve(factor.conj(), half, ctx.n, UPPER)
         scaled = x * grad[..., None, None]

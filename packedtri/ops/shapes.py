@@ -89,13 +89,19 @@ def _views(function: Function, t: PackedTensor, arguments: tuple[Any, ...]) -> A
         return None
     name = function.__name__
     if name in _PERMUTATIONS:
-        # Sizes that are the numbers of their dimensions tell where these go.
-        numbered = torch.empty(tuple(range(base.dim())), device="meta")
-        return view(Tensor.permute, t, (*function(numbered, *arguments).shape, base.dim()))
+        dims = _permuted(function, base.dim(), *arguments)
+        return view(Tensor.permute, t, (*dims, base.dim()))
     if name == "narrow":
         return view(Tensor.narrow, t, *arguments)
     shape = (*result.shape[:-1], t.n, t.n)
     return view(Tensor.expand if name in ("expand", "broadcast_to") else Tensor.view, t, shape)
+
+
+def _permuted(function: Function, rank: int, *args: Any, **kwargs: Any) -> torch.Size:
+    """The dimensions in the order into which a permutation brings them."""
+    # Sizes that are the numbers of their dimensions tell.
+    numbered = torch.empty(tuple(range(rank)), device="meta")
+    return function(numbered, *args, **kwargs).shape
 
 
 def _slices(t: PackedTensor, dim: int, parts: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -134,13 +140,10 @@ def _permute(t: PackedTensor, rank: int, *dims: Any, **kwargs: Any) -> tuple[Any
 
 
 def _transposed(function: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """A permutation that moves the two dimensions of the matrices: a transpose, where it only
-    exchanges them."""
+    """A permutation that moves the dimensions of the matrices: a transpose if it exchanges them."""
     if isinstance(input, PackedTensor):
-        # Sizes that are the numbers of their dimensions tell where these go.
         rank = input.dim()
-        numbered = torch.empty(tuple(range(rank)), device="meta")
-        dims = function(numbered, *args, **kwargs).shape
+        dims = _permuted(function, rank, *args, **kwargs)
         if dims[-2:] == (rank - 1, rank - 2):
             return torch.permute(input.mT, (*dims[:-2], rank - 2, rank - 1))
     return densify(function, input, *args, **kwargs)
@@ -190,7 +193,8 @@ def _roll(t: PackedTensor, rank: int, shifts: Any = None, dims: Any = None) -> A
     if dims is None or shifts is None:
         return None
     at = tuple(batch_dim(d, rank) for d in ((dims,) if isinstance(dims, int) else dims))
-    return None if None in at else (shifts, at)
+    # Without dimensions torch rolls the elements of all matrices as one row.
+    return None if not at or None in at else (shifts, at)
 
 
 def _repeat_interleave(
