@@ -303,9 +303,15 @@ std::tuple<Tensor, Tensor> mm_pair(const Triangles& x, const Triangles& y, int64
     return {first, *second};
 }
 
+static Kind packed_kind(int64_t value, const char* op) {
+    const Kind kind = kind_of(value, op, "kind");
+    STD_TORCH_CHECK(kind != Kind::Dense, "[packedtri::", op, "] expected kind 0, 1, 2 or 4; got ",
+                    value);
+    return kind;
+}
+
 Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&)) {
-    const Kind k = kind_of(kind, "pack", "kind");
-    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::pack] expected kind 0, 1, 2 or 4; got ", kind);
+    const Kind k = packed_kind(kind, "pack");
     const DType dtype = dtype_of(dense, "pack");
     const int64_t rank = dense.dim();
     STD_TORCH_CHECK(rank >= 2 && dense.size(rank - 2) == dense.size(rank - 1),
@@ -325,8 +331,7 @@ Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&)) {
 }
 
 Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const Conversion&)) {
-    const Kind k = kind_of(kind, "unpack", "kind");
-    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::unpack] expected kind 0, 1, 2 or 4; got ", kind);
+    const Kind k = packed_kind(kind, "unpack");
     const DType dtype = dtype_of(packed, "unpack");
     check_packed(packed, n, "unpack");
     const Sizes batch = batch_of(packed, 1);
@@ -351,9 +356,7 @@ static void check_place(const Place& p, const char* op) {
 
 Tensor pack_block(const Tensor& dense, int64_t kind, Place place,
                   void (*run)(const BlockConversion&)) {
-    const Kind k = kind_of(kind, "pack_block", "kind");
-    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::pack_block] expected kind 0, 1, 2 or 4; got ",
-                    kind);
+    const Kind k = packed_kind(kind, "pack_block");
     const DType dtype = dtype_of(dense, "pack_block");
     STD_TORCH_CHECK(dense.dim() >= 2,
                     "[packedtri::pack_block] expected blocks (..., rows, cols); got ",
@@ -385,9 +388,7 @@ Tensor pack_block(const Tensor& dense, int64_t kind, Place place,
 
 Tensor unpack_block(const Tensor& packed, int64_t kind, const Place& place,
                     void (*run)(const BlockConversion&)) {
-    const Kind k = kind_of(kind, "unpack_block", "kind");
-    STD_TORCH_CHECK(k != Kind::Dense, "[packedtri::unpack_block] expected kind 0, 1, 2 or 4; got ",
-                    kind);
+    const Kind k = packed_kind(kind, "unpack_block");
     const DType dtype = dtype_of(packed, "unpack_block");
     check_packed(packed, place.n, "unpack_block");
     check_place(place, "unpack_block");

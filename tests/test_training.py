@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -90,31 +91,29 @@ def test_optimizers_match_a_dense_reference(cls, name, mode, device):
     again.load_state_dict(optimizers[0].state_dict())
 
 
-@pytest.mark.parametrize("options", [{}, {"foreach": False, "weight_decay": 0.1}], ids=str)
-@each_type
-def test_adafactor(cls, options, device):
-    """Its state is of rows and columns, and its updates are dense."""
+def check_steps(cls: type, device: str, make: Callable[[Tensor], torch.optim.Optimizer]) -> None:
+    """An optimizer of one parameter takes the steps that it takes for the dense twin."""
     (packed, dense), (x, y) = twins(cls, device), data(device)
-    optimizers = [torch.optim.Adafactor([w], lr=0.05, **options) for w in (packed, dense)]
+    optimizers = [make(w) for w in (packed, dense)]
     for _ in range(5):
         for w, optimizer in zip((packed, dense), optimizers, strict=True):
             optimizer.zero_grad()
             loss(w, x, y).backward()
             optimizer.step()
     assert_twins(packed, dense, cls)
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": False, "weight_decay": 0.1}], ids=str)
+@each_type
+def test_adafactor(cls, options, device):
+    """Its state is of rows and columns, and its updates are dense."""
+    check_steps(cls, device, lambda w: torch.optim.Adafactor([w], lr=0.05, **options))
 
 
 @pytest.mark.parametrize("foreach", [None, False, True])
 @pytest.mark.parametrize("cls", MIRRORED)
 def test_rprop(cls, foreach, device):
-    (packed, dense), (x, y) = twins(cls, device), data(device)
-    optimizers = [torch.optim.Rprop([w], lr=0.05, foreach=foreach) for w in (packed, dense)]
-    for _ in range(5):
-        for w, optimizer in zip((packed, dense), optimizers, strict=True):
-            optimizer.zero_grad()
-            loss(w, x, y).backward()
-            optimizer.step()
-    assert_twins(packed, dense, cls)
+    check_steps(cls, device, lambda w: torch.optim.Rprop([w], lr=0.05, foreach=foreach))
 
 
 @pytest.mark.parametrize("foreach", [False, True])

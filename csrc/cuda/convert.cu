@@ -4,6 +4,7 @@
 
 #include "../index.h"
 #include "chunk.cuh"
+#include "conversion_tile.cuh"
 #include "elements.cuh"
 #include "hopper.cuh"
 #include "image.h"
@@ -13,7 +14,7 @@
 namespace packedtri::cuda {
 namespace {
 
-constexpr int THREADS = 256, WARPS = THREADS / 32;
+using namespace conversion;
 
 template <class T>
 struct ConvertArgs {
@@ -24,30 +25,6 @@ struct ConvertArgs {
     int n, batch;
     bool hermitian;
 };
-
-// An element on the diagonal of a matrix.
-template <class T>
-__device__ T on_diagonal(const ConvertArgs<T>& args, T x) {
-    if constexpr (is_complex<T>)
-        if (args.hermitian) x.im = 0;
-    return x;
-}
-
-// Small tiles give a small matrix to more multiprocessors; the rows of large ones are better for
-// memory.
-constexpr int SMALL = 32;
-template <class T>
-constexpr int LARGE = sizeof(T) <= 8 ? 64 : 32;
-
-// Calls f(r, c) for the elements of a tile; lanes run along c.
-template <int TILE, class F>
-__device__ void for_tile(F f) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll
-    for (int r = 0; r < TILE; r += WARPS)
-#pragma unroll
-        for (int c = 0; c < TILE; c += 32) f(r + warp, c + lane);
-}
 
 // The tile (i0, j0), j0 <= i0, and the matrix of the batch that a block works on.
 template <class T, int TILE>
@@ -77,17 +54,17 @@ __global__ void __launch_bounds__(THREADS) pack_kernel(const ConvertArgs<T> args
         return at.dense[i * args.row_stride + j * args.col_stride];
     };
     if (args.kind != Kind::Lower) {
-        for_tile<TILE>([&](int r, int c) {
+        for_tile<TILE>([&](int r, int c, int) {
             if (at.j0 + r < args.n && at.i0 + c < args.n)
                 mirror[r][c] = dense(at.j0 + r, at.i0 + c);
         });
         __syncthreads();
     }
-    for_tile<TILE>([&](int r, int c) {
+    for_tile<TILE>([&](int r, int c, int) {
         const int i = at.i0 + r, j = at.j0 + c;
         if (i >= args.n || j > i) return;
         T value = args.kind == Kind::Upper ? mirror[c][r] : dense(i, j);
-        if (i == j) value = on_diagonal(args, value);
+        if (i == j) value = on_diagonal(value, args.hermitian);
         else if (args.kind == Kind::Symmetric)
             value = add(value, conjugate_if(mirror[c][r], args.hermitian));
         at.packed[offset(i, j)] = value;
@@ -100,7 +77,7 @@ __global__ void __launch_bounds__(THREADS) unpack_kernel(const ConvertArgs<T> ar
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     const Place<T, TILE> at(args);
-    for_tile<TILE>([&](int r, int c) {
+    for_tile<TILE>([&](int r, int c, int) {
         const int i = at.i0 + r, j = at.j0 + c;
         if (i < args.n && j <= i) tile[r][c] = at.packed[offset(i, j)];
     });
@@ -110,14 +87,15 @@ __global__ void __launch_bounds__(THREADS) unpack_kernel(const ConvertArgs<T> ar
     };
     const bool lower = args.kind != Kind::Upper, upper = args.kind != Kind::Lower;
     const bool diagonal = at.i0 == at.j0;
-    for_tile<TILE>([&](int r, int c) {
+    for_tile<TILE>([&](int r, int c, int) {
         if (diagonal && c > r)
             put(at.i0 + r, at.j0 + c, upper ? conjugate_if(tile[c][r], args.hermitian) : T{});
-        else if (diagonal && c == r) put(at.i0 + r, at.j0 + c, on_diagonal(args, tile[r][c]));
+        else if (diagonal && c == r)
+            put(at.i0 + r, at.j0 + c, on_diagonal(tile[r][c], args.hermitian));
         else put(at.i0 + r, at.j0 + c, lower ? tile[r][c] : T{});
     });
     if (diagonal) return;
-    for_tile<TILE>([&](int r, int c) {
+    for_tile<TILE>([&](int r, int c, int) {
         put(at.j0 + r, at.i0 + c, upper ? conjugate_if(tile[c][r], args.hermitian) : T{});
     });
 }

@@ -1,5 +1,6 @@
 // Blocks of a matrix, to and from packed storage, by square tiles. What lies above the diagonal is read down the
 // columns of the other side, and so goes through shared memory.
+#include "conversion_tile.cuh"
 #include "elements.cuh"
 #include "hopper.cuh"
 #include "kernels.h"
@@ -8,12 +9,12 @@
 namespace packedtri::cuda {
 namespace {
 
-constexpr int THREADS = 256, WARPS = THREADS / 32;
+using namespace conversion;
 
 template <class T>
 struct BlockArgs {
-    T* __restrict__ packed;
-    T* __restrict__ dense;
+    T* packed;
+    T* dense;
     int64_t packed_batch_stride, dense_batch_stride, row_stride;
     Kind kind;
     int n, batch, top, left, rows, cols;
@@ -24,41 +25,35 @@ struct BlockArgs {
         return i >= top && i < top + rows && j >= left && j < left + cols;
     }
     __device__ int64_t at(int i, int j) const { return (i - top) * row_stride + (j - left); }
-
-    __device__ T on_diagonal(T x) const {
-        if constexpr (is_complex<T>)
-            if (hermitian) x.im = 0;
-        return x;
-    }
 };
 
-// Small tiles give a small block to more multiprocessors; the rows of large ones are better for memory.
-constexpr int SMALL = 32;
+// The matrix of the batch that a block of threads works on, and the number of its tile there.
 template <class T>
-constexpr int LARGE = sizeof(T) <= 8 ? 64 : 32;
+struct Share {
+    T* packed;
+    T* dense;
+    unsigned tile;
 
-// Calls f(r, c, k) for the elements of a tile, k of which a thread has so far; lanes run along c.
-template <int TILE, class F>
-__device__ void for_tile(F f) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll
-    for (int r = 0; r < TILE; r += WARPS)
-#pragma unroll
-        for (int c = 0; c < TILE; c += 32) f(r + warp, c + lane, r / WARPS * (TILE / 32) + c / 32);
-}
+    __device__ explicit Share(const BlockArgs<T>& args) {
+        const auto matrices = static_cast<unsigned>(args.batch);
+        const unsigned batch = blockIdx.x % matrices;
+        tile = blockIdx.x / matrices;
+        packed = args.packed + batch * args.packed_batch_stride;
+        dense = args.dense + batch * args.dense_batch_stride;
+    }
+};
 
 template <int TILE, class T>
 __global__ void __launch_bounds__(THREADS) unpack_block_kernel(const BlockArgs<T> args) {
     __shared__ T mirror[TILE][TILE + 1];
     ptx::wait_for_dependency();
     ptx::launch_dependents();
-    const auto matrices = static_cast<unsigned>(args.batch);
-    const unsigned batch = blockIdx.x % matrices, tile = blockIdx.x / matrices;
+    const Share<T> share(args);
     const auto across = static_cast<unsigned>(ceil_div(args.cols, TILE));
-    const int i0 = args.top + static_cast<int>(tile / across) * TILE,
-              j0 = args.left + static_cast<int>(tile % across) * TILE;
-    const T* packed = args.packed + batch * args.packed_batch_stride;
-    T* dense = args.dense + batch * args.dense_batch_stride;
+    const int i0 = args.top + static_cast<int>(share.tile / across) * TILE,
+              j0 = args.left + static_cast<int>(share.tile % across) * TILE;
+    const T* packed = share.packed;
+    T* dense = share.dense;
     T below[TILE * TILE / THREADS];
     for_tile<TILE>([&](int r, int c, int k) {
         const int i = i0 + r, j = j0 + c;
@@ -78,7 +73,7 @@ __global__ void __launch_bounds__(THREADS) unpack_block_kernel(const BlockArgs<T
         const int i = i0 + r, j = j0 + c;
         if (!args.has(i, j)) return;
         T value = below[k];
-        if (i == j) value = args.on_diagonal(value);
+        if (i == j) value = on_diagonal(value, args.hermitian);
         else if (above && i < j) value = conjugate_if(mirror[c][r], args.hermitian);
         dense[args.at(i, j)] = value;
     });
@@ -89,13 +84,12 @@ __global__ void __launch_bounds__(THREADS) pack_block_kernel(const BlockArgs<T> 
     __shared__ T mirror[TILE][TILE + 1];
     ptx::wait_for_dependency();
     ptx::launch_dependents();
-    const auto matrices = static_cast<unsigned>(args.batch);
-    const unsigned batch = blockIdx.x % matrices, tile = blockIdx.x / matrices;
-    const int64_t row = row_of(tile);
+    const Share<T> share(args);
+    const int64_t row = row_of(share.tile);
     const int i0 = static_cast<int>(row) * TILE,
-              j0 = static_cast<int>(tile - row_start(row)) * TILE;
-    T* packed = args.packed + batch * args.packed_batch_stride;
-    const T* dense = args.dense + batch * args.dense_batch_stride;
+              j0 = static_cast<int>(share.tile - row_start(row)) * TILE;
+    T* packed = share.packed;
+    const T* dense = share.dense;
     const bool above = args.kind != Kind::Lower;
     T own[TILE * TILE / THREADS];
     for_tile<TILE>([&](int r, int c, int k) {
@@ -114,7 +108,7 @@ __global__ void __launch_bounds__(THREADS) pack_block_kernel(const BlockArgs<T> 
         const int i = i0 + r, j = j0 + c;
         if (i >= args.n || j > i) return;
         T value = own[k];
-        if (i == j) value = args.on_diagonal(value);
+        if (i == j) value = on_diagonal(value, args.hermitian);
         else if (above) value = add(value, conjugate_if(mirror[c][r], args.hermitian));
         packed[offset(i, j)] = value;
     });

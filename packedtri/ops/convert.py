@@ -37,16 +37,6 @@ def _(packed: Tensor, n: int, kind: int) -> Tensor:
     return packed.new_empty((*packed.shape[:-1], n, n))
 
 
-@torch.library.register_vmap("packedtri::pack", lib=library)
-def _(info: Any, in_dims: Sequence[Any], dense: Tensor, kind: int) -> tuple[Tensor, int]:
-    return _pack(dense.movedim(in_dims[0], 0), kind), 0
-
-
-@torch.library.register_vmap("packedtri::unpack", lib=library)
-def _(info: Any, in_dims: Sequence[Any], packed: Tensor, n: int, kind: int) -> tuple[Tensor, int]:
-    return _unpack(packed.movedim(in_dims[0], 0), n, kind), 0
-
-
 @torch.library.register_fake("packedtri::pack_block", lib=library)
 def _(dense: Tensor, n: int, kind: int, top: int, left: int) -> Tensor:
     return dense.new_empty((*dense.shape[:-2], layout.numel(n)))
@@ -57,14 +47,17 @@ def _(packed: Tensor, n: int, kind: int, top: int, left: int, rows: int, cols: i
     return packed.new_empty((*packed.shape[:-1], rows, cols))
 
 
-@torch.library.register_vmap("packedtri::pack_block", lib=library)
-def _(info: Any, in_dims: Sequence[Any], dense: Tensor, *place: int) -> tuple[Tensor, int]:
-    return _pack_block(dense.movedim(in_dims[0], 0), *place), 0
+def _add_vmap(op: Any) -> None:
+    """A mapped dimension is one more of the batch."""
+
+    def batched(info: Any, in_dims: Sequence[Any], x: Tensor, *rest: int) -> tuple[Tensor, int]:
+        return op(x.movedim(in_dims[0], 0), *rest), 0
+
+    torch.library.register_vmap(op, batched, lib=library)
 
 
-@torch.library.register_vmap("packedtri::unpack_block", lib=library)
-def _(info: Any, in_dims: Sequence[Any], packed: Tensor, *place: int) -> tuple[Tensor, int]:
-    return _unpack_block(packed.movedim(in_dims[0], 0), *place), 0
+for _op in (_pack, _unpack, _pack_block, _unpack_block):
+    _add_vmap(_op)
 
 
 def _pack_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
@@ -100,21 +93,17 @@ def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:
     check_dtype(name, x)
     if x.dim() < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"[{name}] expected square matrices (*batch, n, n); got {tuple(x.shape)}")
-    if check:
+    # Mirrored types read one half as well: packing with their own kind would add the two.
+    half, n = _pack(x, layout.UPPER if cls.kind == layout.UPPER else layout.LOWER), x.shape[-1]
+    # Most matrices are what the type makes of them. Others may differ by rounding, or by nan.
+    if check and not torch.equal(_unpack(half.detach(), n, cls.kind), x.detach()):
         way = f"Pack it with {cls.__name__}.from_dense" if caller else "Pass check=False"
         _check_other_half(cls, name, x.detach(), f"{way} to ignore that half")
-    # Mirrored types read one half as well: packing with their own kind would add the two.
-    kind = layout.UPPER if cls.kind == layout.UPPER else layout.LOWER
-    n = x.shape[-1]
-    return _nodes.from_packed(cls, _nodes.real_diagonal(_pack(x, kind), cls.kind, n), n)
+    return _nodes.from_packed(cls, _nodes.real_diagonal(half, cls.kind, n), n)
 
 
 def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor, advice: str) -> None:
     """Raise at the first element that the type would lose or change."""
-    half = _pack(x, layout.UPPER if cls.kind == layout.UPPER else layout.LOWER)
-    # Most matrices are what the type makes of them. Others may differ by rounding, or by nan.
-    if torch.equal(_unpack(half, x.shape[-1], cls.kind), x):
-        return
     mirrored = cls.kind in layout.MIRRORED
     mirror = x.mH if cls.kind == layout.HERMITIAN else x.mT
     if mirrored:

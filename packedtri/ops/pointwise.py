@@ -158,8 +158,7 @@ def _pair(function: Function, input: PackedTensor, other: PackedTensor, **kwargs
 
 def _scaled(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
     """Multiply or divide by a tensor; only one that is a number for each matrix keeps the type."""
-    real = input.kind != layout.HERMITIAN or not other.is_complex()
-    if real and _is_number(other):
+    if _fits_each(other, input):
         return _keep(function, input, other, **kwargs)
     return densify(function, input, other, **kwargs)
 
