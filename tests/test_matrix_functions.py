@@ -233,6 +233,21 @@ def test_roots_of_singular_matrices(cls):
 
 
 @each_mirrored
+def test_roots_of_many_singular_matrices(cls):
+    """Rounding leaves eigenvalues of any size instead of zeros, by which nothing may be divided."""
+    x = torch.randn(5000, 5, 2, dtype=torch.float64)
+    t = cls.from_dense(x @ x.mT).requires_grad_()
+    root = packedtri.sqrtm(t)
+    scale = t.detach().to_dense().abs().amax((-2, -1))
+    error = ((root @ root).to_dense() - t.to_dense()).detach().abs().amax((-2, -1))
+    assert (error <= 1e-13 * scale).all()
+    root.packed.sum().backward()
+    smallest = torch.linalg.eigvalsh(t.detach().to_dense())[:, -2]
+    bound = 30 / smallest.sqrt()
+    assert (t.grad.packed.abs().amax(-1) <= bound).all()
+
+
+@each_mirrored
 @functions
 @pytest.mark.parametrize("diagonal", [None, (2.0, 2.0, 2.0), (2.0, 2.0, 5.0), (2.0, 2.0001, 5.0)])
 def test_derivatives_where_eigenvalues_are_equal(cls, name, diagonal):

@@ -231,7 +231,8 @@ def _from_eigenvalues(name: str, A: P, inverse: _Inverse) -> P:
 
     There the derivative of apply at Y divides by the slopes, element by element (N. J. Higham,
     Functions of Matrices, theorem 3.11). Each step of Newton's method with that fixed derivative
-    leaves the value, which is exact, and makes one more order of the derivatives of Y right.
+    makes one more order of the derivatives of Y right. The value is right before: of a step only
+    the derivatives are taken, since where eigenvalues are small it would magnify rounding.
     """
     if A.kind == layout.SYMMETRIC and A.is_complex():
         raise TypeError(
@@ -247,11 +248,14 @@ def _from_eigenvalues(name: str, A: P, inverse: _Inverse) -> P:
     roots = inverse.solve(values)
     (a, a2), (b, b2) = ((v.unsqueeze(-1), v.unsqueeze(-2)) for v in (values, roots))
     slopes = inverse.slopes(a, a2, b, b2)
-    slopes = torch.where(slopes == 0, torch.inf, slopes)
+    # Two eigenvalues that are zero but for rounding have no derivative that means anything.
+    small = values.abs() <= rounding
+    slopes = torch.where(small.unsqueeze(-1) & small.unsqueeze(-2), torch.inf, slopes)
     target = vectors.mH @ x @ vectors
     y = torch.diag_embed(roots).to(wide)
     for _ in range(2):
-        y = y + (target - inverse.apply(y)) / slopes
+        step = (target - inverse.apply(y)) / slopes
+        y = y + (step - step.detach())
     return type(A).from_dense((vectors @ y @ vectors.mH).to(A.dtype))
 
 
