@@ -16,6 +16,8 @@ DType dtype_of(const Tensor& t, const char* op);
 constexpr int64_t hermitian_kind = 4;
 Kind kind_of(int64_t value, const char* op, const char* name);
 bool is_hermitian(int64_t kind, DType dtype);
+// Packed matrices have orders below this.
+constexpr int64_t ORDER_LIMIT = int64_t{1} << 31;
 void check_packed(const Tensor& t, int64_t n, const char* op);
 
 std::string to_string(const Sizes& sizes);

@@ -123,7 +123,7 @@ Walkable walkable(const Tensor& t, const Sizes& batch, size_t inner_dims, bool a
 void check_packed(const Tensor& t, int64_t n, const char* op) {
     STD_TORCH_CHECK(t.dim() >= 1, "[packedtri::", op,
                     "] expected a packed tensor (..., n(n+1)/2), got a scalar");
-    STD_TORCH_CHECK(n >= 0 && n < (int64_t{1} << 31) && t.size(t.dim() - 1) == row_start(n),
+    STD_TORCH_CHECK(n >= 0 && n < ORDER_LIMIT && t.size(t.dim() - 1) == row_start(n),
                     "[packedtri::", op, "] a triangle of order ", n,
                     " has n(n+1)/2 = ", row_start(n), " elements; got a packed tensor ",
                     to_string(sizes_of(t)));
@@ -301,116 +301,6 @@ std::tuple<Tensor, Tensor> mm_pair(const Triangles& x, const Triangles& y, int64
     });
     if (!second) second = one(y, run_one);
     return {first, *second};
-}
-
-static Kind packed_kind(int64_t value, const char* op) {
-    const Kind kind = kind_of(value, op, "kind");
-    STD_TORCH_CHECK(kind != Kind::Dense, "[packedtri::", op, "] expected kind 0, 1, 2 or 4; got ",
-                    value);
-    return kind;
-}
-
-Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&)) {
-    const Kind k = packed_kind(kind, "pack");
-    const DType dtype = dtype_of(dense, "pack");
-    const int64_t rank = dense.dim();
-    STD_TORCH_CHECK(rank >= 2 && dense.size(rank - 2) == dense.size(rank - 1),
-                    "[packedtri::pack] expected square matrices (..., n, n); got ",
-                    to_string(sizes_of(dense)));
-    const int64_t n = dense.size(rank - 1);
-    const Sizes batch = batch_of(dense, 2);
-    Sizes shape = batch;
-    shape.push_back(row_start(n));
-    Tensor packed = torch::stable::new_empty(dense, shape);
-    if (packed.numel() == 0) return packed;
-    const Walkable w = walkable(dense, batch, 2, true);
-    run({dtype, k, n, product_of(batch), packed.mutable_data_ptr(), row_start(n),
-         const_cast<void*>(w.tensor.const_data_ptr()), w.row_stride, w.col_stride, w.batch_stride,
-         is_hermitian(kind, dtype)});
-    return packed;
-}
-
-Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const Conversion&)) {
-    const Kind k = packed_kind(kind, "unpack");
-    const DType dtype = dtype_of(packed, "unpack");
-    check_packed(packed, n, "unpack");
-    const Sizes batch = batch_of(packed, 1);
-    Sizes shape = batch;
-    shape.insert(shape.end(), {n, n});
-    Tensor dense = torch::stable::new_empty(packed, shape);
-    if (dense.numel() == 0) return dense;
-    const Walkable w = walkable(packed, batch, 1, false);
-    run({dtype, k, n, product_of(batch), const_cast<void*>(w.tensor.const_data_ptr()),
-         w.batch_stride, dense.mutable_data_ptr(), n, 1, n * n, is_hermitian(kind, dtype)});
-    return dense;
-}
-
-static void check_place(const Place& p, const char* op) {
-    const auto fits = [&](int64_t first, int64_t count) {
-        return first >= 0 && count >= 0 && first <= p.n - count;
-    };
-    STD_TORCH_CHECK(fits(p.top, p.rows) && fits(p.left, p.cols), "[packedtri::", op,
-                    "] a block of ", p.rows, " x ", p.cols, " at (", p.top, ", ", p.left,
-                    ") is not within matrices of order ", p.n);
-}
-
-Tensor pack_block(const Tensor& dense, int64_t kind, Place place,
-                  void (*run)(const BlockConversion&)) {
-    const Kind k = packed_kind(kind, "pack_block");
-    const DType dtype = dtype_of(dense, "pack_block");
-    STD_TORCH_CHECK(dense.dim() >= 2,
-                    "[packedtri::pack_block] expected blocks (..., rows, cols); got ",
-                    to_string(sizes_of(dense)));
-    place.rows = dense.size(dense.dim() - 2);
-    place.cols = dense.size(dense.dim() - 1);
-    check_place(place, "pack_block");
-    const Sizes batch = batch_of(dense, 2);
-    Sizes shape = batch;
-    shape.push_back(row_start(place.n));
-    Tensor packed = torch::stable::new_empty(dense, shape);
-    if (packed.numel() == 0) return packed;
-    if (dense.numel() == 0) return torch::stable::zero_(packed);
-    const Tensor rows = torch::stable::contiguous(dense);
-    const Conversion whole{dtype,
-                           k,
-                           place.n,
-                           product_of(batch),
-                           packed.mutable_data_ptr(),
-                           row_start(place.n),
-                           const_cast<void*>(rows.const_data_ptr()),
-                           place.cols,
-                           1,
-                           place.rows * place.cols,
-                           is_hermitian(kind, dtype)};
-    run({whole, place.top, place.left, place.rows, place.cols});
-    return packed;
-}
-
-Tensor unpack_block(const Tensor& packed, int64_t kind, const Place& place,
-                    void (*run)(const BlockConversion&)) {
-    const Kind k = packed_kind(kind, "unpack_block");
-    const DType dtype = dtype_of(packed, "unpack_block");
-    check_packed(packed, place.n, "unpack_block");
-    check_place(place, "unpack_block");
-    const Sizes batch = batch_of(packed, 1);
-    Sizes shape = batch;
-    shape.insert(shape.end(), {place.rows, place.cols});
-    Tensor dense = torch::stable::new_empty(packed, shape);
-    if (dense.numel() == 0) return dense;
-    const Walkable w = walkable(packed, batch, 1, false);
-    const Conversion whole{dtype,
-                           k,
-                           place.n,
-                           product_of(batch),
-                           const_cast<void*>(w.tensor.const_data_ptr()),
-                           w.batch_stride,
-                           dense.mutable_data_ptr(),
-                           place.cols,
-                           1,
-                           place.rows * place.cols,
-                           is_hermitian(kind, dtype)};
-    run({whole, place.top, place.left, place.rows, place.cols});
-    return dense;
 }
 
 }  // namespace packedtri

@@ -52,16 +52,4 @@ std::tuple<Tensor, Tensor> mm_pair(const Triangles& x, const Triangles& y, int64
 // left of a packed one. No one reads its elements.
 Product product_like(int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind,
                      int c_kind, bool tf32);
-Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&));
-Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const Conversion&));
-// Where a block of matrices of order n begins, and its size.
-struct Place {
-    int64_t n, top, left, rows = 0, cols = 0;
-};
-// `place.rows` and `place.cols` are those of `dense`.
-Tensor pack_block(const Tensor& dense, int64_t kind, Place place,
-                  void (*run)(const BlockConversion&));
-Tensor unpack_block(const Tensor& packed, int64_t kind, const Place& place,
-                    void (*run)(const BlockConversion&));
-
 }  // namespace packedtri

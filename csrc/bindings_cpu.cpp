@@ -1,18 +1,10 @@
-// The schemas of the ops, and their CPU kernels.
+// The schemas of products, and their CPU kernels.
 #include "bindings.h"
 #include "bindings_threads.h"
 #include "cpu/kernels.h"
 
 namespace packedtri {
 namespace {
-
-Tensor pack_here(const Tensor& dense, int64_t kind) {
-    return pack(dense, kind, [](const Conversion& c) { cpu::pack(c, threads()); });
-}
-
-Tensor unpack_here(const Tensor& packed, int64_t n, int64_t kind) {
-    return unpack(packed, n, kind, [](const Conversion& c) { cpu::unpack(c, threads()); });
-}
 
 Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
               bool tf32) {
@@ -21,8 +13,7 @@ Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int
               {cpu::leaves_to_dense, [&](const Product& p) {
                    // Beside one nan torch's bfloat16 may have others, in rows that it is no part of.
                    const auto mend = [](const Product& done) {
-                       if (done.dtype == DType::bf16 || has_triangle(done))
-                           cpu::mend(done, threads());
+                       if (done.dtype == DType::bf16) cpu::mend(done, threads());
                    };
                    return dense_mm(a, b, n, a_kind, b_kind, p, {unpack_here, pack_here, mend});
                }});
@@ -39,21 +30,6 @@ std::tuple<Tensor, Tensor> mm_pair_cpu(Tensor a, Tensor b, Tensor c, Tensor d, i
                    });
 }
 
-Tensor pack_cpu(Tensor dense, int64_t kind) { return pack_here(dense, kind); }
-
-Tensor unpack_cpu(Tensor packed, int64_t n, int64_t kind) { return unpack_here(packed, n, kind); }
-
-Tensor pack_block_cpu(Tensor dense, int64_t n, int64_t kind, int64_t top, int64_t left) {
-    return pack_block(dense, kind, {n, top, left},
-                      [](const BlockConversion& c) { cpu::pack_block(c, threads()); });
-}
-
-Tensor unpack_block_cpu(Tensor packed, int64_t n, int64_t kind, int64_t top, int64_t left,
-                        int64_t rows, int64_t cols) {
-    return unpack_block(packed, kind, {n, top, left, rows, cols},
-                        [](const BlockConversion& c) { cpu::unpack_block(c, threads()); });
-}
-
 }  // namespace
 }  // namespace packedtri
 
@@ -65,21 +41,11 @@ STABLE_TORCH_LIBRARY(packedtri, m) {
         "mm_pair(Tensor a, Tensor b, Tensor c, Tensor d, SymInt n, int a_kind, int b_kind, int "
         "c_kind,"
         " int d_kind, bool tf32=False) -> (Tensor, Tensor)");
-    m.def("pack(Tensor dense, int kind) -> Tensor");
-    m.def("unpack(Tensor packed, SymInt n, int kind) -> Tensor");
-    m.def("pack_block(Tensor dense, SymInt n, int kind, SymInt top, SymInt left) -> Tensor");
-    m.def(
-        "unpack_block(Tensor packed, SymInt n, int kind, SymInt top, SymInt left, SymInt rows,"
-        " SymInt cols) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
     m.impl("mm", TORCH_BOX(&packedtri::mm_cpu));
     m.impl("mm_pair", TORCH_BOX(&packedtri::mm_pair_cpu));
-    m.impl("pack", TORCH_BOX(&packedtri::pack_cpu));
-    m.impl("unpack", TORCH_BOX(&packedtri::unpack_cpu));
-    m.impl("pack_block", TORCH_BOX(&packedtri::pack_block_cpu));
-    m.impl("unpack_block", TORCH_BOX(&packedtri::unpack_block_cpu));
 }
 
 extern "C" __attribute__((visibility("default"))) const char* packedtri_cpu_isa() {

@@ -1,4 +1,4 @@
-// The CUDA kernels of the ops.
+// The CUDA kernels of products.
 #include <atomic>
 
 #include "arguments.h"
@@ -10,29 +10,6 @@
 
 namespace packedtri {
 namespace {
-
-Tensor pack_cuda(Tensor dense, int64_t kind) {
-    const torch::stable::accelerator::DeviceGuard guard(dense.get_device_index());
-    return pack_here(dense, kind);
-}
-
-Tensor unpack_cuda(Tensor packed, int64_t n, int64_t kind) {
-    const torch::stable::accelerator::DeviceGuard guard(packed.get_device_index());
-    return unpack_here(packed, n, kind);
-}
-
-Tensor pack_block_cuda(Tensor dense, int64_t n, int64_t kind, int64_t top, int64_t left) {
-    const torch::stable::accelerator::DeviceGuard guard(dense.get_device_index());
-    return pack_block(dense, kind, {n, top, left},
-                      [](const BlockConversion& c) { cuda::pack_block(c, current_stream()); });
-}
-
-Tensor unpack_block_cuda(Tensor packed, int64_t n, int64_t kind, int64_t top, int64_t left,
-                         int64_t rows, int64_t cols) {
-    const torch::stable::accelerator::DeviceGuard guard(packed.get_device_index());
-    return unpack_block(packed, kind, {n, top, left, rows, cols},
-                        [](const BlockConversion& c) { cuda::unpack_block(c, current_stream()); });
-}
 
 Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
                bool tf32);
@@ -126,10 +103,6 @@ bool dense_torch_rounds(DType dtype) {
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("mm", TORCH_BOX(&packedtri::mm_cuda));
     m.impl("mm_pair", TORCH_BOX(&packedtri::mm_pair_cuda));
-    m.impl("pack", TORCH_BOX(&packedtri::pack_cuda));
-    m.impl("unpack", TORCH_BOX(&packedtri::unpack_cuda));
-    m.impl("pack_block", TORCH_BOX(&packedtri::pack_block_cuda));
-    m.impl("unpack_block", TORCH_BOX(&packedtri::unpack_block_cuda));
 }
 
 // For `packedtri info`, reached through ctypes: the kernel of product_like in words. The text lives until the

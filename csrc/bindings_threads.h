@@ -1,8 +1,9 @@
-// Torch's threads, as the CPU kernels take them.
+// Torch's threads, as the CPU kernels take them, and what runs on them.
 #pragma once
 
 #include <torch/csrc/stable/ops.h>
 
+#include "bindings_convert.h"
 #include "cpu/kernels.h"
 
 namespace packedtri {
@@ -15,6 +16,14 @@ inline void run_on_torch_threads(int count, void (*body)(int, void*), void* cont
 
 inline cpu::Threads threads() {
     return {static_cast<int>(torch::stable::get_num_threads()), run_on_torch_threads};
+}
+
+// The ops of these names for tensors on the CPU.
+inline Tensor pack_here(const Tensor& dense, int64_t kind) {
+    return pack(dense, kind, [](const Conversion& c) { cpu::pack(c, threads()); });
+}
+inline Tensor unpack_here(const Tensor& packed, int64_t n, int64_t kind) {
+    return unpack(packed, n, kind, [](const Conversion& c) { cpu::unpack(c, threads()); });
 }
 
 }  // namespace packedtri

@@ -1,4 +1,4 @@
-// The index formulas of a packed triangle; the only C++ home of i(i+1)/2.
+// The index formulas of a packed triangle: where its rows begin. Steps from one row to another are where they are taken.
 //
 // A packed triangle of order n keeps its rows one after another: row i holds the i + 1 elements
 // (i, 0) ... (i, i). That is torch.tril_indices order, and LAPACK's column-major packed order with
@@ -27,6 +27,12 @@ PACKEDTRI_HD constexpr Index row_start(std::common_type_t<Index> i) {
 PACKEDTRI_HD constexpr int64_t offset(int64_t i, int64_t j) { return row_start(i) + j; }
 
 PACKEDTRI_HD constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How much of `total` comes before part s of `count` equal ones.
+constexpr int64_t share_before(int64_t total, int64_t s, int64_t count) {
+    // total * s may be more than an integer holds.
+    return total / count * s + total % count * s / count;
+}
 
 // The row i that holds linear position t, that is row_start(i) <= t < row_start(i + 1), for
 // 0 <= t < 2^61. The bits of i are found from the top, in integers: a floating-point square root

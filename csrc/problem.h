@@ -70,7 +70,7 @@ struct Result {
 
 // C = alpha A B + beta C for every matrix of the batch: C is m x n and the sum runs over
 // 0 <= p < k. With beta = 0 nothing is read from C. conj_b takes the conjugate of B. The CPU kernels
-// know alpha = 1, beta = 0, and the update of factorizations, alpha = -1, beta = 1, in which alone
+// know alpha = 1, beta = 0, and the updates of factorizations and solves, alpha = -1, beta = 1, in which alone
 // conj_b may be set, for a dense B.
 struct Product {
     DType dtype;
@@ -132,6 +132,30 @@ struct Conversion {
 struct BlockConversion {
     Conversion whole;
     int64_t top, left, rows, cols;
+};
+
+// The diagonal that lies `below` the main one of packed triangles, and as vectors of n - below elements, which
+// lie one after another.
+struct Diagonal {
+    DType dtype;
+    int64_t n, batch, below;
+    void* packed;
+    int64_t packed_batch_stride;
+    void* elements;
+};
+
+// Packed triangles with factors: `inside` for what lies `nearest` to `farthest` below the diagonal, `outside` for
+// the rest. A factor 0 gives zeros, whatever is there. Where hermitian, imaginary parts on the diagonal are taken
+// for zero.
+struct BandScale {
+    DType dtype;
+    int64_t n, batch;
+    const void* packed;
+    int64_t packed_batch_stride;
+    void* scaled;  // Triangles one after another.
+    int64_t nearest, farthest;
+    double inside, outside;
+    bool hermitian;
 };
 
 }  // namespace packedtri

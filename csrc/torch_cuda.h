@@ -7,7 +7,7 @@
 
 #include <optional>
 
-#include "bindings.h"
+#include "bindings_convert.h"
 #include "cuda/kernels.h"
 
 namespace packedtri {

@@ -149,6 +149,19 @@ def past_autograd(op: Any) -> Callable[..., torch.Tensor]:
     return call
 
 
+def past_autograd_if_plain(op: Any, count: int = 1) -> Callable[..., torch.Tensor]:
+    """``past_autograd`` where it may be called, for ``op`` with ``count`` tensors; else ``op``."""
+    past = past_autograd(op)
+
+    def call(*args: Any) -> torch.Tensor:
+        tensors = args[:count]
+        if is_plain(*tensors) and not any(map(is_batched, tensors)):
+            return past(*args)
+        return op(*args)
+
+    return call
+
+
 def register_multilinear(op: Any, *adjoints: Adjoint, together: Together | None = None) -> None:
     """Give ``op`` its derivatives of every order, in reverse and in forward mode.
 
@@ -228,6 +241,20 @@ def _without_autocast(f: Callable[..., Any]) -> Callable[..., Any]:
             return f(*args)
 
     return call
+
+
+def register_vmap_over_batch(op: Any) -> None:
+    """Give ``op`` its rule for torch.vmap: a mapped dimension is one more of the batch.
+
+    Its first argument alone is a tensor, whose first dimensions are the batch.
+    """
+
+    def batched(
+        info: Any, in_dims: Sequence[Any], x: torch.Tensor, *rest: Any
+    ) -> tuple[torch.Tensor, int]:
+        return op(x.movedim(in_dims[0], 0), *rest), 0
+
+    torch.library.register_vmap(op, batched, lib=library)
 
 
 def _make_function(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from packedtri import layout
-from packedtri._nodes import clear_imaginary_diagonal_, diagonal_index
+from packedtri._bands import clear_imaginary_diagonal_, diagonal_index
 
 F = TypeVar("F", bound="Factories")
 

@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from packedtri import _tracing, dispatch, layout
 from packedtri._autograd import carries_autograd, forward_mode, is_batched
+from packedtri._bands import real_diagonal, scale_off_diagonal
 from packedtri._sharing import check_source, share
 
 if TYPE_CHECKING:
@@ -204,42 +205,10 @@ def project(cls: type[P], grad: Tensor, n: int) -> Tensor:
     """Gradient with respect to the packed vector, from one with respect to the n x n matrix."""
     if isinstance(grad, cls):
         packed = to_packed(grad)
-        if cls.kind in layout.MIRRORED:
-            packed = scale_off_diagonal(packed, 2.0, n)
-        return real_diagonal(packed, cls.kind, n)
+        return scale_off_diagonal(packed, 2, n, cls.kind) if cls.kind in layout.MIRRORED else packed
     if hasattr(grad, "_packed"):
         grad = grad.to_dense()
     return torch.ops.packedtri.pack(grad, cls.kind)
-
-
-def diagonal_index(n: int, device: torch.device, below: int = 0) -> Tensor:
-    """Positions in packed order of the diagonal so far below the main one, shape (n - below,)."""
-    # From one row to the next, they differ by the length of that row.
-    steps = torch.arange(below + 1, max(n, below) + 1, device=device)
-    return steps.cumsum(0) - (below + 1 - layout.numel(below))
-
-
-def scale_off_diagonal(packed: Tensor, factor: float, n: int) -> Tensor:
-    """Multiply all elements but those on the diagonal, shape (*batch, n(n+1)/2)."""
-    index = diagonal_index(n, packed.device)
-    return (packed * factor).index_copy(-1, index, packed.index_select(-1, index))
-
-
-def real_diagonal(packed: Tensor, kind: int, n: int) -> Tensor:
-    """Stored elements as the matrix has them, whose diagonal is real where it is Hermitian.
-
-    The kernels of products, conversions and factorizations see to that themselves.
-    """
-    if kind != layout.HERMITIAN or not packed.is_complex():
-        return packed
-    index = diagonal_index(n, packed.device)
-    real = packed.index_select(-1, index).real.to(packed.dtype)
-    return packed.index_copy(-1, index, real)
-
-
-def clear_imaginary_diagonal_(packed: Tensor, n: int) -> None:
-    """``real_diagonal`` in place, for complex elements that autograd does not watch."""
-    packed.imag.index_fill_(-1, diagonal_index(n, packed.device), 0)
 
 
 def _may_be_own(grad: Tensor) -> bool:
@@ -301,7 +270,7 @@ class _ToPacked(torch.autograd.Function):
         # The engine adds in place to a gradient that nobody else holds, and sees only who holds the
         # type. So its elements must be its own: the gradient of a sum, say, reaches each operand.
         if ctx.cls.kind in layout.MIRRORED:
-            grad = real_diagonal(scale_off_diagonal(grad, 0.5, ctx.n), ctx.cls.kind, ctx.n)
+            grad = scale_off_diagonal(grad, 0.5, ctx.n, ctx.cls.kind)
         elif not (_may_be_own(grad) and _use_count and _holders(grad) == _lone_holders()):
             grad = grad.clone(memory_format=torch.contiguous_format)
         return from_packed(ctx.cls, grad, ctx.n), None

@@ -11,7 +11,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from twins import dense, each_type, packed_vector, project, weighted_sum
 
 from packedtri import Hermitian, LowerTriangular
-from packedtri._nodes import real_diagonal
+from packedtri._bands import real_diagonal
 
 
 def test_conj_in_place_is_differentiated(device):

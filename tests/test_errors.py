@@ -331,6 +331,8 @@ def test_cuda_tensors_without_the_cuda_library():
         (torch.ops.packedtri.unpack.default, (p, 2, 0)),
         (torch.ops.packedtri.pack_block.default, (x, 2, 0, 0, 0)),
         (torch.ops.packedtri.unpack_block.default, (p, 2, 0, 0, 0, 1, 1)),
+        (torch.ops.packedtri.write_block_.default, (p, x, 2, 0, 0, 0)),
+        (torch.ops.packedtri.scale_band.default, (p, 2, 0, 0, 1.0, 1.0, False)),
     ):
         with raises(RuntimeError, f"packedtri::{op._opname}", "nvcc", "PACKEDTRI_CUDA=ON"):
             op.redispatch(cuda, *args)

@@ -17,7 +17,7 @@ from twins import dense, packed_vector, weighted_sum
 
 import packedtri
 from packedtri import Hermitian, LowerTriangular, Symmetric, UpperTriangular, layout
-from packedtri._nodes import diagonal_index, real_diagonal
+from packedtri._bands import diagonal_index, real_diagonal
 from packedtri.layout import HERMITIAN
 from packedtri.testing import densify, epsilon, random, random_integers, wide_dtype
 

@@ -14,7 +14,7 @@ from twins import dense, weighted_sum
 
 import packedtri
 from packedtri import Hermitian, LowerTriangular, UpperTriangular, layout
-from packedtri._nodes import diagonal_index, real_diagonal
+from packedtri._bands import diagonal_index, real_diagonal
 from packedtri.testing import epsilon, random, wide_dtype
 
 COMPLEX = (torch.complex64, torch.complex128)

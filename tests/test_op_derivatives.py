@@ -146,6 +146,17 @@ def test_conversion_derivatives(kind, batch, wide, device):
     check_derivatives(lambda p: OPS.unpack_block(p, 3, kind, 0, 1, 3, 2), p)
 
 
+@pytest.mark.parametrize("wide", WIDE)
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_band_derivatives(batch, wide, device):
+    p = operand(LOWER, 3, wide, batch, device=device)
+    check_derivatives(lambda p: OPS.diagonal(p, 3, 1), p)
+    line = p.detach()[..., :2].requires_grad_()
+    check_derivatives(lambda x: OPS.embed_diagonal(x, 3, 1), line)
+    for hermitian in (False, True):
+        check_derivatives(lambda p, h=hermitian: OPS.scale_band(p, 3, 0, 0, 0.5, 3.0, h), p)
+
+
 @pytest.mark.parametrize("kinds", PRODUCTS, ids=IDS)
 def test_opcheck_mm(kinds, device):
     a_kind, b_kind, c_kind = kinds
@@ -161,6 +172,27 @@ def test_opcheck_conversions(kind, device):
     block = operand(DENSE, 3, torch.float32, (2,), device=device)
     torch.library.opcheck(OPS.pack_block.default, (block, 5, kind, 2, 0))
     torch.library.opcheck(OPS.unpack_block.default, (p, 4, kind, 1, 0, 2, 3))
+    rows = block.detach()[:, :2]
+    torch.library.opcheck(OPS.write_block_.default, (p.detach().clone(), rows, 4, kind, 1, 0))
+
+
+def test_opcheck_bands(device):
+    p = operand(LOWER, 4, torch.float32, (2,), device=device)
+    torch.library.opcheck(OPS.diagonal.default, (p, 4, 1))
+    torch.library.opcheck(OPS.embed_diagonal.default, (p, 11, 1))
+    torch.library.opcheck(OPS.scale_band.default, (p, 4, 0, 1, 0.5, 2.0, True))
+
+
+def test_bands_under_vmap(device):
+    p = torch.randn(5, 2, 6, device=device)
+    for f in (
+        lambda x: OPS.scale_band(x, 3, 0, 0, 1.0, 0.5, False),
+        lambda x: OPS.diagonal(x, 3, 1),
+        lambda x: OPS.embed_diagonal(x, 7, 1),
+    ):
+        for dim in (0, -1):
+            mapped = torch.vmap(f, in_dims=dim)(p.movedim(0, dim))
+            torch.testing.assert_close(mapped, f(p))
 
 
 @pytest.mark.parametrize("in_dims", [(0, 0), (1, None), (None, 0), (0, 1), (-1, 0)])

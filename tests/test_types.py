@@ -18,7 +18,7 @@ from packedtri import (
     UpperTriangular,
     layout,
 )
-from packedtri._nodes import real_diagonal
+from packedtri._bands import real_diagonal
 from packedtri.testing import densify, random
 
 SIZES = (0, 1, 2, 3, 7, 31, 33, 64, 65)

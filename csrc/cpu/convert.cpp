@@ -1,4 +1,4 @@
-// Between dense and packed storage: sharing rows of the triangle among threads.
+// Between dense and packed storage, and from one triangle to another: sharing rows among threads.
 #include "../index.h"
 #include "isa.h"
 #include "kernels.h"
@@ -32,7 +32,7 @@ void for_each_strip_of_triangle(const Threads& threads, int64_t batch, int64_t n
                                 const Rows& rows) {
     const int64_t area = row_start(n);
     const auto boundary = [&](int64_t s, int64_t strips) {
-        return s == strips ? n : aligned(row_of(area * s / strips));
+        return s == strips ? n : aligned(row_of(share_before(area, s, strips)));
     };
     for_each_strip(threads, batch, area, boundary, rows);
 }
@@ -60,11 +60,17 @@ void pack_block(const BlockConversion& c, const Threads& threads) {
 void unpack_block(const BlockConversion& c, const Threads& threads) {
     const int64_t bottom = c.top + c.rows;
     const auto boundary = [&](int64_t s, int64_t strips) {
-        return s == strips ? bottom : std::max(c.top, aligned(c.top + c.rows * s / strips));
+        return s == strips ? bottom : std::max(c.top, aligned(c.top + share_before(c.rows, s, strips)));
     };
     for_each_strip(
         threads, c.whole.batch, c.rows * c.cols, boundary,
         [&](int64_t b, int64_t begin, int64_t end) { kernels().unpack_block(c, b, begin, end); });
+}
+
+void scale_band(const BandScale& p, const Threads& threads) {
+    for_each_strip_of_triangle(threads, p.batch, p.n, [&](int64_t b, int64_t begin, int64_t end) {
+        kernels().scale_band(p, b, begin, end);
+    });
 }
 
 }  // namespace packedtri::cpu

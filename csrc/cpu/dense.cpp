@@ -34,8 +34,8 @@ bool leaves_to_dense(const Product& p) {
     if (p.k == 0 || !is_plain(p) || kernels_are_wanted()) return false;
     const bool a = p.a.kind != Kind::Dense, b = p.b.kind != Kind::Dense,
                packed = p.c.kind == Kind::Lower, zeros = has_triangle(p);
-    const int64_t copies = (a + b + packed) * element_size(p.dtype) * p.k * p.k * p.batch;
-    if (copies > COPIES_LIMIT) return false;
+    const int64_t elements = (a + b) * p.k * p.k + packed * p.m * p.n;
+    if (elements * element_size(p.dtype) * p.batch > COPIES_LIMIT) return false;
     const double size =
         static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
     const int64_t narrowest = std::min(p.m, p.n);

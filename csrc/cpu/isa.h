@@ -72,6 +72,8 @@ struct Kernels {
     // The same of a block, the rows [begin, end) of the matrix as far as it has them.
     void (*pack_block)(const BlockConversion& c, int64_t batch, int64_t begin, int64_t end);
     void (*unpack_block)(const BlockConversion& c, int64_t batch, int64_t begin, int64_t end);
+    // Rows [begin, end) of one packed triangle of the batch.
+    void (*scale_band)(const BandScale& p, int64_t batch, int64_t begin, int64_t end);
     void (*solve)(const SmallSolve& p);
     void (*solve_vector)(const VectorSubstitution& p);
     // Factors a triangle of an order of at most small_triangle in place. Returns the order of the

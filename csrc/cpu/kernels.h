@@ -17,7 +17,8 @@ struct Threads {
 
 void mm(const Product& p, const Threads& threads);
 // What dense torch computes faster on unpacked copies: products of symmetric with dense matrices, which
-// have no zeros to leave out, except in float32, and bfloat16 where the machine has instructions for it.
+// have no zeros to leave out, except in float32; and where the machine has instructions for bfloat16 but not AMX,
+// most products of that type whose result is dense.
 bool leaves_to_dense(const Product& p);
 // After C = A B of bfloat16 has been computed so, C dense without gaps: computes again the matrices of the
 // batch in which something is not finite.
@@ -26,6 +27,13 @@ void pack(const Conversion& c, const Threads& threads);
 void unpack(const Conversion& c, const Threads& threads);
 void pack_block(const BlockConversion& c, const Threads& threads);
 void unpack_block(const BlockConversion& c, const Threads& threads);
+// Changes the elements of a block in its packed matrices, and no others. Of two that mirror each other the lower
+// one is taken, and structural zeros are not looked at.
+void write_block(const BlockConversion& c, const Threads& threads);
+// Between packed triangles and their diagonals. The rest of the triangle is filled with zeros.
+void diagonal(const Diagonal& d);
+void embed_diagonal(const Diagonal& d);
+void scale_band(const BandScale& p, const Threads& threads);
 void solve(const Solve& p, const Threads& threads);
 void cholesky(const Factor& p, const Threads& threads);
 void update_cholesky(const FactorUpdate& p, const Threads& threads);

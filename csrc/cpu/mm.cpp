@@ -115,8 +115,8 @@ MatrixVector matrix_vector(const Product& p, int64_t batch) {
 // i has i + 1 elements, column i has n - i.
 int64_t strip(const MatrixVector& p, int64_t s, int64_t count) {
     if (s == count) return p.n;
-    const int64_t area = row_start(p.n);
-    return p.kind == Kind::Upper ? p.n - row_of(area - area * s / count) : row_of(area * s / count);
+    const int64_t area = row_start(p.n), before = share_before(area, s, count);
+    return p.kind == Kind::Upper ? p.n - row_of(area - before) : row_of(before);
 }
 
 // Memory that several threads fill, from a cache line on.

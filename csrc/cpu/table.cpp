@@ -14,6 +14,7 @@ void pack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 void unpack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 void pack_block(const BlockConversion& c, int64_t batch, int64_t begin, int64_t end);
 void unpack_block(const BlockConversion& c, int64_t batch, int64_t begin, int64_t end);
+void scale_band(const BandScale& p, int64_t batch, int64_t begin, int64_t end);
 void solve(const SmallSolve& p);
 void solve_vector(const VectorSubstitution& p);
 int64_t cholesky(const Block& a, int64_t n);
@@ -29,6 +30,7 @@ const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA),
                     unpack,
                     pack_block,
                     unpack_block,
+                    scale_band,
                     solve,
                     solve_vector,
                     cholesky,

@@ -384,8 +384,10 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) 
 Config choose(const Product& p, const Device& device, bool scratch, int together) {
     // A product with marks has only the blocks that the engine has not stored.
     if (p.marks) return {Method::Direct, TileSize::Large, 1, 1, 1};
+    if (is_mv(p)) return {Method::Vector, TileSize::Small, 1, 1, 1};
     if (goes_wide(p, device)) return choose_wide(p, device);
     if (goes_thin(p)) return {Method::Thin, TileSize::Small, 1, 1, 1};
+    if (small_side(p, device)) return {Method::Small, TileSize::Small, 1, 1, 1};
     Config config = choose_direct(p, device, scratch);
     if (scratch && engine_can(p, device)) {
         const Config engine = choose_engine(p, device, together);
@@ -442,26 +444,13 @@ int small_side(const Product& p, const Device& device) {
     return bytes <= (device.shared_kib - 3) * 1024 ? side : 0;
 }
 
-std::string explain(const Product& p, const Device& device) {
-    if (wide_when_aligned(p, device))
-        return "rows of the dense operand aligned, then " + explain_wide(p, choose_wide(p, device));
-    if (leaves_to_dense(p, device)) {
-        if (!goes_on_unpacked(p, device)) return "unpacked, then dense torch";
-        return "symmetric operand unpacked, then " + explain(with_unpacked(p), device);
-    }
-    if (is_mv(p))
-        return has_symmetric(p) && !mv_symmetric_can(p)
-                   ? "matrix-vector, two passes over the triangle"
-                   : "matrix-vector, one pass over the triangle";
-    const Config c = choose(p, device);
-    if (c.method == Method::Thin)
-        return has_symmetric(p) ? "a few vectors, two passes over the triangle" : "a few vectors";
-    if (c.method == Method::Wide) return explain_wide(p, c);
-    if (const int side = small_side(p, device)) {
-        if (goes_by_lane_grid(p)) return "small, the result in registers";
-        return "small, both operands in shared memory as " + std::to_string(side) + " x " +
-               std::to_string(side);
-    }
+static std::string explain_small(const Product& p, int side) {
+    if (goes_by_lane_grid(p)) return "small, the result in registers";
+    return "small, both operands in shared memory as " + std::to_string(side) + " x " +
+           std::to_string(side);
+}
+
+static std::string explain_tiles(const Product& p, const Config& c) {
     const bool engine = by_images(c);
     const std::string side =
         std::to_string(engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile));
@@ -481,6 +470,28 @@ std::string explain(const Product& p, const Device& device) {
     if (c.group > 1)
         text += ", groups of " + std::to_string(c.group) + " x " + std::to_string(c.group);
     return text;
+}
+
+std::string explain(const Product& p, const Device& device) {
+    if (wide_when_aligned(p, device))
+        return "rows of the dense operand aligned, then " + explain_wide(p, choose_wide(p, device));
+    if (leaves_to_dense(p, device)) {
+        if (!goes_on_unpacked(p, device)) return "unpacked, then dense torch";
+        return "symmetric operand unpacked, then " + explain(with_unpacked(p), device);
+    }
+    const Config c = choose(p, device);
+    switch (c.method) {
+        case Method::Vector:
+            return has_symmetric(p) && !mv_symmetric_can(p)
+                       ? "matrix-vector, two passes over the triangle"
+                       : "matrix-vector, one pass over the triangle";
+        case Method::Thin:
+            return has_symmetric(p) ? "a few vectors, two passes over the triangle"
+                                    : "a few vectors";
+        case Method::Wide: return explain_wide(p, c);
+        case Method::Small: return explain_small(p, small_side(p, device));
+        default: return explain_tiles(p, c);
+    }
 }
 
 void force(int method, int tile, int split, int split_above, int group) {

@@ -26,8 +26,8 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 // elements by its tensor cores (main_loop_wgmma.cuh). Thin: for a dense operand of few vectors (thin.h).
 // Fused: the engine, which makes the images while it multiplies, instead of a kernel before it. Wide: for a dense
 // operand of a hundred vectors or so (wide.h), of which Tile says how many a block has: 128 or 256, or 64 where there
-// are no more.
-enum class Method : int32_t { Direct, Engine, Hopper, Thin, Fused, Wide };
+// are no more. Vector: for one vector (mv.h). Small: for many small products (small.h, small_side).
+enum class Method : int32_t { Direct, Engine, Hopper, Thin, Fused, Wide, Vector, Small };
 enum class TileSize : int32_t { Small, Large };
 
 struct Config {
@@ -103,7 +103,7 @@ inline bool has_vectors(const Product& p) {
 }
 inline int64_t vectors_of(const Product& p) { return p.a.kind == Kind::Dense ? p.m : p.n; }
 
-// Those of a single one have kernels of their own (mv.h); choose is about all others.
+// Those of a single one have kernels of their own (mv.h).
 inline bool is_mv(const Product& p) { return has_vectors(p) && vectors_of(p) == 1; }
 
 // `scratch`: whether there is any. `together`: how many products like this one the engine gets at once.

@@ -114,6 +114,36 @@ __global__ void __launch_bounds__(THREADS) pack_block_kernel(const BlockArgs<T> 
     });
 }
 
+template <int TILE, class T>
+__global__ void __launch_bounds__(THREADS) write_block_kernel(const BlockArgs<T> args) {
+    __shared__ T mirror[TILE][TILE + 1];
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
+    const Share<T> share(args);
+    const auto across = static_cast<unsigned>(ceil_div(args.cols, TILE));
+    const int i0 = args.top + static_cast<int>(share.tile / across) * TILE,
+              j0 = args.left + static_cast<int>(share.tile % across) * TILE;
+    T* packed = share.packed;
+    const T* dense = share.dense;
+    for_tile<TILE>([&](int r, int c, int) {
+        const int i = i0 + r, j = j0 + c;
+        if (!args.has(i, j)) return;
+        const T value = dense[args.at(i, j)];
+        if (i > j && args.kind != Kind::Upper) packed[offset(i, j)] = value;
+        if (i == j) packed[offset(i, j)] = on_diagonal(value, args.hermitian);
+        mirror[r][c] = value;
+    });
+    if (args.kind == Kind::Lower || j0 + TILE - 1 <= i0) return;
+    __syncthreads();
+    for_tile<TILE>([&](int r, int c, int) {
+        const int i = i0 + c, j = j0 + r;
+        // Of two that mirror each other the lower one is written.
+        const bool twice = args.kind == Kind::Symmetric && args.has(j, i);
+        if (i < j && args.has(i, j) && !twice)
+            packed[offset(j, i)] = conjugate_if(mirror[c][r], args.hermitian);
+    });
+}
+
 template <class T>
 BlockArgs<T> arguments(const BlockConversion& b) {
     const Conversion& c = b.whole;
@@ -144,6 +174,10 @@ void launch(void (*small)(BlockArgs<T>), void (*large)(BlockArgs<T>), const Tile
                        "cannot launch the conversion of a block");
 }
 
+auto tiles_of_block(const BlockConversion& b) {
+    return [&b](int64_t side) { return ceil_div(b.rows, side) * ceil_div(b.cols, side); };
+}
+
 }  // namespace
 
 void pack_block(const BlockConversion& b, cudaStream_t stream) {
@@ -157,11 +191,16 @@ void pack_block(const BlockConversion& b, cudaStream_t stream) {
 void unpack_block(const BlockConversion& b, cudaStream_t stream) {
     with_element_type(b.whole.dtype, [&](auto element) {
         using T = decltype(element);
-        const auto tiles_of = [&](int64_t side) {
-            return ceil_div(b.rows, side) * ceil_div(b.cols, side);
-        };
-        launch<T>(unpack_block_kernel<SMALL, T>, unpack_block_kernel<LARGE<T>, T>, tiles_of, b,
-                  stream);
+        launch<T>(unpack_block_kernel<SMALL, T>, unpack_block_kernel<LARGE<T>, T>,
+                  tiles_of_block(b), b, stream);
+    });
+}
+
+void write_block(const BlockConversion& b, cudaStream_t stream) {
+    with_element_type(b.whole.dtype, [&](auto element) {
+        using T = decltype(element);
+        launch<T>(write_block_kernel<SMALL, T>, write_block_kernel<LARGE<T>, T>, tiles_of_block(b),
+                  b, stream);
     });
 }
 

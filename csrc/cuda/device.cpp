@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <set>
+#include <utility>
 
 #include "launch.h"
 
@@ -26,6 +28,18 @@ const Device& current_device() {
     if (index >= MAX_DEVICES) throw std::runtime_error("[packedtri] more than 64 devices");
     std::call_once(queried[index], [&] { devices[index] = query(index); });
     return devices[index];
+}
+
+void allow_shared(const void* kernel) {
+    // Each thread remembers what it has allowed, for asking the driver takes a microsecond.
+    static thread_local std::set<std::pair<const void*, const Device*>> allowed;
+    const Device& device = current_device();
+    if (!allowed.emplace(kernel, &device).second) return;
+    cudaFuncAttributes own{};
+    check(cudaFuncGetAttributes(&own, kernel), "cannot read the needs of a kernel");
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               device.shared_kib * 1024 - static_cast<int>(own.sharedSizeBytes)),
+          "cannot allow shared memory");
 }
 
 }  // namespace packedtri::cuda

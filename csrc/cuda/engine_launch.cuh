@@ -63,7 +63,7 @@ void launch_kernel(const EnginePlan* plans, const EngineUnmade& unmade, cudaStre
     const auto args = engine_args<Shape, PRODUCTS>(plans, unmade);
     static_assert(sizeof(args) <= 4096, "a kernel has no more room for arguments");
     const auto kernel = engine_kernel<Shape, PRODUCTS, Across>;
-    reserve_shared(kernel, Shape::SHARED_BYTES);
+    allow_shared(kernel);
     const int cluster = Shape::CLUSTER * args.split;
     const int64_t needed = args.shared.all + ceil_div(args.alone.all, args.split);
     const int64_t clusters = std::min<int64_t>(

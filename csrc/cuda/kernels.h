@@ -30,6 +30,13 @@ void pack(const Conversion& c, cudaStream_t stream);
 void unpack(const Conversion& c, cudaStream_t stream);
 void pack_block(const BlockConversion& c, cudaStream_t stream);
 void unpack_block(const BlockConversion& c, cudaStream_t stream);
+// Changes the elements of a block in its packed matrices, and no others. Of two that mirror each other the lower
+// one is taken, and structural zeros are not looked at.
+void write_block(const BlockConversion& c, cudaStream_t stream);
+// Between packed triangles and their diagonals. The rest of the triangle is filled with zeros.
+void diagonal(const Diagonal& d, cudaStream_t stream);
+void embed_diagonal(const Diagonal& d, cudaStream_t stream);
+void scale_band(const BandScale& p, cudaStream_t stream);
 void solve(const Solve& p, Scratch* scratch, cudaStream_t stream);
 void factor(const Factor& p, Scratch* scratch, cudaStream_t stream);
 void first_zero(const FirstZero& p, cudaStream_t stream);

@@ -35,11 +35,12 @@ inline dim3 grid_of(int64_t blocks) {
     return dim3(static_cast<unsigned>(blocks));
 }
 
-// Allows a kernel's blocks `bytes` of dynamic shared memory.
-template <class Kernel>
-void reserve_shared(Kernel kernel, int bytes) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-          "cannot reserve shared memory");
+// Allows a kernel's blocks all the dynamic shared memory of the current device. It is one number for each kernel: if
+// it followed the sizes of launches, one thread of the host could lower it between what another one sets and launches.
+void allow_shared(const void* kernel);
+template <class Args>
+void allow_shared(void (*kernel)(Args)) {
+    allow_shared(reinterpret_cast<const void*>(kernel));
 }
 
 // What a launch may ask for beyond its sizes.
@@ -96,6 +97,7 @@ int clusters_at_once(void (*kernel)(Args), dim3 threads, int shared, int size) {
 // each block's is not its own; clusters do not straddle the parts of a device, so some multiprocessors are left over.
 inline int keep_apart(int bytes, int64_t blocks, int cluster = 1) {
     const Device& device = current_device();
+    if (!device.clusters) return bytes;  // There a kernel starts when the one before has ended.
     const int64_t usable = device.multiprocessors * (cluster > 2 ? 9 : 10) / 10,
                   too_many = ceil_div(blocks, usable) + 1;
     return std::max(bytes, static_cast<int>((device.shared_kib + 1) * 1024 / too_many) - 1008);
@@ -103,7 +105,7 @@ inline int keep_apart(int bytes, int64_t blocks, int cluster = 1) {
 
 // Launches a kernel whose blocks may start while the one before ends. It waits for that by itself, before
 // it touches memory (ptx::wait_for_dependency). Blocks come in clusters of `cluster`, and have `shared` bytes
-// of dynamic shared memory (reserve_shared).
+// of dynamic shared memory (allow_shared).
 template <class Args>
 void launch_overlapping(void (*kernel)(Args), dim3 grid, dim3 threads, const Args& args,
                         cudaStream_t stream, const char* failure, int cluster = 1, int shared = 0) {

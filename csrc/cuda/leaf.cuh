@@ -115,7 +115,7 @@ template <class Kernel, class Args>
 void launch_leaf(Kernel kernel, int64_t count, int threads, int64_t shared, const Args& args,
                  cudaStream_t stream) {
     const dim3 grid = grid_of(count);
-    reserve_shared(kernel, static_cast<int>(shared));
+    allow_shared(kernel);
     kernel<<<grid, threads, shared, stream>>>(args);
     check(cudaGetLastError(), "cannot launch a solve");
 }

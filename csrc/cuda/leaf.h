@@ -16,7 +16,7 @@ void solve_leaf(const Solve& p, Span block, Span lines, bool conj, cudaStream_t 
 // Solves for all of a dense X of at most THIN right-hand sides. With more than one, in float32 steps of
 // leaves and products are faster.
 constexpr int64_t THIN = 4;
-constexpr int64_t thin(DType dtype) { return dtype == DType::f32 ? 1 : THIN; }
+constexpr int64_t most_thin(DType dtype) { return dtype == DType::f32 ? 1 : THIN; }
 void solve_thin(const Solve& p, cudaStream_t stream);
 
 // Factors the diagonal block of `p.packed` that `block` names.

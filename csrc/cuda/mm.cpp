@@ -56,9 +56,7 @@ void direct(const Product& p, const Config& config, Scratch* scratch, cudaStream
 
 // What the engine is to do, if it is to compute a product beside another one.
 std::optional<EngineTask> paired_task(const Product& p, const Scratch* scratch) {
-    const Device& device = current_device();
-    if (is_mv(p) || small_side(p, device)) return std::nullopt;
-    const Config config = choose(p, device, scratch != nullptr, 2);
+    const Config config = choose(p, current_device(), scratch != nullptr, 2);
     if (!by_images(config)) return std::nullopt;
     return EngineTask{p, config};
 }
@@ -78,19 +76,24 @@ void run_engine(const EngineTask* tasks, int count, int64_t bytes, Scratch& scra
 
 void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
     check_reach({p.m, p.n, p.k, p.batch});
-    if (is_mv(p)) {
-        if (scratch && mv_symmetric_can(p)) return mv_symmetric(p, *scratch, stream);
-        return mv(p, stream);
-    }
     const Device& device = current_device();
-    const EngineTask task{p, choose(p, device, scratch != nullptr)};
-    if (task.config.method == Method::Thin)
-        return by_triangles(p, [&](const Product& part) { mm_thin(part, stream); });
-    if (task.config.method == Method::Wide) return mm_wide(p, task.config, stream);
-    if (const int side = small_side(p, device)) return small(p, side, stream);
-    if (by_images(task.config))
-        return run_engine(&task, 1, engine_scratch(&task, 1), *scratch, stream);
-    direct(p, task.config, scratch, stream);
+    const Config config = choose(p, device, scratch != nullptr);
+    switch (config.method) {
+        case Method::Vector:
+            if (scratch && mv_symmetric_can(p)) return mv_symmetric(p, *scratch, stream);
+            return mv(p, stream);
+        case Method::Thin:
+            return by_triangles(p, [&](const Product& part) { mm_thin(part, stream); });
+        case Method::Wide: return mm_wide(p, config, stream);
+        case Method::Small: return small(p, small_side(p, device), stream);
+        case Method::Engine:
+        case Method::Fused: {
+            const EngineTask task{p, config};
+            return run_engine(&task, 1, engine_scratch(&task, 1), *scratch, stream);
+        }
+        case Method::Direct:
+        case Method::Hopper: return direct(p, config, scratch, stream);
+    }
 }
 
 void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t stream) {

@@ -26,7 +26,7 @@ template <bool A_K_MAJOR, bool B_K_MAJOR>
 void launch_persistent(const PersistentArgs& args, cudaStream_t stream) {
     using Shape = PersistentShape<A_K_MAJOR, B_K_MAJOR>;
     const auto kernel = persistent_kernel<A_K_MAJOR, B_K_MAJOR>;
-    reserve_shared(kernel, Shape::SHARED_BYTES);
+    allow_shared(kernel);
     launch_overlapping(kernel, grid_of(std::min(args.work.items, current_device().multiprocessors)),
                        Shape::THREADS, args, stream, "cannot launch a product", 1,
                        Shape::SHARED_BYTES);

@@ -11,7 +11,7 @@ namespace packedtri::cuda {
 template <class MainLoop, class Args>
 void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaStream_t stream) {
     const int shared = keep_apart(shared_bytes<MainLoop>(args.split > 1), blocks, args.split);
-    reserve_shared(kernel, shared);
+    allow_shared(kernel);
     launch_overlapping(kernel, grid_of(blocks), dim3(MainLoop::THREADS), args, stream,
                        "cannot launch a product", args.split, shared);
 }

@@ -231,7 +231,7 @@ template <class Small>
 void launch_teams(const typename Small::Args& args, int64_t work, cudaStream_t stream) {
     int shared = Small::TEAMS * args.team_bytes();
     const auto kernel = small_kernel<Small>;
-    reserve_shared(kernel, shared);
+    allow_shared(kernel);
     int64_t blocks = ceil_div(work, Small::TEAMS);
     // Teams that go on to further products are as many as run at once.
     if constexpr (!Small::ONE_PRODUCT) {
@@ -242,7 +242,6 @@ void launch_teams(const typename Small::Args& args, int64_t work, cudaStream_t s
         blocks = std::min(blocks, int64_t{at_once} * current_device().multiprocessors);
     }
     shared = keep_apart(shared, blocks);
-    reserve_shared(kernel, shared);
     launch_overlapping(kernel, dim3(static_cast<unsigned>(blocks)),
                        dim3(Small::THREADS, Small::TEAMS), args, stream, "cannot launch a product",
                        1, shared);

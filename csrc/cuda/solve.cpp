@@ -87,7 +87,7 @@ class Solver {
 
 void solve(const Solve& p, Scratch* scratch, cudaStream_t stream) {
     check_reach({p.n, p.m, p.batch});
-    if (p.x_kind == Kind::Dense && p.m <= thin(p.dtype)) solve_thin(p, stream);
+    if (p.x_kind == Kind::Dense && p.m <= most_thin(p.dtype)) solve_thin(p, stream);
     else Solver(p, scratch, stream).solve({0, p.n});
 }
 

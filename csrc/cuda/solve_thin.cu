@@ -9,7 +9,7 @@ namespace {
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 
 template <class T>
-struct ThinArgs {
+struct ThinSolveArgs {
     SolveArgs<T> next;  // The block to be solved for; the others follow at the same distance.
     const T* triangle;
     Span solved;
@@ -23,7 +23,7 @@ class ThinStep {
     static constexpr int PER_LANE = ORDER / 32, GROUPS = THREADS / ORDER;
 
   public:
-    __device__ ThinStep(const ThinArgs<T>& args, int64_t batch, int block, T* shared)
+    __device__ ThinStep(const ThinSolveArgs<T>& args, int64_t batch, int block, T* shared)
         : args_(args), triangle_(args.triangle + batch * args.next.triangle_batch_stride),
           x_(args.next.x + batch * args.next.x_batch_stride), solved_(shared),
           partial_(shared + ORDER * M) {
@@ -109,7 +109,7 @@ class ThinStep {
         }
     }
 
-    const ThinArgs<T>& args_;
+    const ThinSolveArgs<T>& args_;
     const T* const triangle_;
     T* const x_;
     T *const solved_, *const partial_;
@@ -118,7 +118,8 @@ class ThinStep {
 };
 
 template <class T, int M, int ORDER>
-__global__ void __launch_bounds__(THREADS) thin_kernel(const __grid_constant__ ThinArgs<T> args) {
+__global__ void __launch_bounds__(THREADS)
+    thin_kernel(const __grid_constant__ ThinSolveArgs<T> args) {
     extern __shared__ __align__(16) char shared[];
     start_leaf();
     const int64_t batch = blockIdx.x / args.blocks;
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(THREADS) thin_kernel(const __grid_constant__ T
 }
 
 template <class T, int M>
-void launch(const ThinArgs<T>& args, int64_t batch, cudaStream_t stream) {
+void launch(const ThinSolveArgs<T>& args, int64_t batch, cudaStream_t stream) {
     constexpr int ORDER = sizeof(T) == sizeof(float) ? 128 : 64;
     using Step = ThinStep<T, M, ORDER>;
     const int64_t shared =
@@ -140,7 +141,7 @@ template <class T>
 void step(const Solve& p, Span solved, int64_t length, cudaStream_t stream) {
     const bool forward = p.left == (p.kind == Kind::Lower);
     const int64_t begin = forward ? solved.end : solved.begin - length;
-    ThinArgs<T> args{
+    ThinSolveArgs<T> args{
         solve_args<T>(p, {begin, std::min(begin + length, p.n)}),
         static_cast<const T*>(p.triangle),
         solved,

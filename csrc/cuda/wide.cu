@@ -37,7 +37,7 @@ void launch(const WideArgs<T>& args, bool x_along, cudaStream_t stream) {
     using Tile = WideTile<C>;
     const ThinArgs<T>& thin = args.thin;
     const auto kernel = x_along ? wide_kernel<T, C, true> : wide_kernel<T, C, false>;
-    reserve_shared(kernel, Tile::SHARED_BYTES);
+    allow_shared(kernel);
     const int64_t items = ceil_div(thin.n, WIDE_OUT) * ceil_div(thin.vectors, C) * thin.batch,
                   clusters = std::min<int64_t>(
                       items,

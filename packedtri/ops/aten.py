@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.autograd import graph
 
 from packedtri._autograd import carries_autograd, forward_mode, is_batched
-from packedtri._nodes import clear_imaginary_diagonal_, real_diagonal, settled, transposed_elements
+from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
+from packedtri._nodes import settled, transposed_elements
 from packedtri._sharing import check_writable, inherit
 from packedtri.dispatch import aten_row, describe, function_name
 from packedtri.layout import HERMITIAN

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri._autograd import library, register_multilinear
+from packedtri._autograd import library, register_multilinear, register_vmap_over_batch
+from packedtri._bands import real_diagonal
 from packedtri.dispatch import describe
 from packedtri.tensor import PackedTensor, check_dtype
 
@@ -47,17 +48,13 @@ def _(packed: Tensor, n: int, kind: int, top: int, left: int, rows: int, cols: i
     return packed.new_empty((*packed.shape[:-1], rows, cols))
 
 
-def _add_vmap(op: Any) -> None:
-    """A mapped dimension is one more of the batch."""
-
-    def batched(info: Any, in_dims: Sequence[Any], x: Tensor, *rest: int) -> tuple[Tensor, int]:
-        return op(x.movedim(in_dims[0], 0), *rest), 0
-
-    torch.library.register_vmap(op, batched, lib=library)
+@torch.library.register_fake("packedtri::write_block_", lib=library)
+def _(packed: Tensor, dense: Tensor, n: int, kind: int, top: int, left: int) -> None:
+    return None
 
 
 for _op in (_pack, _unpack, _pack_block, _unpack_block):
-    _add_vmap(_op)
+    register_vmap_over_batch(_op)
 
 
 def _pack_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
@@ -99,7 +96,7 @@ def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:
     if check and not torch.equal(_unpack(half.detach(), n, cls.kind), x.detach()):
         way = f"Pack it with {cls.__name__}.from_dense" if caller else "Pass check=False"
         _check_other_half(cls, name, x.detach(), f"{way} to ignore that half")
-    return _nodes.from_packed(cls, _nodes.real_diagonal(half, cls.kind, n), n)
+    return _nodes.from_packed(cls, real_diagonal(half, cls.kind, n), n)
 
 
 def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor, advice: str) -> None:

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri._autograd import forward_mode
+from packedtri._bands import diagonal
 from packedtri.dispatch import Function, describe, row
 from packedtri.layout import REAL
 from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.ops.factor import check_positive_definite
-from packedtri.ops.positive import Positive, diagonal, factored, positive
+from packedtri.ops.positive import Positive, factored, positive
 from packedtri.ops.solve import check_system, is_vector
 from packedtri.tensor import (
     Hermitian,
@@ -164,5 +165,5 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
     matrix, info = factored(S)
     check_positive_definite("linalg.cholesky", info)
     dtype = REAL.get(S.dtype, S.dtype)
-    inv_quad = matrix.inv_quad(columns).to(dtype)
-    return inv_quad, matrix.logdet().to(dtype).expand(inv_quad.shape)
+    inv_quad, logdet = (x.to(dtype) for x in matrix.inv_quad_logdet(columns))
+    return inv_quad, logdet.expand(inv_quad.shape)

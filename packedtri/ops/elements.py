@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from packedtri import _nodes, layout
+from packedtri import _bands, _nodes, layout
 from packedtri._autograd import values_visible
 from packedtri.tensor import PackedTensor
 
@@ -75,8 +75,7 @@ def diagonal(t: PackedTensor, offset: int = 0) -> Tensor:
         k = torch.arange(max(t.n - abs(offset), 0), device=t._packed.device)
         return read(t, k + max(-offset, 0), k + max(offset, 0))
     packed = _nodes.to_packed(t)
-    at = _nodes.diagonal_index(t.n, packed.device, abs(offset))
-    values = packed.index_select(-1, at)
+    values = _bands.diagonal(packed, t.n, abs(offset))
     if t.kind != layout.HERMITIAN or not packed.is_complex() or offset < 0:
         return values
     return values.conj_physical() if offset else values.real.to(values.dtype)
@@ -90,47 +89,17 @@ def with_diagonal(t: P, values: Tensor, offset: int = 0) -> P:
     """
     check_real(t, values)
     packed = _nodes.to_packed(t)
-    at = _nodes.diagonal_index(t.n, packed.device, abs(offset))
+    at = _bands.diagonal_index(t.n, packed.device, abs(offset))
     source = values.to(packed.dtype).expand(*packed.shape[:-1], len(at))
     return _nodes.from_packed(type(t), packed.index_copy(-1, at, source), t.n)
 
 
 def band(t: PackedTensor, cls: type[P], lowest: int, highest: int) -> P:
     """A copy as ``cls`` without the diagonals outside of lowest <= j - i <= highest."""
-    packed, n = _nodes.to_elements(t), t.n
-    if t.kind == layout.HERMITIAN and cls.kind == layout.UPPER:
+    packed, n, hermitian = _nodes.to_packed(t), t.n, t.kind == layout.HERMITIAN
+    if hermitian and cls.kind == layout.UPPER:
         packed = packed.conj()
     if cls.kind != layout.UPPER:
         lowest, highest = -highest, -lowest
-    # Distances from the main diagonal.
-    nearest, farthest = max(lowest, 0), min(highest, n - 1)
-    kept = _band_size(n, nearest, farthest)
-    if kept == layout.numel(n):
-        return _nodes.from_packed(cls, packed.clone(), n)
-    if 2 * kept < layout.numel(n):
-        at = _band_index(n, nearest, farthest, packed.device)
-        values = torch.zeros_like(packed).index_copy(-1, at, packed.index_select(-1, at))
-        return _nodes.from_packed(cls, values, n)
-    for dropped in ((0, nearest - 1), (farthest + 1, n - 1)):
-        packed = packed.index_fill(-1, _band_index(n, *dropped, packed.device), 0)
-    return _nodes.from_packed(cls, packed, n)
-
-
-def _band_size(n: int, nearest: int, farthest: int) -> int:
-    """How many elements lie on the diagonals with these distances from the main one."""
-    if nearest > farthest:
-        return 0
-    return layout.numel(n - nearest) - layout.numel(n - farthest - 1)
-
-
-def _band_index(n: int, nearest: int, farthest: int, device: torch.device) -> Tensor:
-    """Positions in packed order of the elements on these diagonals, row by row."""
-    size = _band_size(n, nearest, farthest)
-    if size == 0:
-        return torch.zeros(0, dtype=torch.int64, device=device)
-    row = torch.arange(nearest, n, device=device)
-    first = (row - farthest).clamp_min(0)
-    count = row - nearest - first + 1
-    before = count.cumsum(0) - count
-    start = torch.repeat_interleave(layout.offset(row, first) - before, count, output_size=size)
-    return start + torch.arange(size, device=device)
+    kept = _bands.scale_band(packed, n, max(lowest, 0), min(highest, n), 1, 0, hermitian)
+    return _nodes.from_packed(cls, kept, n)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
+from packedtri._bands import real_diagonal
 from packedtri.dispatch import describe
 from packedtri.layout import DENSE, LOWER
 from packedtri.ops.dense import is_complex_number, write_out
@@ -289,7 +290,7 @@ def _finish(
     if C is not None:
         _check_matrix(name, cls, C, n, packed.shape[:-1])
         packed = _add(packed, _elements(name, C, dtype), 1 if beta is None else beta)
-    result = _nodes.from_packed(cls, _nodes.real_diagonal(packed, cls.kind, n), n)
+    result = _nodes.from_packed(cls, real_diagonal(packed, cls.kind, n), n)
     return result if out is None else write_out(name, result, out)
 
 

@@ -19,7 +19,7 @@ from packedtri import _nodes
 from packedtri._autograd import carries_autograd, has_values, is_plain
 from packedtri._sharing import check_writable
 from packedtri.dispatch import INTEGERS, describe, row
-from packedtri.layout import HERMITIAN, LOWER, UPPER
+from packedtri.layout import HERMITIAN, LOWER, MIRRORED, UPPER
 from packedtri.ops import elements
 from packedtri.ops.aten import bump_version, clones_before_changes, increment_version, writable
 from packedtri.ops.convert import from_dense
@@ -29,6 +29,7 @@ from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
 
 _unpack_block = torch.ops.packedtri.unpack_block.default
+_write_block_ = torch.ops.packedtri.write_block_.default
 
 # A gather costs about four times the memory of a slice of the dense matrix, for its positions.
 _GATHER_COST = 4
@@ -243,6 +244,9 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
             "convert with .to_dense() and from_dense"
         )
     target = _batches(input, batch) if batch else input
+    block = _block(rest, input.n)
+    if block is not None and _write_block(target, *block, value):
+        return
     found = _rows_and_columns(rest, input.n, input.device)
     if found is None:
         raise NotImplementedError(
@@ -303,6 +307,47 @@ def _is_free(rest: tuple[Any, ...], t: PackedTensor) -> bool:
     if t.kind == UPPER:
         return left >= bottom
     return right < top or left > bottom
+
+
+def _write_block(t: PackedTensor, place: Sequence[int], remain: Sequence[bool], value: Any) -> bool:
+    """Assign to a block where nobody records it and the structure holds the value as it is.
+
+    Otherwise nothing is written, and the answer is False.
+    """
+    packed, (top, left, *size) = t._packed, place
+    if not (is_plain(t) and type(packed) is Tensor and packed.is_contiguous()):
+        return False
+    if packed.is_conj() or packed.is_neg() or clones_before_changes():
+        return False
+    batch = packed.shape[:-1]
+    kept = [length for length, remains in zip(size, remain, strict=True) if remains]
+    dense = _dense_value(value, t, len(batch) + len(kept)).expand((*batch, *kept))
+    if not is_plain(dense):
+        return False
+    dense = dense.reshape(*batch, *size)
+    if has_values(packed) and not _is_stored(t.kind, dense, top, left):
+        return False
+    check_writable(t)
+    _write_block_(packed, dense, t.n, t.kind, top, left)
+    bump_version(packed)
+    increment_version(t)
+    return True
+
+
+def _is_stored(kind: int, dense: Tensor, top: int, left: int) -> bool:
+    """Whether a matrix of this kind can have such a block from (top, left) on.
+
+    Where there are nan beside the diagonal it may say no.
+    """
+    if kind not in MIRRORED:
+        part = dense.tril(top - left) if kind == LOWER else dense.triu(top - left)
+        return torch.equal(part, dense)
+    rows, columns = dense.shape[-2:]
+    first, last = max(top, left), min(top + rows, left + columns)
+    if first >= last:
+        return True
+    square = dense[..., first - top : last - top, first - left : last - left]
+    return torch.equal(square, square.mH if kind == HERMITIAN else square.mT)
 
 
 def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any, is_free: bool) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
+from packedtri._bands import real_diagonal
 from packedtri.dispatch import Function, row
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.positive import invert_by_factor, positive
@@ -42,7 +43,7 @@ def _inverse_symmetric(a: PackedTensor, dense_inverse: Function) -> Any:
 
 
 def _typed(cls: type[P], packed: Tensor, n: int) -> P:
-    return _nodes.from_packed(cls, _nodes.real_diagonal(packed, cls.kind, n), n)
+    return _nodes.from_packed(cls, real_diagonal(packed, cls.kind, n), n)
 
 
 def _inv_triangular(A: PackedTensor) -> PackedTensor:

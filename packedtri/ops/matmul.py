@@ -16,6 +16,7 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri._autograd import is_plain, past_autograd
+from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
 from packedtri._sharing import check_source
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
@@ -63,10 +64,10 @@ def _typed(cls: type[P], a: PackedTensor, a_kind: int, b: PackedTensor, b_kind: 
     if _is_plain(a, b):
         packed = _mm_plain(a._packed, b._packed, *how)
         if cls.kind == HERMITIAN and packed.is_complex():
-            _nodes.clear_imaginary_diagonal_(packed, n)
+            clear_imaginary_diagonal_(packed, n)
         return cls._wrap(packed, n)
     packed = _mm(_to_packed(a), _to_packed(b), *how)
-    return _from_packed(cls, _nodes.real_diagonal(packed, cls.kind, n), n)
+    return _from_packed(cls, real_diagonal(packed, cls.kind, n), n)
 
 
 def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:

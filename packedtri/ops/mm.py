@@ -26,8 +26,8 @@ from torch import Tensor
 
 from packedtri import layout
 from packedtri._autograd import Adjoint, library, register_multilinear
+from packedtri._bands import halve_diagonal
 from packedtri._library import tf32_is_set
-from packedtri._nodes import diagonal_index, real_diagonal
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
 
 _mm = torch.ops.packedtri.mm.default
@@ -92,7 +92,7 @@ def _stored_part(
         return lower(*_of_triangle(a, b, a_kind, b_kind, kind))
     flip = adjoint if kind == HERMITIAN else transposed
     mirrored = lower(*_flipped(a, b, a_kind, b_kind, flip))
-    return real_diagonal(halve_diagonal(lower(a, b, a_kind, b_kind) + mirrored, n), kind, n)
+    return halve_diagonal(lower(a, b, a_kind, b_kind) + mirrored, n, kind)
 
 
 def _flipped(
@@ -108,12 +108,6 @@ def _of_triangle(a: Tensor, b: Tensor, a_kind: int, b_kind: int, kind: int) -> O
     if kind == LOWER:
         return a, b, a_kind, b_kind
     return _flipped(a, b, a_kind, b_kind, transposed)
-
-
-def halve_diagonal(packed: Tensor, n: int) -> Tensor:
-    """The sum of two halves with the diagonal, which both have, counted once."""
-    index = diagonal_index(n, packed.device)
-    return packed.index_copy(-1, index, packed.index_select(-1, index) / 2)
 
 
 def _with_matrices(adjoint: Adjoint, own: int) -> Adjoint:

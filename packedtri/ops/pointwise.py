@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._bands import real_diagonal
 from packedtri._sharing import share
 from packedtri.dispatch import INTEGERS, REALS, Function, function_name, row
 from packedtri.ops.dense import densify, functions, is_complex_number
@@ -397,7 +398,7 @@ def _compare(
 ) -> bool:
     if input.n != other.n:
         return densify(function, input, other, *args, **kwargs)
-    first, second = (_nodes.real_diagonal(t._packed, t.kind, t.n) for t in (input, other))
+    first, second = (real_diagonal(t._packed, t.kind, t.n) for t in (input, other))
     return function(first, second, *args, **kwargs)
 
 

@@ -19,6 +19,8 @@ from torch import Tensor
 
 from packedtri import _nodes, dispatch
 from packedtri._autograd import forward_mode, outside_autocast, values_visible
+from packedtri._bands import diagonal, real_diagonal, scale_off_diagonal
+from packedtri._sharing import check_source
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.trsm import invert_triangle, solve, widened
@@ -41,7 +43,7 @@ class Positive:
     factor: Tensor
     implicit: bool
 
-    def _apply(self, node: Any, *args: Tensor) -> Tensor:
+    def _apply(self, node: Any, *args: Tensor) -> Any:
         run = node.apply if self.implicit else node.compute
         return run(self.matrix, self.factor, *args)
 
@@ -66,9 +68,9 @@ class Positive:
         logdet = self.logdet()
         return squares * (logdet - logdet.detach()).exp()
 
-    def inv_quad(self, b: Tensor) -> Tensor:
-        """tr(B^H A^-1 B), shape (*batch), real."""
-        return self._apply(_InvQuad, widened(b))
+    def inv_quad_logdet(self, b: Tensor) -> tuple[Tensor, Tensor]:
+        """tr(B^H A^-1 B), of the batches of both, and log det A, both real."""
+        return self._apply(_InvQuadLogDet, widened(b))
 
 
 def factored(a: PackedTensor) -> tuple[Positive, Tensor]:
@@ -80,8 +82,9 @@ def factored(a: PackedTensor) -> tuple[Positive, Tensor]:
     recorded = torch.is_grad_enabled() and _nodes.requires_grad(a)
     # Tracing and transforms follow the ops, and forward mode would not be nested.
     implicit = recorded and values_visible(a._packed) and not forward_mode()
-    packed = _nodes.to_packed(a)
-    factor, info = cholesky(packed.detach() if implicit else packed, a.n)
+    if implicit:
+        check_source(a)
+    factor, info = cholesky(a._packed if implicit else _nodes.to_packed(a), a.n)
     return Positive(a, factor, implicit), info
 
 
@@ -92,11 +95,6 @@ def positive(a: PackedTensor) -> Positive | None:
         return None
     matrix, info = factored(a)
     return None if info.any() else matrix
-
-
-def diagonal(packed: Tensor, n: int) -> Tensor:
-    """The diagonal elements of a packed triangle, shape (*batch, n)."""
-    return packed.index_select(-1, _nodes.diagonal_index(n, packed.device))
 
 
 def solve_by_factor(factor: Tensor, b: Tensor, n: int) -> Tensor:
@@ -150,7 +148,7 @@ def _note(ctx: Any, a: PackedTensor) -> None:
 
 def _gradient(ctx: Any, packed: Tensor) -> PackedTensor:
     """The gradient of A from its lower triangle, summed over batches that A lacks."""
-    packed = _nodes.real_diagonal(packed.sum_to_size(ctx.shape), ctx.cls.kind, ctx.n)
+    packed = real_diagonal(packed.sum_to_size(ctx.shape), ctx.cls.kind, ctx.n)
     return _nodes.from_packed(ctx.cls, packed, ctx.n)
 
 
@@ -199,7 +197,7 @@ class _Inverse(_Node):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (x,), n, kind = ctx.saved_tensors, ctx.n, ctx.cls.kind
         # An element that is not on the diagonal stands for two in the matrix.
-        half = _nodes.real_diagonal(_nodes.scale_off_diagonal(grad, 0.5, n), kind, n)
+        half = scale_off_diagonal(grad, 0.5, n, kind)
         with outside_autocast():
             product = _mm(half, x, n, kind, kind, DENSE)
             lower = _mm(x, product, n, kind, DENSE, LOWER)
@@ -223,28 +221,39 @@ class _LogDet(_Node):
         return _gradient(ctx, inverse * grad.unsqueeze(-1)), None
 
 
-class _InvQuad(_Node):
-    @staticmethod
-    def compute(a: PackedTensor, factor: Tensor, b: Tensor) -> Tensor:
-        return _sum_of_squares(solve(factor, b, a.n, LOWER))
+class _InvQuadLogDet(_Node):
+    """Both terms of a Gaussian's log likelihood, so that their gradients are one matrix."""
 
     @staticmethod
-    def forward(ctx: Any, a: PackedTensor, factor: Tensor, b: Tensor) -> Tensor:
+    def compute(a: PackedTensor, factor: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return _sum_of_squares(solve(factor, b, a.n, LOWER)), _LogDet.compute(a, factor)
+
+    @staticmethod
+    def forward(ctx: Any, a: PackedTensor, factor: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         _note(ctx, a)
+        ctx.set_materialize_grads(False)
         half = solve(factor, b, a.n, LOWER)
         ctx.save_for_backward(a, factor, b, half)
-        return _sum_of_squares(half)
+        return _sum_of_squares(half), _LogDet.compute(a, factor)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_quad: Tensor | None, grad_logdet: Tensor | None) -> Any:
         a, factor, b, half = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            x = _Solve.again(a, factor, b)
-        else:
-            x = solve(factor.conj(), half, ctx.n, UPPER)
-        scaled = x * grad[..., None, None]
-        grad_a = _outer(ctx, scaled, x) if ctx.needs_input_grad[0] else None
-        return grad_a, None, (2 * scaled).sum_to_size(b.shape)
+        lower, grad_b = None, None
+        if grad_logdet is not None and ctx.needs_input_grad[0]:
+            lower = _Inverse.again(a, factor) * grad_logdet.unsqueeze(-1)
+        if grad_quad is not None:
+            if torch.is_grad_enabled():
+                x = _Solve.again(a, factor, b)
+            else:
+                x = solve(factor.conj(), half, ctx.n, UPPER)
+            scaled = x * grad_quad[..., None, None]
+            grad_b = (2 * scaled).sum_to_size(b.shape)
+            if ctx.needs_input_grad[0]:
+                with outside_autocast():
+                    outer = _mm(scaled, x.mH, ctx.n, DENSE, DENSE, LOWER).sum_to_size(ctx.shape)
+                lower = -outer if lower is None else lower - outer
+        return None if lower is None else _gradient(ctx, lower), None, grad_b
 
 
 def _sum_of_squares(x: Tensor) -> Tensor:
@@ -252,5 +261,5 @@ def _sum_of_squares(x: Tensor) -> Tensor:
     return ((x * x.conj()).real if x.is_complex() else x.square()).sum((-2, -1))
 
 
-for _node in (_Solve, _Inverse, _LogDet, _InvQuad):
+for _node in (_Solve, _Inverse, _LogDet, _InvQuadLogDet):
     dispatch.hide_members_from_dynamo(_node)

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from packedtri._autograd import Call, library, register_implicit
+from packedtri._bands import halve_diagonal
 from packedtri.layout import DENSE, LOWER, UPPER
-from packedtri.ops.mm import halve_diagonal
 
 _mm = torch.ops.packedtri.mm.default
 _pack, _unpack = torch.ops.packedtri.pack.default, torch.ops.packedtri.unpack.default

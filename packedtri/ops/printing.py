@@ -10,6 +10,7 @@ from torch._tensor_str import PRINT_OPTS, _Formatter
 
 from packedtri import _nodes, layout
 from packedtri._autograd import carries_autograd
+from packedtri._bands import real_diagonal
 from packedtri.tensor import PackedTensor
 
 _ELLIPSIS = "..."
@@ -37,7 +38,7 @@ def _body(t: PackedTensor, indent: int) -> str:
         return "..."
     if t.numel() == 0:
         return "[]"
-    packed = _nodes.real_diagonal(packed.detach().resolve_conj(), t.kind, t._n)
+    packed = real_diagonal(packed.detach().resolve_conj(), t.kind, t._n)
     elide = t.numel() > PRINT_OPTS.threshold
     return _batch(packed, t, elide, indent)
 

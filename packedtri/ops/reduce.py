@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._bands import real_diagonal, scale_off_diagonal, without_diagonal
 from packedtri.dispatch import Function, aten_row, row
 from packedtri.ops import elements
 from packedtri.ops.aten import Args, Kwargs
@@ -79,8 +80,7 @@ def _sum_all(t: PackedTensor) -> Tensor:
     total = packed.sum(-1, dtype=wide)
     if t.kind in layout.MIRRORED:
         # Nothing is subtracted, which infinities would not survive.
-        mirrored = packed.index_fill(-1, _nodes.diagonal_index(t.n, packed.device), 0)
-        total = total + mirrored.sum(-1, dtype=wide)
+        total = total + without_diagonal(packed, t.n).sum(-1, dtype=wide)
     if t.kind == layout.HERMITIAN:
         total = total.real
     return total.to(packed.dtype)
@@ -176,21 +176,19 @@ def norm(
     """
     if not ord > 0:
         raise NotImplementedError(f"[vector_norm] ord={ord} counts zeros; convert with .to_dense()")
-    packed = _nodes.real_diagonal(packed, t.kind, t.n)
+    packed = real_diagonal(packed, t.kind, t.n)
     if t.kind not in layout.MIRRORED or ord == inf:
         return _norm_of(packed, ord, keepdim, **kwargs)
     dtype = kwargs.get("dtype")
     if dtype is not None and dtype.is_complex == packed.is_complex():
         # Before the elements grow. A dtype that does not fit is refused below, as by torch.
         packed = packed.to(torch.promote_types(packed.dtype, dtype))
-    diagonal = _nodes.diagonal_index(t.n, packed.device)
     if 1 / ord > log2(torch.finfo(packed.dtype).max) - 1:
         # The weight would overflow, and 0 times inf is nan: the elements themselves stand twice.
-        twice = torch.cat([packed, packed.index_fill(-1, diagonal, 0)], -1)
+        twice = torch.cat([packed, without_diagonal(packed, t.n)], -1)
         return _norm_of(twice, ord, keepdim, **kwargs)
-    weight = packed.new_full(packed.shape[-1:], 2 ** (1 / ord), dtype=packed.real.dtype)
-    weight[diagonal] = 1
-    return _norm_of(packed * weight, ord, keepdim, **kwargs)
+    weighted = scale_off_diagonal(packed, 2 ** (1 / ord), t.n)
+    return _norm_of(weighted, ord, keepdim, **kwargs)
 
 
 def _norm_of(x: Tensor, ord: float, keepdim: bool, **kwargs: Any) -> Tensor:

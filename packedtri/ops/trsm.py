@@ -14,25 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import _nodes
 from packedtri._autograd import (
     Call,
-    is_plain,
     library,
-    past_autograd,
+    past_autograd_if_plain,
     register_implicit,
 )
+from packedtri._bands import embed_diagonal, without_diagonal
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.mm import batch_first, transposed
 
 _mm = torch.ops.packedtri.mm.default
 _solve = torch.ops.packedtri.solve_triangular.default
-_solve_plain = past_autograd(_solve)
+_quick_solve = past_autograd_if_plain(_solve, 2)
 _first_zero = torch.ops.packedtri.first_zero.default
-_pack = torch.ops.packedtri.pack.default
-
-# Up to this order a unit matrix is packed from a dense one, which takes fewer steps.
-_SMALL = 1024
 
 
 def widened(x: Tensor) -> Tensor:
@@ -66,8 +61,7 @@ def solve(
     dtype = packed.dtype
     if dtype.itemsize == 2:
         return solve(packed.float(), b.float(), n, kind, b_kind, left, unit).to(dtype)
-    run = _solve_plain if is_plain(packed, b) else _solve
-    return run(packed, b, n, kind, b_kind, left, unit)
+    return _quick_solve(packed, b, n, kind, b_kind, left, unit)
 
 
 def invert_triangle(packed: Tensor, n: int) -> Tensor:
@@ -100,10 +94,7 @@ def _(info: Any, in_dims: Sequence[int | None], packed: Tensor, n: int) -> tuple
 
 def identity(packed: Tensor, n: int) -> Tensor:
     """The stored elements of a unit matrix, of the dtype and device of ``packed``."""
-    if n <= _SMALL:
-        return _pack(torch.eye(n, dtype=packed.dtype, device=packed.device), LOWER)
-    zeros = packed.new_zeros(packed.shape[-1:])
-    return zeros.index_fill(-1, _nodes.diagonal_index(n, packed.device), 1)
+    return embed_diagonal(packed.new_ones(n), n)
 
 
 @torch.library.register_fake("packedtri::solve_triangular", lib=library)
@@ -111,10 +102,6 @@ def _(packed: Tensor, b: Tensor, n: int, kind: int, b_kind: int, left: bool, uni
     inner = 2 if b_kind == DENSE else 1
     batch = torch.broadcast_shapes(packed.shape[:-1], b.shape[:-inner])
     return b.new_empty((*batch, *b.shape[-inner:]))
-
-
-def _without_diagonal(packed: Tensor, n: int) -> Tensor:
-    return packed.index_fill(-1, _nodes.diagonal_index(n, packed.device), 0)
 
 
 def _pullback(grad: Tensor, call: Call) -> list[Tensor | None]:
@@ -137,14 +124,14 @@ def _triangle_gradient(grad_b: Tensor, call: Call) -> Tensor:
     else:
         a = transposed(*a)
     grad = -_mm(a[0], b[0], n, a[1], b[1], LOWER)
-    return _without_diagonal(grad, n) if unit else grad
+    return without_diagonal(grad, n) if unit else grad
 
 
 def _pushforward(tangents: Sequence[Tensor | None], call: Call) -> Tensor | None:
     packed, _, n, kind, b_kind, left, unit = call.args
     tangent, rhs = tangents
     if tangent is not None:
-        tangent = _without_diagonal(tangent, n) if unit else tangent
+        tangent = without_diagonal(tangent, n) if unit else tangent
         x = call.result
         term = (
             _mm(tangent, x, n, kind, b_kind, b_kind)

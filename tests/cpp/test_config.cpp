@@ -311,7 +311,7 @@ int main() {
         return cuda::choose(lower_product(dtype, n), device, false).method;
     };
     CHECK(method(DType::bf16, 512, hopper) == Method::Hopper, "warpgroups");
-    CHECK(method(DType::f16, 7, hopper) == Method::Direct, "too small");
+    CHECK(method(DType::f16, 7, hopper) == Method::Small, "one block has all of it");
     CHECK(method(DType::bf16, 512, ampere) == Method::Direct, "ampere");
     Product far = lower_product(DType::bf16, 512);
     far.b.kind = far.c.kind = Kind::Dense;

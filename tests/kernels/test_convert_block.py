@@ -46,6 +46,31 @@ def pack_block(dense: Tensor, n: int, kind: int, rows: slice, cols: slice) -> Te
         return ops.pack_block(dense, n, kind, rows.start, cols.start)
 
 
+def write_block(
+    packed: Tensor, block: Tensor, n: int, kind: int, rows: slice, cols: slice
+) -> Tensor:
+    changed = packed.clone()
+    ops.write_block_(changed, block, n, kind, rows.start, cols.start)
+    return changed
+
+
+def written(packed: Tensor, block: Tensor, n: int, kind: int, rows: slice, cols: slice) -> Tensor:
+    """What write_block_ makes of the packed matrices, by way of dense ones."""
+    dense = densify(packed, n, kind)
+    dense[..., rows, cols] = block
+    if kind in MIRRORED:
+        # Above the diagonal a matrix holds what the block has there alone.
+        inside = torch.zeros(n, n, dtype=torch.bool, device=packed.device)
+        inside[rows, cols] = True
+        mirror = dense.mH if kind == HERMITIAN else dense.mT
+        dense = torch.where(inside.tril(), dense, torch.where(inside.mT, mirror, dense))
+        if kind == HERMITIAN and dense.is_complex():
+            line = dense.diagonal(dim1=-2, dim2=-1)
+            own = torch.where(inside.diagonal(), line.real.to(dense.dtype), line)
+            dense = dense.diagonal_scatter(own, dim1=-2, dim2=-1)
+    return ops.pack(dense, UPPER if kind == UPPER else LOWER)
+
+
 def whole(block: Tensor, n: int, rows: slice, cols: slice) -> Tensor:
     """The matrices that have the block and zeros elsewhere."""
     matrices = block.new_zeros((*block.shape[:-2], n, n))
@@ -77,6 +102,22 @@ def test_pack_block(kind: int, device: str, dtype: torch.dtype, rng: torch.Gener
             with failures.case(f"n={n}, batch {batch}, [{rows}, {cols}]"):
                 expected = ops.pack(whole(block, n, rows, cols), kind)
                 assert_same(pack_block(block, n, kind, rows, cols), expected)
+    failures.report()
+
+
+@kinds
+def test_write_block(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    failures = Failures()
+    for n, batch in each(ORDERS, BATCHES):
+        packed = ops.scale_band(
+            random((*batch, numel(n)), dtype, device, rng), n, 0, 0, 1.0, 1.0, kind == HERMITIAN
+        )
+        for rows, cols in blocks(n):
+            shape = (*batch, rows.stop - rows.start, cols.stop - cols.start)
+            block = random(shape, dtype, device, rng)
+            with failures.case(f"n={n}, batch {batch}, [{rows}, {cols}]"):
+                got = write_block(packed, block, n, kind, rows, cols)
+                assert_same(got, written(packed, block, n, kind, rows, cols))
     failures.report()
 
 
@@ -155,6 +196,23 @@ def test_wrong_arguments(device: str) -> None:
         ops.unpack_block(packed.int(), 3, LOWER, 0, 0, 1, 1)
 
 
+def test_what_cannot_be_written(device: str) -> None:
+    packed, block = torch.ones(2, 6, device=device), torch.zeros(2, 2, 2, device=device)
+    for wrong, message in (
+        ((packed.mT.contiguous().mT, block), "contiguous triangles"),
+        ((packed, block[:1]), "as many blocks"),
+        ((packed, block.double()), "one dtype and device"),
+        ((packed[0, 0], block), "got a scalar"),
+    ):
+        with pytest.raises(RuntimeError, match=rf"write_block_\].*{message}"):
+            ops.write_block_(*wrong, 3, LOWER, 0, 0)
+    with pytest.raises(RuntimeError, match="is not within"):
+        ops.write_block_(packed, block, 3, LOWER, 2, 0)
+    with pytest.raises(RuntimeError, match="is not within"):
+        ops.pack_block(block, 2**32, LOWER, 0, 0)
+    assert bool((packed == 1).all())
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @kinds
 def test_threads(threads: int, kind: int, rng: torch.Generator) -> None:
@@ -164,3 +222,6 @@ def test_threads(threads: int, kind: int, rng: torch.Generator) -> None:
     block = unpack_block(packed, n, kind, rows, cols)
     assert_same(block, densify(packed, n, kind)[rows, cols].contiguous())
     assert_same(pack_block(block, n, kind, rows, cols), ops.pack(whole(block, n, rows, cols), kind))
+    new = random(block.shape, torch.float32, "cpu", rng)
+    got = write_block(packed, new, n, kind, rows, cols)
+    assert_same(got, written(packed, new, n, kind, rows, cols))

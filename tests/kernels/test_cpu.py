@@ -63,6 +63,8 @@ for dtype, n, pair in itertools.product(
                 part = torch.zeros_like(full)
                 part[n // 5 : n // 5 + n // 2] = full[n // 5 : n // 5 + n // 2]
                 expected = torch.ops.packedtri.pack(part, kind)
+                shares = torch.ops.packedtri.scale_band(x, n, 0, 0, 1.0, 0.3, False)
+            assert torch.equal(shares[..., 1:2], x[..., 1:2] * 0.3), f"scaled, n={n}, {dtype}"
             assert torch.equal(block, part[n // 5 : n // 5 + n // 2]), f"block, n={n}, {kind}"
             assert torch.equal(zeros, expected), f"block packed, n={n}, {kind}, {dtype}"
             assert torch.equal(full, densify(x, n, kind)), f"unpack, n={n}, {kind}, {dtype}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -133,6 +134,20 @@ def calls(
             (square,),
             lambda x, k=kind: ops.pack_block(x[: n // 2], n, k, n // 3, 0),
         )
+        yield (
+            f"write block {kind}",
+            (packed, square),
+            lambda x, y, k=kind: changed_block(x, y[: n // 2], n, k),
+        )
+    yield "diagonal", (packed,), lambda x: ops.diagonal(x, n, 2)
+    yield "embed diagonal", (square,), lambda x: ops.embed_diagonal(x[2:, 0], n, 2)
+    yield "scale band", (packed,), lambda x: ops.scale_band(x, n, 0, 0, 0.5, 2.0, True)
+
+
+def changed_block(packed: Tensor, block: Tensor, n: int, kind: int) -> Tensor:
+    result = packed.clone()
+    ops.write_block_(result, block, n, kind, n // 3, 0)
+    return result
 
 
 def fresh(tensors: tuple[Tensor, ...], rng: torch.Generator) -> list[Tensor]:
@@ -188,6 +203,26 @@ def test_stream(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -
             assert not waited, "the call waited for the stream"
             assert_same(c, expected)
     failures.report()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_threads_of_the_host(dtype: torch.dtype, device: str) -> None:
+    """They launch one kernel at the same time, with blocks that need different shared memory."""
+
+    def run(n: int, batch: int) -> None:
+        shape = (batch, numel(n)) if batch > 1 else (numel(n),)
+        own = torch.Generator(device).manual_seed(n)
+        a, b = (random_integers(shape, dtype, device, own) for _ in range(2))
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            expected = ops.mm(a, b, n, LOWER, UPPER, DENSE)
+            for _ in range(300):
+                assert torch.equal(ops.mm(a, b, n, LOWER, UPPER, DENSE), expected)
+
+    sizes = ((300, 1), (700, 1), (130, 50), (30, 500), (60, 500))
+    with ThreadPoolExecutor(len(sizes)) as pool:
+        for done in [pool.submit(run, *size) for size in sizes]:
+            done.result()
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
@@ -285,3 +320,11 @@ def test_big_conversions(kind: int, device: str, rng: torch.Generator) -> None:
     again = ops.pack_block(block, BIG, kind, last, last - 50)
     assert_same(ops.unpack_block(again, BIG, kind, last, last - 50, 100, 150), block)
     assert again.count_nonzero() == block.count_nonzero()
+    ops.write_block_(packed, block * 0, BIG, kind, last, last - 50)
+    assert ops.unpack_block(packed, BIG, kind, last, last - 50, 100, 150).count_nonzero() == 0
+    line = ops.diagonal(packed, BIG, 1)
+    assert_same(ops.diagonal(ops.embed_diagonal(line, BIG, 1), BIG, 1), line)
+    halved = ops.scale_band(packed, BIG, 1, 1, 1.0, 0.5, False)
+    assert_same(ops.diagonal(halved, BIG, 1), line)
+    first = [numel(i) for i in rows if i > 1]
+    assert_same(halved[first], packed[first] * 0.5)

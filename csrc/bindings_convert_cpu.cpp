@@ -1,0 +1,73 @@
+// The schemas of conversions, and their CPU kernels.
+#include "bindings_convert.h"
+#include "bindings_threads.h"
+#include "cpu/kernels.h"
+
+namespace packedtri {
+namespace {
+
+Tensor pack_cpu(Tensor dense, int64_t kind) { return pack_here(dense, kind); }
+
+Tensor unpack_cpu(Tensor packed, int64_t n, int64_t kind) { return unpack_here(packed, n, kind); }
+
+Tensor pack_block_cpu(Tensor dense, int64_t n, int64_t kind, int64_t top, int64_t left) {
+    return pack_block(dense, kind, {n, top, left},
+                      [](const BlockConversion& c) { cpu::pack_block(c, threads()); });
+}
+
+Tensor unpack_block_cpu(Tensor packed, int64_t n, int64_t kind, int64_t top, int64_t left,
+                        int64_t rows, int64_t cols) {
+    return unpack_block(packed, kind, {n, top, left, rows, cols},
+                        [](const BlockConversion& c) { cpu::unpack_block(c, threads()); });
+}
+
+void write_block_cpu(Tensor packed, Tensor dense, int64_t n, int64_t kind, int64_t top,
+                     int64_t left) {
+    write_block(packed, dense, kind, {n, top, left},
+                [](const BlockConversion& c) { cpu::write_block(c, threads()); });
+}
+
+Tensor diagonal_cpu(Tensor packed, int64_t n, int64_t below) {
+    return diagonal(packed, n, below, cpu::diagonal);
+}
+
+Tensor embed_diagonal_cpu(Tensor elements, int64_t n, int64_t below) {
+    return embed_diagonal(elements, n, below, cpu::embed_diagonal);
+}
+
+Tensor scale_band_cpu(Tensor packed, int64_t n, int64_t nearest, int64_t farthest, double inside,
+                      double outside, bool hermitian) {
+    return scale_band(packed, n, {nearest, farthest, inside, outside, hermitian},
+                      [](const BandScale& p) { cpu::scale_band(p, threads()); });
+}
+
+}  // namespace
+}  // namespace packedtri
+
+STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
+    m.def("pack(Tensor dense, int kind) -> Tensor");
+    m.def("unpack(Tensor packed, SymInt n, int kind) -> Tensor");
+    m.def("pack_block(Tensor dense, SymInt n, int kind, SymInt top, SymInt left) -> Tensor");
+    m.def(
+        "unpack_block(Tensor packed, SymInt n, int kind, SymInt top, SymInt left, SymInt rows,"
+        " SymInt cols) -> Tensor");
+    m.def(
+        "write_block_(Tensor(a!) packed, Tensor dense, SymInt n, int kind, SymInt top, SymInt left)"
+        " -> ()");
+    m.def("diagonal(Tensor packed, SymInt n, SymInt below) -> Tensor");
+    m.def("embed_diagonal(Tensor elements, SymInt n, SymInt below) -> Tensor");
+    m.def(
+        "scale_band(Tensor packed, SymInt n, SymInt nearest, SymInt farthest, float inside,"
+        " float outside, bool hermitian) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
+    m.impl("pack", TORCH_BOX(&packedtri::pack_cpu));
+    m.impl("unpack", TORCH_BOX(&packedtri::unpack_cpu));
+    m.impl("pack_block", TORCH_BOX(&packedtri::pack_block_cpu));
+    m.impl("unpack_block", TORCH_BOX(&packedtri::unpack_block_cpu));
+    m.impl("write_block_", TORCH_BOX(&packedtri::write_block_cpu));
+    m.impl("diagonal", TORCH_BOX(&packedtri::diagonal_cpu));
+    m.impl("embed_diagonal", TORCH_BOX(&packedtri::embed_diagonal_cpu));
+    m.impl("scale_band", TORCH_BOX(&packedtri::scale_band_cpu));
+}
