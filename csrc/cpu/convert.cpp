@@ -60,7 +60,8 @@ void pack_block(const BlockConversion& c, const Threads& threads) {
 void unpack_block(const BlockConversion& c, const Threads& threads) {
     const int64_t bottom = c.top + c.rows;
     const auto boundary = [&](int64_t s, int64_t strips) {
-        return s == strips ? bottom : std::max(c.top, aligned(c.top + share_before(c.rows, s, strips)));
+        return s == strips ? bottom
+                           : std::max(c.top, aligned(c.top + share_before(c.rows, s, strips)));
     };
     for_each_strip(
         threads, c.whole.batch, c.rows * c.cols, boundary,

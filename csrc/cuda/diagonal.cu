@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(THREADS) diagonal_kernel(const Diagonal d) {
     for (int64_t t = blockIdx.x * int64_t{THREADS} + threadIdx.x; t < count * d.batch;
          t += gridDim.x * int64_t{THREADS}) {
         const int64_t b = t / count, j = t - b * count;
-        static_cast<T*>(d.elements)[t] = static_cast<const T*>(
-            d.packed)[b * d.packed_batch_stride + offset(j + d.below, j)];
+        static_cast<T*>(d.elements)[t] =
+            static_cast<const T*>(d.packed)[b * d.packed_batch_stride + offset(j + d.below, j)];
     }
 }
 
