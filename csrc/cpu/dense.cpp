@@ -46,7 +46,8 @@ bool leaves_to_dense(const Product& p) {
         // With AMX only large ones remain in which nothing is left out and a triangle is read twice.
         if (kernels().bf16_unit > 1 && (zeros || !has_symmetric(p) || narrowest < 1500))
             return false;
-        if (!wide) return !zeros && narrowest > 1 && p.k >= 400;
+        // Up to sixteen vectors the kernels for few of them are faster, where matrices are large.
+        if (!wide) return !zeros && narrowest > 1 && p.k >= 400 && (p.k < 2048 || narrowest > 16);
         return size * static_cast<double>(p.batch) >= 6e6;
     }
     // Of float32 torch may be told to keep the bits of bfloat16 only.

@@ -30,6 +30,19 @@ struct MatrixVector {
     bool hermitian = false, conj = false;
 };
 
+// The same for `count` vectors, of real elements: an element of a vector is followed by the next one x_next elements
+// further, and by that of the next vector x_vector elements further.
+struct FewVectors {
+    DType dtype;
+    Kind kind;
+    int64_t n, count;
+    const void* triangle;
+    const void* x;
+    int64_t x_next, x_vector;
+    void* y;
+    int64_t y_next, y_vector;
+};
+
 // A solve, as solve_problem.h has it, of an order of at most small_triangle, for one strip of X. The
 // triangle is conjugated where `conj` says so. X is n x m where left, else m x n; `lower` means that
 // it is a triangle, m = n.
@@ -66,6 +79,15 @@ struct Kernels {
     void (*symv_part)(const MatrixVector& p, int64_t begin, int64_t end, void* part);
     // y as the sum of `count` such parts, which lie part_stride(n) numbers apart; they are spoiled.
     void (*symv_sum)(const MatrixVector& p, void* parts, int64_t count);
+    // How many numbers a row of a panel has, in which up to as many vectors lie side by side; 0 where there are none.
+    int64_t (*few_width)(DType dtype, Kind kind, int64_t count);
+    // The vectors x as a panel.
+    void (*few_load)(const FewVectors& p, void* panel);
+    // Adds to the panel y what the rows [begin, end) of the triangle contribute, or, for Upper, its columns.
+    void (*few_part)(const FewVectors& p, const void* x, int64_t begin, int64_t end, void* y);
+    // Elements [begin, end) of the vectors y as the sum of `count` such panels.
+    void (*few_sum)(const FewVectors& p, const void* parts, int64_t count, int64_t begin,
+                    int64_t end);
     // Rows [begin, end) of one packed triangle of the batch, and what mirrors them.
     void (*pack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
     void (*unpack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);

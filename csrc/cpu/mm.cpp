@@ -1,12 +1,11 @@
 // C = A B: which kernel, which tiles, which threads.
 #include <algorithm>
-#include <memory>
 #include <vector>
 
-#include "../index.h"
 #include "../krange.h"
 #include "isa.h"
 #include "kernels.h"
+#include "mm_vectors.h"
 #include "tasks.h"
 
 namespace packedtri::cpu {
@@ -78,101 +77,10 @@ void whole(const Product& p, const Threads& threads) {
     });
 }
 
-bool packed(const Operand& x) { return x.kind != Kind::Dense; }
-
-const char* at(const Operand& x, DType t, int64_t batch) {
-    return static_cast<const char*>(x.data) + batch * x.batch_stride * element_size(t);
-}
-
-char* at(const Result& x, DType t, int64_t batch) {
-    return static_cast<char*>(x.data) + batch * x.batch_stride * element_size(t);
-}
-
-Kind transposed(Kind kind) {
-    if (kind == Kind::Lower) return Kind::Upper;
-    return kind == Kind::Upper ? Kind::Lower : kind;
-}
-
-// The product of a packed matrix and one column, or of one row and a packed matrix: the row case is
-// the transpose of the column case. The transpose of a Hermitian matrix is its conjugate.
-MatrixVector matrix_vector(const Product& p, int64_t batch) {
-    const bool column = packed(p.a);
-    const Operand& triangle = column ? p.a : p.b;
-    const Operand& x = column ? p.b : p.a;
-    return {p.dtype,
-            column ? triangle.kind : transposed(triangle.kind),
-            p.k,
-            at(triangle, p.dtype, batch),
-            at(x, p.dtype, batch),
-            column ? x.row_stride : x.col_stride,
-            at(p.c, p.dtype, batch),
-            column ? p.c.row_stride : 1,
-            triangle.hermitian,
-            triangle.hermitian && !column};
-}
-
-// Boundaries of strips with equal shares of the triangle, strips of rows or, for T', of columns: row
-// i has i + 1 elements, column i has n - i.
-int64_t strip(const MatrixVector& p, int64_t s, int64_t count) {
-    if (s == count) return p.n;
-    const int64_t area = row_start(p.n), before = share_before(area, s, count);
-    return p.kind == Kind::Upper ? p.n - row_of(area - before) : row_of(before);
-}
-
-// Memory that several threads fill, from a cache line on.
-class Parts {
-  public:
-    explicit Parts(int64_t bytes) : memory_(new char[bytes + line]) {}
-    char* data() const {
-        const auto address = reinterpret_cast<uintptr_t>(memory_.get());
-        return memory_.get() + (line - address % line) % line;
-    }
-
-  private:
-    static constexpr int64_t line = 64;
-    std::unique_ptr<char[]> memory_;
-};
-
-// Rows of a symmetric matrix add to all of y, so each strip of them has sums of its own, which are
-// added in the end in an order that no thread changes.
-void symmetric_strips(const Product& p, int64_t strips, const Threads& threads) {
-    const Kernels& kernel = kernels();
-    const int64_t bytes =
-        part_stride(p.k) * std::max<int64_t>(element_size(p.dtype), sizeof(float));
-    const Parts parts(p.batch * strips * bytes);
-    for_each_task(threads, p.batch * strips, [&](int64_t t) {
-        const MatrixVector mv = matrix_vector(p, t / strips);
-        kernel.symv_part(mv, strip(mv, t % strips, strips), strip(mv, t % strips + 1, strips),
-                         parts.data() + t * bytes);
-    });
-    for_each_task(threads, p.batch, [&](int64_t b) {
-        kernel.symv_sum(matrix_vector(p, b), parts.data() + b * strips * bytes, strips);
-    });
-}
-
-void vectors(const Product& p, const Threads& threads) {
-    const Kernels& kernel = kernels();
-    // Fewer elements are read before a second thread has started.
-    constexpr int64_t strip_elements = 1 << 18, strip_columns = 1024;
-    // Strips of so many rows keep the sums of a symmetric product small beside its triangle.
-    constexpr int64_t strip_rows = 128;
-    const Kind kind = matrix_vector(p, 0).kind;
-    int64_t strips = ceil_div(row_start(p.k), strip_elements);
-    if (kind == Kind::Upper) strips = std::min(strips, ceil_div(p.k, strip_columns));
-    if (kind == Kind::Symmetric) strips = std::min(strips, ceil_div(p.k, strip_rows));
-    if (kind == Kind::Symmetric && strips > 1) return symmetric_strips(p, strips, threads);
-    for_each_task(threads, p.batch * strips, [&](int64_t t) {
-        const MatrixVector mv = matrix_vector(p, t / strips);
-        kernel.mv(mv, strip(mv, t % strips, strips), strip(mv, t % strips + 1, strips));
-    });
-}
-
 }  // namespace
 
 void mm(const Product& p, const Threads& threads) {
-    const bool vector = (packed(p.a) && p.b.kind == Kind::Dense && p.n == 1) ||
-                        (packed(p.b) && p.a.kind == Kind::Dense && p.m == 1);
-    if (vector && p.c.kind == Kind::Dense && p.beta == 0) return vectors(p, threads);
+    if (goes_by_vectors(p)) return mm_vectors(p, threads);
     if (p.m <= 64 && p.n <= 64 && p.k <= 256) return whole(p, threads);
     tiled(p, threads);
 }

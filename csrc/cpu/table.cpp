@@ -10,6 +10,10 @@ void mm_tile(const Product& p, int64_t batch, const Tile& tile);
 void mv(const MatrixVector& p, int64_t begin, int64_t end);
 void symv_part(const MatrixVector& p, int64_t begin, int64_t end, void* part);
 void symv_sum(const MatrixVector& p, void* parts, int64_t count);
+int64_t few_width(DType dtype, Kind kind, int64_t count);
+void few_load(const FewVectors& p, void* panel);
+void few_part(const FewVectors& p, const void* x, int64_t begin, int64_t end, void* y);
+void few_sum(const FewVectors& p, const void* parts, int64_t count, int64_t begin, int64_t end);
 void pack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 void unpack(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
 void pack_block(const BlockConversion& c, int64_t batch, int64_t begin, int64_t end);
@@ -26,6 +30,10 @@ const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA),
                     mv,
                     symv_part,
                     symv_sum,
+                    few_width,
+                    few_load,
+                    few_part,
+                    few_sum,
                     pack,
                     unpack,
                     pack_block,

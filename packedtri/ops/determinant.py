@@ -166,4 +166,5 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
     check_positive_definite("linalg.cholesky", info)
     dtype = REAL.get(S.dtype, S.dtype)
     inv_quad, logdet = (x.to(dtype) for x in matrix.inv_quad_logdet(columns))
-    return inv_quad, logdet.expand(inv_quad.shape)
+    same = logdet.shape == inv_quad.shape
+    return inv_quad, logdet if same else logdet.expand(inv_quad.shape)

@@ -248,7 +248,8 @@ class _InvQuadLogDet(_Node):
             else:
                 x = solve(factor.conj(), half, ctx.n, UPPER)
             scaled = x * grad_quad[..., None, None]
-            grad_b = (2 * scaled).sum_to_size(b.shape)
+            if ctx.needs_input_grad[2]:
+                grad_b = (2 * scaled).sum_to_size(b.shape)
             if ctx.needs_input_grad[0]:
                 with outside_autocast():
                     outer = _mm(scaled, x.mH, ctx.n, DENSE, DENSE, LOWER).sum_to_size(ctx.shape)

@@ -1,0 +1,191 @@
+// A packed matrix times one vector or a few: in strips that threads share.
+#include "mm_vectors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "../index.h"
+#include "isa.h"
+#include "tasks.h"
+
+namespace packedtri::cpu {
+namespace {
+
+bool packed(const Operand& x) { return x.kind != Kind::Dense; }
+
+const char* at(const Operand& x, DType t, int64_t batch) {
+    return static_cast<const char*>(x.data) + batch * x.batch_stride * element_size(t);
+}
+
+char* at(const Result& x, DType t, int64_t batch) {
+    return static_cast<char*>(x.data) + batch * x.batch_stride * element_size(t);
+}
+
+Kind transposed(Kind kind) {
+    if (kind == Kind::Lower) return Kind::Upper;
+    return kind == Kind::Upper ? Kind::Lower : kind;
+}
+
+// The product of a packed matrix and one column, or of one row and a packed matrix: the row case is
+// the transpose of the column case. The transpose of a Hermitian matrix is its conjugate.
+MatrixVector matrix_vector(const Product& p, int64_t batch) {
+    const bool column = packed(p.a);
+    const Operand& triangle = column ? p.a : p.b;
+    const Operand& x = column ? p.b : p.a;
+    return {p.dtype,
+            column ? triangle.kind : transposed(triangle.kind),
+            p.k,
+            at(triangle, p.dtype, batch),
+            at(x, p.dtype, batch),
+            column ? x.row_stride : x.col_stride,
+            at(p.c, p.dtype, batch),
+            column ? p.c.row_stride : 1,
+            triangle.hermitian,
+            triangle.hermitian && !column};
+}
+
+// Boundaries of strips with equal shares of the triangle, strips of rows or, for T', of columns: row
+// i has i + 1 elements, column i has n - i.
+int64_t strip(const MatrixVector& p, int64_t s, int64_t count) {
+    if (s == count) return p.n;
+    const int64_t area = row_start(p.n), before = share_before(area, s, count);
+    return p.kind == Kind::Upper ? p.n - row_of(area - before) : row_of(before);
+}
+
+// Memory that several threads fill, from a cache line on.
+class Parts {
+  public:
+    explicit Parts(int64_t bytes) : memory_(new char[bytes + line]) {}
+    char* data() const {
+        const auto address = reinterpret_cast<uintptr_t>(memory_.get());
+        return memory_.get() + (line - address % line) % line;
+    }
+
+  private:
+    static constexpr int64_t line = 64;
+    std::unique_ptr<char[]> memory_;
+};
+
+// Rows of a symmetric matrix add to all of y, so each strip of them has sums of its own, which are
+// added in the end in an order that no thread changes.
+void symmetric_strips(const Product& p, int64_t strips, const Threads& threads) {
+    const Kernels& kernel = kernels();
+    const int64_t bytes =
+        part_stride(p.k) * std::max<int64_t>(element_size(p.dtype), sizeof(float));
+    const Parts parts(p.batch * strips * bytes);
+    for_each_task(threads, p.batch * strips, [&](int64_t t) {
+        const MatrixVector mv = matrix_vector(p, t / strips);
+        kernel.symv_part(mv, strip(mv, t % strips, strips), strip(mv, t % strips + 1, strips),
+                         parts.data() + t * bytes);
+    });
+    for_each_task(threads, p.batch, [&](int64_t b) {
+        kernel.symv_sum(matrix_vector(p, b), parts.data() + b * strips * bytes, strips);
+    });
+}
+
+void vectors(const Product& p, const Threads& threads) {
+    const Kernels& kernel = kernels();
+    // Fewer elements are read before a second thread has started.
+    constexpr int64_t strip_elements = 1 << 18, strip_columns = 1024;
+    // Strips of so many rows keep the sums of a symmetric product small beside its triangle.
+    constexpr int64_t strip_rows = 128;
+    const Kind kind = matrix_vector(p, 0).kind;
+    int64_t strips = ceil_div(row_start(p.k), strip_elements);
+    if (kind == Kind::Upper) strips = std::min(strips, ceil_div(p.k, strip_columns));
+    if (kind == Kind::Symmetric) strips = std::min(strips, ceil_div(p.k, strip_rows));
+    if (kind == Kind::Symmetric && strips > 1) return symmetric_strips(p, strips, threads);
+    for_each_task(threads, p.batch * strips, [&](int64_t t) {
+        const MatrixVector mv = matrix_vector(p, t / strips);
+        kernel.mv(mv, strip(mv, t % strips, strips), strip(mv, t % strips + 1, strips));
+    });
+}
+
+// The same as columns of one matrix of the batch, from one vector on.
+FewVectors few_vectors(const Product& p, int64_t batch, int64_t first, int64_t count) {
+    const MatrixVector one = matrix_vector(p, batch);
+    const bool column = packed(p.a);
+    const int64_t x_vector = column ? p.b.col_stride : p.a.row_stride,
+                  y_vector = column ? 1 : p.c.row_stride, size = element_size(p.dtype);
+    return {p.dtype,      one.kind,     one.n,
+            count,        one.triangle, static_cast<const char*>(one.x) + first * x_vector * size,
+            one.x_stride, x_vector,     static_cast<char*>(one.y) + first * y_vector * size,
+            one.y_stride, y_vector};
+}
+
+// One matrix of the batch times as many vectors as a panel has side by side.
+void few(const FewVectors& vectors, int64_t width, const Threads& threads) {
+    const Kernels& kernel = kernels();
+    // As much of a triangle as is worth a thread, and of columns as stay in the first cache.
+    constexpr int64_t strip_elements = 1 << 16, strip_bytes = 1 << 15;
+    const MatrixVector shape{
+        vectors.dtype, vectors.kind, vectors.n, nullptr, nullptr, 0, nullptr, 0};
+    const int64_t number = std::max<int64_t>(element_size(vectors.dtype), sizeof(float));
+    const int64_t bytes = vectors.n * width * number;
+    int64_t strips = std::min<int64_t>(ceil_div(row_start(vectors.n), strip_elements),
+                                       4 * int64_t{threads.count});
+    if (vectors.kind == Kind::Upper) strips = std::max(strips, ceil_div(bytes, strip_bytes));
+    // Rows of a symmetric matrix add to all of y, so that each strip has sums of its own. All of them are to take no
+    // more than half of what the triangle takes.
+    int64_t parts = 1;
+    if (vectors.kind == Kind::Symmetric) {
+        const int64_t triangle = row_start(vectors.n) * element_size(vectors.dtype);
+        parts = strips = std::clamp<int64_t>(triangle / 2 / bytes, 1, strips);
+    }
+    const Parts panels((1 + parts) * bytes);
+    char* y = panels.data() + bytes;
+    kernel.few_load(vectors, panels.data());
+    if (parts == 1) std::memset(y, 0, static_cast<size_t>(bytes));
+    for_each_task(threads, strips, [&](int64_t s) {
+        char* part = parts == 1 ? y : y + s * bytes;
+        if (parts > 1) std::memset(part, 0, static_cast<size_t>(bytes));
+        kernel.few_part(vectors, panels.data(), strip(shape, s, strips),
+                        strip(shape, s + 1, strips), part);
+    });
+    constexpr int64_t rows = 1024;
+    for_each_task(threads, ceil_div(vectors.n, rows), [&](int64_t t) {
+        kernel.few_sum(vectors, y, parts, t * rows, std::min((t + 1) * rows, vectors.n));
+    });
+}
+
+// Whether a product is a packed matrix times so few vectors that reading each element once for every few of them is
+// faster than panels of the matrix: in large ones, and sooner where panels would be transposed, or of both halves.
+bool goes_few(const Product& p) {
+    if (packed(p.a) == packed(p.b) || !is_plain(p) || p.c.kind != Kind::Dense) return false;
+    const int64_t count = packed(p.a) ? p.n : p.m, size = element_size(p.dtype);
+    const Kind kind = matrix_vector(p, 0).kind;
+    const bool symmetric = kind == Kind::Symmetric;
+    const int64_t lanes = kernels().few_width(p.dtype, kind, 1);
+    if (size == 2 && !symmetric) return false;
+    if (count <= lanes) return p.k >= (symmetric ? 512 : kind == Kind::Upper ? 1024 : 2048);
+    if (count <= 2 * lanes) return p.k >= (symmetric ? 1024 : 2048);
+    constexpr int64_t large = 16 << 20;
+    return count <= 4 * lanes && (symmetric ? p.k >= 2048 : row_start(p.k) * size >= large);
+}
+
+void few(const Product& p, const Threads& threads) {
+    const int64_t count = packed(p.a) ? p.n : p.m;
+    const MatrixVector vectors = matrix_vector(p, 0);
+    for (int64_t b = 0; b < p.batch; ++b)
+        for (int64_t first = 0, here; first < count; first += here) {
+            const int64_t width = kernels().few_width(p.dtype, vectors.kind, count - first);
+            here = std::min(width, count - first);
+            few(few_vectors(p, b, first, here), width, threads);
+        }
+}
+
+bool has_one_vector(const Product& p) {
+    const bool vector = (packed(p.a) && p.b.kind == Kind::Dense && p.n == 1) ||
+                        (packed(p.b) && p.a.kind == Kind::Dense && p.m == 1);
+    return vector && p.c.kind == Kind::Dense && p.beta == 0;
+}
+
+}  // namespace
+
+bool goes_by_vectors(const Product& p) { return has_one_vector(p) || goes_few(p); }
+
+void mm_vectors(const Product& p, const Threads& threads) {
+    has_one_vector(p) ? vectors(p, threads) : few(p, threads);
+}
+
+}  // namespace packedtri::cpu

@@ -1,0 +1,229 @@
+// A packed matrix times a few vectors, whose elements lie side by side in a panel: every stored element is read once
+// and multiplies a vector register or two, which cost no more than reading it.
+#include <algorithm>
+#include <cstring>
+
+#include "isa.h"
+#include "lines.h"
+#include "vectors.h"
+#include "workspace.h"
+
+namespace packedtri::cpu::PACKEDTRI_ISA {
+namespace {
+
+template <class R>
+using RealVector = typename Vector<R>::type;
+
+// Rows that are read together, so that what they add to y is loaded and stored once for all of them.
+constexpr int rows_together = 4;
+// Columns that they go on at a time, and rows whose sums down the columns are added up before others. Sums of sums
+// round less than a long one does, as those of dense torch, which go by blocks too.
+constexpr int64_t step = 64, rows_a_block = 256;
+// Vector registers that a row of a panel may fill. Sums of a symmetric product take twice as many for each.
+constexpr int most_registers(Kind kind) {
+    return vector_count >= 32 && vector_bytes >= 32 && kind != Kind::Symmetric ? 2 : 1;
+}
+
+// Elements [j, j + step) of a row as numbers: where they lie, or converted in a buffer.
+template <class E, class R>
+inline const R* numbers(const E* row, int64_t j, int64_t count, R* buffer) {
+    if constexpr (sizeof(E) == sizeof(R)) {
+        return row + j;
+    } else {
+        for (int64_t c = 0; c < count; c += Vector<R>::lanes)
+            copy_vector(row + j + c, count - c, buffer + c);
+        return buffer;
+    }
+}
+
+// Rows of M x for `registers` vector registers a row of a panel: T for lower, its transpose for upper, both for
+// symmetric, of which each element then is used twice.
+template <class E, int registers>
+class FewColumns {
+    using R = Real<E>;
+    using V = RealVector<R>;
+    static constexpr int lanes = Vector<R>::lanes;
+    static constexpr int64_t width = registers * lanes;
+
+  public:
+    FewColumns(const FewVectors& p, const void* x, void* y)
+        : triangle_(static_cast<const E*>(p.triangle)), x_(static_cast<const R*>(x)),
+          y_(static_cast<R*>(y)) {}
+
+    // What rows [begin, end) of the triangle, from column `left` on and before `right`, add to y.
+    template <bool along, bool across>
+    void add(int64_t begin, int64_t end, int64_t left, int64_t right) const {
+        int64_t i = begin;
+        for (; i + rows_together <= end; i += rows_together)
+            add_rows<rows_together, along, across>(i, left, right);
+        for (; i < end; ++i) add_rows<1, along, across>(i, left, right);
+    }
+
+  private:
+    // `along`: sums of x along rows. `across`: sums down columns, which a symmetric matrix has but for its diagonal.
+    template <int count, bool along, bool across>
+    void add_rows(int64_t i, int64_t left, int64_t right) const {
+        constexpr int64_t ahead = 2048 / static_cast<int64_t>(sizeof(E));
+        const E* row[count];
+        V totals[count][registers] = {}, own[count][registers];
+        for (int r = 0; r < count; ++r) {
+            row[r] = triangle_ + row_start(i + r);
+            for (int v = 0; v < registers; ++v) own[r][v] = load(x_ + (i + r) * width + v * lanes);
+        }
+        const int64_t full = std::min(i, right);
+        R converted[count][sizeof(E) == sizeof(R) ? 1 : step];
+        for (int64_t j = left; j < full; j += step) {
+            const int64_t columns = std::min(step, full - j);
+            const R* from[count];
+            for (int r = 0; r < count; ++r) {
+                for (int64_t line = 0; line < step; line += 64 / static_cast<int64_t>(sizeof(E)))
+                    __builtin_prefetch(row[r] + j + ahead + line);
+                from[r] = numbers(row[r], j, columns, converted[r]);
+            }
+            add_columns<count, along, across>(from, j, columns, own, totals);
+        }
+        // The triangle at the diagonal, as far as there is any.
+        for (int r = 0; r < count; ++r)
+            for (int64_t j = std::max(i, left); j < std::min(i + r + 1, right); ++j)
+                for (int v = 0; v < registers; ++v) {
+                    const R element = to_compute(row[r][j]);
+                    if (along) totals[r][v] += element * load(x_ + j * width + v * lanes);
+                    if (across && !(along && j == i + r))
+                        add_to(y_ + j * width + v * lanes, element * own[r][v]);
+                }
+        if constexpr (along)
+            for (int r = 0; r < count; ++r)
+                for (int v = 0; v < registers; ++v)
+                    add_to(y_ + (i + r) * width + v * lanes, totals[r][v]);
+    }
+
+    // The columns from j on of these rows; `own` are the elements of x that belong to the rows.
+    template <int count, bool along, bool across>
+    void add_columns(const R* const (&from)[count], int64_t j, int64_t columns,
+                     const V (&own)[count][registers], V (&totals)[count][registers]) const {
+        V sums[count][registers] = {};
+        for (int64_t c = 0; c < columns; ++c) {
+            R* y = y_ + (j + c) * width;
+            V x[registers], mirrored[registers];
+            for (int v = 0; v < registers; ++v) {
+                if constexpr (along) x[v] = load(x_ + (j + c) * width + v * lanes);
+                if constexpr (across) mirrored[v] = load(y + v * lanes);
+            }
+#pragma GCC unroll 4
+            for (int r = 0; r < count; ++r) {
+                const R element = from[r][c];
+#pragma GCC unroll 2
+                for (int v = 0; v < registers; ++v) {
+                    if constexpr (along) sums[r][v] += element * x[v];
+                    if constexpr (across) mirrored[v] += element * own[r][v];
+                }
+            }
+            if constexpr (across) std::memcpy(static_cast<void*>(y), mirrored, sizeof mirrored);
+        }
+        if constexpr (along)
+            for (int r = 0; r < count; ++r)
+                for (int v = 0; v < registers; ++v) totals[r][v] += sums[r][v];
+    }
+
+    static void add_to(R* y, V sum) {
+        const V total = load(y) + sum;
+        std::memcpy(static_cast<void*>(y), &total, sizeof total);
+    }
+
+    const E* triangle_;
+    const R* x_;
+    R* y_;
+};
+
+template <class E>
+int64_t width_of(Kind kind, int64_t count) {
+    constexpr int64_t lanes = Vector<Real<E>>::lanes;
+    return std::min<int64_t>(ceil_div(count, lanes), most_registers(kind)) * lanes;
+}
+
+// Calls add(panel, i, i1) for blocks of rows [i, i1) of [begin, end), with a panel of zeros, whose rows [left, right)
+// are then added to those of y.
+template <class R, class Add>
+void in_blocks(int64_t begin, int64_t end, int64_t left, int64_t right, int64_t width, R* y,
+               const Add& add) {
+    R* panel = static_cast<R*>(workspace(static_cast<size_t>(right * width) * sizeof(R)));
+    for (int64_t i = begin; i < end; i += rows_a_block) {
+        const int64_t i1 = std::min(i + rows_a_block, end), last = std::min(i1, right) * width;
+        std::fill(panel + left * width, panel + last, R{});
+        add(panel, i, i1);
+        for (int64_t e = left * width; e < last; ++e) y[e] += panel[e];
+    }
+}
+
+template <class E, int registers>
+void few_part_as(const FewVectors& p, const void* x, int64_t begin, int64_t end, void* panel) {
+    using Columns = FewColumns<E, registers>;
+    using R = Real<E>;
+    constexpr int64_t width = registers * Vector<R>::lanes;
+    auto* y = static_cast<R*>(panel);
+    if (p.kind == Kind::Lower) {
+        Columns(p, x, y).template add<true, false>(begin, end, 0, end);
+    } else if (p.kind == Kind::Upper) {
+        in_blocks(begin, p.n, begin, end, width, y, [&](R* sums, int64_t i, int64_t i1) {
+            Columns(p, x, sums).template add<false, true>(i, i1, begin, end);
+        });
+    } else if constexpr (registers <= most_registers(Kind::Symmetric)) {
+        in_blocks(begin, end, 0, end, width, y, [&](R* sums, int64_t i, int64_t i1) {
+            Columns(p, x, sums).template add<true, true>(i, i1, 0, end);
+        });
+    }
+}
+
+// Calls f with a value of the element type, for the types that are real.
+template <class F>
+void with_real_element(DType t, const F& f) {
+    with_element(t, [&](auto e) {
+        if constexpr (Element<decltype(e)>::reals == 1) f(e);
+    });
+}
+
+}  // namespace
+
+int64_t few_width(DType dtype, Kind kind, int64_t count) {
+    int64_t width = 0;
+    with_real_element(dtype, [&](auto e) { width = width_of<decltype(e)>(kind, count); });
+    return width;
+}
+
+void few_load(const FewVectors& p, void* panel) {
+    with_real_element(p.dtype, [&](auto e) {
+        using E = decltype(e);
+        const int64_t width = width_of<E>(p.kind, p.count);
+        auto* to = static_cast<Real<E>*>(panel);
+        const E* from = static_cast<const E*>(p.x);
+        for (int64_t j = 0; j < p.n; ++j, to += width, from += p.x_next) {
+            for (int64_t v = 0; v < p.count; ++v) to[v] = to_compute(from[v * p.x_vector]);
+            std::fill(to + p.count, to + width, Real<E>{});
+        }
+    });
+}
+
+void few_part(const FewVectors& p, const void* x, int64_t begin, int64_t end, void* y) {
+    with_real_element(p.dtype, [&](auto e) {
+        using E = decltype(e);
+        if (width_of<E>(p.kind, p.count) == Vector<Real<E>>::lanes)
+            few_part_as<E, 1>(p, x, begin, end, y);
+        else few_part_as<E, most_registers(Kind::Lower)>(p, x, begin, end, y);
+    });
+}
+
+void few_sum(const FewVectors& p, const void* parts, int64_t count, int64_t begin, int64_t end) {
+    with_real_element(p.dtype, [&](auto e) {
+        using E = decltype(e);
+        const int64_t width = width_of<E>(p.kind, p.count);
+        const auto* part = static_cast<const Real<E>*>(parts);
+        for (int64_t i = begin; i < end; ++i)
+            for (int64_t v = 0; v < p.count; ++v) {
+                Real<E> sum = part[i * width + v];
+                for (int64_t s = 1; s < count; ++s) sum += part[(s * p.n + i) * width + v];
+                from_compute(sum, static_cast<E*>(p.y)[i * p.y_next + v * p.y_vector]);
+            }
+    });
+}
+
+}  // namespace packedtri::cpu::PACKEDTRI_ISA

@@ -1,0 +1,91 @@
+"""A packed matrix times a few vectors: sizes from which kernels of their own read it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from cases import SMALL, Failures, assert_exact, draw_operand, each, mm, shifted
+
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.testing import assert_product_close, random, random_integers
+
+ops = torch.ops.packedtri
+KINDS = (LOWER, UPPER, SYMMETRIC, HERMITIAN)
+ORDERS = (65,) if SMALL else (515, 1027, 2051)
+COUNTS = (2, 3, 8, 16, 17, 33, 64)
+
+few = pytest.mark.parametrize("kind", KINDS, ids=["L", "U", "S", "H"])
+
+
+@few
+@pytest.mark.parametrize("side", ["columns", "rows"])
+def test_whole_numbers(
+    kind: int, side: str, device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    """Equal to the last bit, so that no element is left out or taken twice."""
+    failures = Failures()
+    for n in ORDERS:
+        t = draw_operand(kind, n, dtype, rng, draw=random_integers)
+        for count in COUNTS:
+            size = {"cols": count} if side == "columns" else {"rows": count}
+            x = draw_operand(DENSE, n, dtype, rng, draw=random_integers, **size)
+            a, b = (t, x) if side == "columns" else (x, t)
+            with failures.case(f"{n=}, {count=}"):
+                assert_exact(mm(a.stored, b.stored, n, a.kind, b.kind, DENSE), a, b, DENSE)
+    failures.report()
+
+
+@few
+def test_errors_are_those_of_torch(
+    kind: int, device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    n = ORDERS[-1]
+    t = draw_operand(kind, n, dtype, rng)
+    for count in (4, 20):
+        x = draw_operand(DENSE, n, dtype, rng, cols=count)
+        c = mm(t.stored, x.stored, n, kind, DENSE, DENSE)
+        assert_product_close(c, t.dense, x.dense, case=f"{count} columns")
+
+
+@few
+def test_layouts_and_batches(
+    kind: int, device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    n, count = ORDERS[-1], 5
+    packed = random_integers((2, numel(n)), dtype, device, rng)
+    x = random_integers((2, n, count), dtype, device, rng)
+    expected = torch.stack([ops.mm(packed[b], x[b], n, kind, DENSE, DENSE) for b in range(2)])
+    for view in (x.mT.contiguous().mT, shifted(x, 3), x.repeat_interleave(2, -1)[..., ::2]):
+        assert torch.equal(ops.mm(packed, view, n, kind, DENSE, DENSE), expected)
+    assert torch.equal(ops.mm(shifted(packed), x, n, kind, DENSE, DENSE), expected)
+    both = ops.mm(packed[0], x, n, kind, DENSE, DENSE)
+    assert torch.equal(both[0], expected[0])
+
+
+@pytest.mark.parametrize("kind", [LOWER, UPPER], ids=["L", "U"])
+def test_structural_zeros_are_not_multiplied(
+    kind: int, device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    n, at = ORDERS[-1], ORDERS[-1] // 3
+    t = draw_operand(kind, n, dtype, rng)
+    x = random((n, 4), dtype, device, rng)
+    finite = mm(t.stored, x, n, kind, DENSE, DENSE)
+    x[at] = math.inf
+    c = mm(t.stored, x, n, kind, DENSE, DENSE)
+    rows = torch.arange(n, device=device)
+    untouched = rows < at if kind == LOWER else rows > at
+    assert c[untouched].isfinite().all()
+    assert not c[~untouched].isfinite().all(-1).any()
+    torch.testing.assert_close(c[untouched], finite[untouched])
+
+
+@few
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads(kind: int, threads: int, dtype: torch.dtype, rng: torch.Generator) -> None:
+    torch.set_num_threads(threads)
+    n = ORDERS[-1]
+    t = draw_operand(kind, n, dtype, rng, draw=random_integers)
+    x = draw_operand(DENSE, n, dtype, rng, draw=random_integers, cols=7)
+    assert_exact(mm(t.stored, x.stored, n, kind, DENSE, DENSE), t, x, DENSE)
