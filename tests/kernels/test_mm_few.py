@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from cases import SMALL, Failures, assert_exact, draw_operand, each, mm, shifted
+from cases import SMALL, Failures, assert_exact, draw_operand, mm, shifted
 
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import assert_product_close, random, random_integers
