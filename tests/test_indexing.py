@@ -362,3 +362,53 @@ def test_changes_of_what_both_modes_record_are_refused(cls):
         dual = fwad.make_dual(t, cls.randn(2)).clone()
         with pytest.raises(RuntimeError, match="inside a dual level"):
             dual.mul_(2)
+
+
+@each_type
+def test_values_that_share_elements_are_read_before_they_are_written(cls):
+    """Also a run of ``.packed``, which lies in memory where it is written to."""
+    elements = torch.arange(1.0, 22.0)
+    for index in ((slice(3, 6), slice(0, 3)), (slice(0, 2), slice(3, 6)), (5, slice(0, 4))):
+        where = (index[1], index[0]) if cls.kind == 1 else index
+        for first, step in ((0, 1), (3, 1), (6, 1), (0, 2), (9, 1)):
+            t = cls(elements.clone())
+            if t[where].count_nonzero() == 0:
+                continue  # Structural zeros.
+            shape = t[where].shape
+            values = t.packed[first::step][: shape.numel()].reshape(shape)
+            expected = cls(elements.clone())
+            expected[where] = values.clone()
+            t[where] = values
+            assert torch.equal(t.packed, expected.packed)
+
+
+@each_type
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_blocks_of_large_matrices(cls, batch, device):
+    """Every place of a block beside the diagonal, with values that fit, on matrices of tiles."""
+    n = 90
+    t = cls.randn(*batch, n, device=device)
+    source = cls.randn(*batch, n, device=device)
+    for top, bottom, left, right in (
+        (0, 90, 0, 90),
+        (5, 70, 3, 41),
+        (40, 90, 10, 64),
+        (64, 80, 1, 9),
+    ):
+        for rows, columns in ((slice(top, bottom), slice(left, right)),) * 1 + (
+            (slice(left, right), slice(top, bottom)),
+        ):
+            changed, twin = t.clone(), t.to_dense()
+            changed[..., rows, columns] = source[..., rows, columns]
+            twin[..., rows, columns] = source.to_dense()[..., rows, columns]
+            if cls in MIRRORED:
+                twin[..., columns, rows] = source.to_dense()[..., columns, rows]
+            assert torch.equal(changed.to_dense(), twin)
+            wrong = source.to_dense()[..., rows, columns].clone()
+            wrong[..., 0, -1] += 1
+            fits = changed.clone()
+            with contextlib.suppress(ValueError):
+                fits[..., rows, columns] = wrong
+                assert torch.equal(fits[..., rows, columns], wrong)
+                continue
+            assert torch.equal(fits.packed, changed.packed)

@@ -180,3 +180,11 @@ def test_matrices_that_change_before_the_derivative_raise(device):
     a.zero_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.backward()
+
+
+@pytest.mark.parametrize("cls", [Symmetric, Hermitian])
+def test_an_infinite_determinant_is_the_same_where_it_is_recorded(cls, device):
+    t = cls.from_dense(torch.tensor([[4.0, 0], [0, torch.inf]], device=device))
+    for function in (torch.det, torch.logdet):
+        assert function(t).isinf()
+        assert function(t.clone().requires_grad_()).isinf()

@@ -14,7 +14,7 @@ from torch import Tensor
 from twins import project
 
 import packedtri
-from packedtri import LowerTriangular, Symmetric
+from packedtri import LowerTriangular, Symmetric, UpperTriangular
 from packedtri.layout import UPPER
 from packedtri.testing import random
 
@@ -191,6 +191,34 @@ def test_the_sign_of_a_determinant_takes_part_in_autograd(cls, dtype, device, rn
         # Of real matrices the engine gets no gradient from torch, which stands for zero.
         expected = torch.zeros_like(d) if d.grad is None else project(cls, d.grad)
         torch.testing.assert_close(a.grad.to_dense(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("cls", [LowerTriangular, UpperTriangular])
+def test_determinants_of_16_bits_are_rounded_once(cls, dtype, device) -> None:
+    """The product and the sum of a thousand elements, in which each would round."""
+    a = (cls.eye(1000, device=device) * 1.0078125).to(dtype)
+    d = a.to_dense().float()
+    assert torch.equal(torch.det(a), torch.det(d).to(dtype))
+    assert torch.equal(torch.logdet(a), torch.logdet(d).to(dtype))
+    assert torch.equal(torch.slogdet(a).logabsdet, torch.slogdet(d).logabsdet.to(dtype))
+    large = cls.from_dense(torch.diag(torch.tensor([300.0, 300, 0.01, 0.01], device=device)))
+    torch.testing.assert_close(torch.det(large.to(dtype)).item(), 9.0, rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("wide", "sizes"),
+    [(torch.complex64, (1e-44, 2.9e-39, 2e38)), (torch.complex128, (1e-310, 1e308))],
+)
+def test_complex_divisors_near_the_ends_of_the_range(wide, sizes) -> None:
+    for size in sizes:
+        d = torch.tensor([[complex(size, size)]], dtype=wide)
+        for n in (1, 9, 70):
+            a = LowerTriangular.from_dense(d * torch.eye(n, dtype=wide))
+            for m in (1, 3, 40):
+                x = torch.full((n, m), complex(size, 0), dtype=wide)
+                y = torch.linalg.solve_triangular(a, x, upper=False)
+                torch.testing.assert_close(y, torch.full_like(y, 0.5 - 0.5j))
 
 
 def test_determinant_of_a_singular_triangle() -> None:

@@ -2,6 +2,9 @@
 // of reals.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "elements.h"
@@ -112,13 +115,28 @@ struct Divisor {
 };
 
 // Times the reciprocal, which Smith's formula (Communications of the ACM 5, 1962) finds without
-// squares that would overflow.
+// squares that would overflow. Where the reciprocal itself would, or the sum of two parts, the divisor is taken
+// without a power of two, of which x gets one half before and one half after it is multiplied.
 template <class R>
 struct Divisor<Complex<R>> {
     Complex<R> reciprocal;
+    R before = 1, after = 1;
 
     explicit Divisor(Complex<R> d) {
-        const R re = d.re < 0 ? -d.re : d.re, im = d.im < 0 ? -d.im : d.im;
+        using Limits = std::numeric_limits<R>;
+        R re = d.re < 0 ? -d.re : d.re, im = d.im < 0 ? -d.im : d.im;
+        const R size = std::max(re, im);
+        if (size > 0 && size <= Limits::max() &&
+            !(size > 4 * Limits::min() && size < Limits::max() / 4)) {
+            int exponent = 0;
+            std::frexp(size, &exponent);
+            const int half = -exponent / 2;
+            before = std::ldexp(R{1}, half);
+            after = std::ldexp(R{1}, -exponent - half);
+            d = {d.re * before * after, d.im * before * after};
+            re = re * before * after;
+            im = im * before * after;
+        }
         if (re >= im) {
             const R ratio = d.im / d.re, scale = R{1} / (d.re + d.im * ratio);
             reciprocal = {scale, -ratio * scale};
@@ -129,9 +147,12 @@ struct Divisor<Complex<R>> {
     }
 
     typename Vector<R>::type divide(typename Vector<R>::type x) const {
-        return Scale<Complex<R>>(reciprocal).times(x);
+        return Scale<Complex<R>>(reciprocal).times(x * before) * after;
     }
-    Complex<R> divide(Complex<R> x) const { return x * reciprocal; }
+    Complex<R> divide(Complex<R> x) const {
+        const Complex<R> y = Complex<R>{x.re * before, x.im * before} * reciprocal;
+        return {y.re * after, y.im * after};
+    }
 };
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

@@ -100,9 +100,12 @@ class RankUpdate {
             const R size = magnitude(x);
             const R turned =
                 p_.downdate ? std::sqrt(l - size) * std::sqrt(l + size) : std::hypot(l, size);
-            if (!(turned > 0)) return false;
-            rotations_[i * p_.k + r] = {p_.downdate ? turned / l : l / turned,
-                                        over_real(x, p_.downdate ? l : turned)};
+            if (p_.downdate && !(turned > 0)) return false;
+            // Of two zeros nothing is to be turned; another column may come that is none.
+            Rotation& rotation = rotations_[i * p_.k + r];
+            if (turned == 0) rotation = {1, {}};
+            else if (p_.downdate) rotation = {turned / l, over_real(x, l)};
+            else rotation = {l / turned, over_real(x, turned)};
             l = turned;
         }
         diagonal = from_real<E>(l);

@@ -155,19 +155,21 @@ class PanelUpdate {
     __device__ bool make_column(int j, int64_t r0, int count, T (&x)[K], bool below) {
         T l = lane_ >= j ? at(lane_, j) : T{};
         Real diagonal = shuffle(real(l), j);
-        bool positive = count > 0 || diagonal > 0;
+        bool positive = true;
 #pragma unroll
         for (int r = 0; r < K; ++r) {
             if (r >= count) continue;
             const Rotation<T> t = rotation(diagonal, shuffle(x[r], j));
-            positive = positive && diagonal > 0;
+            if (args_.downdate) positive = positive && diagonal > 0;
             if (below && lane_ == 0)
                 Rotations<T>(args_, batch_, first_).turns[(r0 + r) * PANEL + j] = t;
             if (lane_ > j) turn(t, l, x[r]);
         }
         if (lane_ == j) l = scale(one<T>(), diagonal);
         if (lane_ >= j) at(lane_, j) = l;
-        return positive;
+        // What is zero so far may get an element from the next columns of x.
+        const bool last = r0 + count >= args_.k;
+        return positive && (!last || diagonal > 0);
     }
 
     // The rotation that clears x beside a diagonal element, which changes.
@@ -178,6 +180,7 @@ class PanelUpdate {
             return {diagonal / before, over_real(x, before)};
         }
         diagonal = hypot(before, size);
+        if (diagonal == 0) return {1, T{}};  // Of two zeros nothing is to be turned.
         return {before / diagonal, over_real(x, diagonal)};
     }
 

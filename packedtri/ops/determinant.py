@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from packedtri import _nodes
 from packedtri._autograd import forward_mode
@@ -16,6 +17,7 @@ from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.positive import Positive, factored, positive
 from packedtri.ops.solve import check_system, is_vector
+from packedtri.ops.trsm import widened
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -54,10 +56,12 @@ def _logdet(diagonal: Tensor) -> Tensor:
 
 
 def _triangular(function: Function, finish: Function) -> Function:
-    """A handler for triangles: from the diagonal."""
+    """A handler for triangles: from the diagonal, in float32 where it has 16-bit elements."""
 
     def handler(A: PackedTensor) -> Any:
-        return finish(diagonal(_nodes.to_packed(A), A.n))
+        dtype = A._packed.dtype
+        found = finish(widened(diagonal(_nodes.to_packed(A), A.n)))
+        return found if dtype.itemsize > 2 else tree_map(lambda x: x.to(dtype), found)
 
     return handler
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri._autograd import carries_autograd, has_values, is_plain
-from packedtri._sharing import check_writable
+from packedtri._sharing import check_writable, shares_memory
 from packedtri.dispatch import INTEGERS, describe, row
 from packedtri.layout import HERMITIAN, LOWER, MIRRORED, UPPER
 from packedtri.ops import elements
@@ -325,6 +325,9 @@ def _write_block(t: PackedTensor, place: Sequence[int], remain: Sequence[bool], 
     if not is_plain(dense):
         return False
     dense = dense.reshape(*batch, *size)
+    if shares_memory(dense, packed):
+        # The kernel may write elements before it has read them.
+        dense = dense.clone()
     if has_values(packed) and not _is_stored(t.kind, dense, top, left):
         return False
     check_writable(t)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri._autograd import Call, library, register_implicit
+from packedtri._autograd import Call, library, register_implicit, values_visible
 from packedtri.dispatch import INTEGERS, Function, describe, row
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.trsm import widened
@@ -166,15 +166,22 @@ def _of_triangle(name: str, compute: Function, A: Any) -> Any:
     return type(A).from_dense((y.mT if lower else y).to(A.dtype))
 
 
-def _derivative(x: Tensor, direction: Tensor, compute: Function) -> Tensor:
+def _derivative(x: Tensor, direction: Tensor, compute: Function, scale: Tensor) -> Tensor:
+    """The derivative of ``compute`` at x, by way of a direction of size ``scale``."""
     n = x.shape[-1]
     if x.numel() == 0:
         return direction
-    # It is linear in the direction, whose size must not drown the matrix.
-    size = direction.detach().abs().amax((-2, -1), keepdim=True)
-    size = torch.where(size > 0, size, 1)
+    size = _largest(direction) / scale
+    size = torch.where((size > 0) & size.isfinite(), size, 1)
     upper, lower = torch.cat([x, direction / size], -1), torch.cat([torch.zeros_like(x), x], -1)
     return compute(torch.cat([upper, lower], -2))[..., :n, n:] * size
+
+
+def _largest(x: Tensor) -> Tensor:
+    """The largest absolute value of each matrix, shape (*batch, 1, 1); 1 where there is none."""
+    if x.numel() == 0:
+        return x.new_ones((*x.shape[:-2], 1, 1)).real
+    return x.detach().abs().amax((-2, -1), keepdim=True)
 
 
 def _sqrt_upper(x: Tensor) -> Tensor:
@@ -207,11 +214,14 @@ class _Inverse:
         apply: of matrices, differentiable.
         slopes: eigenvalues x of ``apply`` and y before it, in pairs -> (x - x') / (y - y'), and the
             derivative where these are equal.
+        growth: c -> how the derivatives of the function grow when the matrix is c times as large,
+            times c.
     """
 
     solve: Callable[[Tensor], Tensor]
     apply: Callable[[Tensor], Tensor]
     slopes: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    growth: Callable[[Tensor], Tensor]
 
 
 def _exponential_slopes(x: Tensor, x2: Tensor, y: Tensor, y2: Tensor) -> Tensor:
@@ -222,8 +232,10 @@ def _exponential_slopes(x: Tensor, x2: Tensor, y: Tensor, y2: Tensor) -> Tensor:
     return torch.where(near, series, (x - x2) / torch.where(near, 1, 2 * half))
 
 
-_SQUARE = _Inverse(torch.sqrt, lambda y: y @ y, lambda x, x2, y, y2: y + y2)
-_EXPONENTIAL = _Inverse(torch.log, torch.matrix_exp, _exponential_slopes)
+_SQUARE = _Inverse(torch.sqrt, lambda y: y @ y, lambda x, x2, y, y2: y + y2, torch.sqrt)
+_EXPONENTIAL = _Inverse(
+    torch.log, lambda y: torch.ops.packedtri.exp_dense(y), _exponential_slopes, torch.ones_like
+)
 
 
 def _from_eigenvalues(name: str, A: P, inverse: _Inverse) -> P:
@@ -241,22 +253,53 @@ def _from_eigenvalues(name: str, A: P, inverse: _Inverse) -> P:
         )
     wide: Any = torch.complex128 if A.is_complex() else torch.float64
     x = A.to_dense().to(wide)
+    if x.numel() == 0:
+        return type(A).from_dense(x.to(A.dtype))
     values, vectors = torch.linalg.eigh(x.detach())
-    # Rounding to the dtype of A may have made zeros negative.
-    rounding = A.n * torch.finfo(A.dtype).eps * values.abs().amax(-1, keepdim=True) if A.n else 0
-    values = torch.where((values < 0) & (values >= -rounding), 0, values)
+    # Rounding to the dtype of A, or of the eigenvalues, may have made zeros negative.
+    rounding = max(A.n**0.5 * torch.finfo(A.dtype).eps, _noise(values))
+    least = -rounding * values.abs().amax(-1, keepdim=True)
+    values = torch.where((values < 0) & (values >= least), 0, values)
+    roots = inverse.solve(values)
+    if not _nodes.recorded(A) and values_visible(A._packed):
+        y = vectors * roots.unsqueeze(-2) @ vectors.mH
+    else:
+        target = vectors.mH @ x @ vectors
+        y = torch.diag_embed(roots).to(wide) + _derivatives(target, values, inverse)
+        y = vectors @ y @ vectors.mH
+    return type(A).from_dense(y.to(A.dtype))
+
+
+def _noise(values: Tensor) -> float:
+    """What rounding leaves of eigenvalues that are zero, beside the largest."""
+    return values.shape[-1] * torch.finfo(values.dtype).eps
+
+
+def _derivatives(target: Tensor, values: Tensor, inverse: _Inverse) -> Tensor:
+    """Zeros with the first and second derivatives of the function at a diagonal matrix.
+
+    Args:
+        target: the matrix, which carries the derivatives.
+        values: its diagonal.
+        inverse: the inverse of the function.
+    """
+    # At a size near one, for which torch computes exponentials.
+    size = values.abs().amax(-1, keepdim=True)
+    ordinary = (size > 0) & size.isfinite()
+    exponent = torch.frexp(torch.where(ordinary, size, 1)).exponent.to(values.dtype) - 1
+    size = torch.pow(2, exponent)
+    target, values = target / size.unsqueeze(-1), values / size
     roots = inverse.solve(values)
     (a, a2), (b, b2) = ((v.unsqueeze(-1), v.unsqueeze(-2)) for v in (values, roots))
     slopes = inverse.slopes(a, a2, b, b2)
     # Two eigenvalues that are zero but for rounding have no derivative that means anything.
-    small = values.abs() <= rounding
+    small = values.abs() <= _noise(values)
     slopes = torch.where(small.unsqueeze(-1) & small.unsqueeze(-2), torch.inf, slopes)
-    target = vectors.mH @ x @ vectors
-    y = torch.diag_embed(roots).to(wide)
+    y = torch.diag_embed(roots).to(target.dtype)
     for _ in range(2):
         step = (target - inverse.apply(y)) / slopes
         y = y + (step - step.detach())
-    return type(A).from_dense((vectors @ y @ vectors.mH).to(A.dtype))
+    return (y - y.detach()) * inverse.growth(size).unsqueeze(-1)
 
 
 # Nodes and weights of the Gauss-Legendre rule on [0, 1] that is the Pade approximant of log(1 + x),
@@ -297,11 +340,18 @@ def _gauss_legendre() -> tuple[list[float], list[float]]:
     return ((nodes + 1) / 2).tolist(), (vectors[0] ** 2).tolist()
 
 
-def _define(name: str, compute: Callable[[Tensor], Tensor]) -> None:
-    """Make a function of dense upper triangular matrices an op, which is also its own derivative.
+def _define(name: str, compute: Callable[[Tensor], Tensor], scale: Function) -> None:
+    """Make a function of dense matrices an op, which is also its own derivative.
 
     A graph holds the op as a whole: what it does depends on the values.
+
+    Args:
+        name: of the op. Those that end in "upper" are for upper triangular matrices.
+        compute: the function.
+        scale: matrices x -> the size of directions, shape (*batch, 1, 1), that neither drown x nor
+            drown in it.
     """
+    upper = name.endswith("upper")
     library.define(f"{name}(Tensor x) -> Tensor")
     for key in ("CPU", "CUDA"):
         library.impl(name, compute, key)
@@ -315,17 +365,26 @@ def _define(name: str, compute: Callable[[Tensor], Tensor]) -> None:
     def _(info: Any, in_dims: Sequence[Any], x: Tensor) -> tuple[Tensor, int]:
         return op(x.movedim(in_dims[0], 0)), 0
 
+    def derivative(x: Tensor, direction: Tensor) -> Tensor:
+        return _derivative(x, direction, op, scale(x))
+
     def pullback(grad: Tensor, call: Call) -> list[Tensor]:
-        # The adjoint of the derivative at a matrix is the derivative at its adjoint, which is lower
-        # triangular; reversing the order of rows and columns makes it upper triangular.
-        adjoint, direction = call.args[0].mH.flip(-2, -1), grad.flip(-2, -1)
-        return [_derivative(adjoint, direction, op).flip(-2, -1).triu()]
+        # The adjoint of the derivative at a matrix is the derivative at its adjoint.
+        adjoint = call.args[0].mH
+        if not upper:
+            return [derivative(adjoint, grad)]
+        # It is lower triangular; reversing the order of rows and columns makes it upper triangular.
+        return [derivative(adjoint.flip(-2, -1), grad.flip(-2, -1)).flip(-2, -1).triu()]
 
     def pushforward(tangents: Sequence[Tensor | None], call: Call) -> Tensor | None:
-        return None if tangents[0] is None else _derivative(call.args[0], tangents[0], op)
+        return None if tangents[0] is None else derivative(call.args[0], tangents[0])
 
     register_implicit(op, (True,), pullback, pushforward)
 
 
-_define("sqrt_upper", _sqrt_upper)
-_define("log_upper", _log_upper)
+_define("sqrt_upper", _sqrt_upper, _largest)
+_define("log_upper", _log_upper, _largest)
+# Torch's own derivatives lose digits where gradients are large.
+_define(
+    "exp_dense", lambda x: torch.matrix_exp(x).contiguous(), lambda x: torch.ones_like(_largest(x))
+)

@@ -64,8 +64,9 @@ class Positive:
         squares = diagonal(self.factor, self.matrix.n).real.prod(-1).square()
         if not self.implicit:
             return squares
-        # The exponential is one and has the derivatives.
+        # The exponential is one and has the derivatives, but where the determinant is infinite.
         logdet = self.logdet()
+        logdet = logdet.masked_fill(logdet.detach().isinf(), 0)
         return squares * (logdet - logdet.detach()).exp()
 
     def inv_quad_logdet(self, b: Tensor) -> tuple[Tensor, Tensor]:

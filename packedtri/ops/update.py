@@ -74,7 +74,7 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
     Differentiable in both arguments, to any order.
 
     Args:
-        L: shape (*batch, n, n), a Cholesky factor.
+        L: shape (*batch, n, n), a Cholesky factor. Its diagonal may have zeros that x fills.
         x: shape (*batch, n) for a change of rank one, or (*batch, n, k) for one of rank k. Where L
             has batch dimensions b, a tensor of shape (*b, n) is read as vectors.
         downdate: subtract x x^H.
@@ -83,8 +83,7 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
         shape (*batch, n, n), with a positive diagonal.
 
     Raises:
-        torch.linalg.LinAlgError: when the changed matrix is not positive definite: L L^H - x x^H,
-            or L L^H + x x^H where L is singular.
+        torch.linalg.LinAlgError: when the changed matrix is not positive definite.
         TypeError: when L is no LowerTriangular, or x no strided tensor.
         ValueError: when shapes, dtypes or devices do not fit.
 

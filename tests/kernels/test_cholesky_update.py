@@ -150,6 +150,32 @@ def test_a_nan_or_zero_on_the_diagonal_is_not_positive(downdate: bool, device: s
 
 
 @dtypes
+def test_singular_factors_become_regular(
+    device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    """Zeros on the diagonal are filled by any column of x, not by the first one alone."""
+    failures = Failures()
+    for n, k in each((1, 2, 5, 33, 40), (1, 9, 40, 70)):
+        x = random((n, k), dtype, device, rng)
+        x[:, : k // 2] = 0
+        factor, info = update(x.new_zeros(numel(n)), x, n, False)
+        with failures.case(f"{n=}, {k=}"):
+            rank = k - k // 2
+            assert info.item() == (0 if rank >= n else info.item()) and (rank >= n or info > rank)
+            if rank >= n:
+                wide = densify(factor, n, LOWER).to(wide_dtype(dtype))
+                right = x.to(wide.dtype) @ x.to(wide.dtype).mH
+                error = torch.linalg.matrix_norm(wide @ wide.mH - right)
+                assert error <= 20 * k * epsilon(dtype) * torch.linalg.matrix_norm(right)
+    one = torch.tensor([0.0, 0.0, 1.0], dtype=dtype, device=device)
+    for columns in ([[0.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]):
+        x = torch.tensor(columns, dtype=dtype, device=device)
+        factor, info = update(one, x, 2, False)
+        assert info == 0 and factor.tolist() == [1, 0, 1]
+    failures.report()
+
+
+@dtypes
 def test_hard_factors(device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     """Residuals are small for a nearly singular, a badly scaled and a very small or large factor,
     whose product L L^H may leave the range."""
