@@ -100,7 +100,10 @@ def _indices(item: Any, n: int, device: torch.device) -> Tensor | None:
     if index.dtype in _MASKS:
         return index.nonzero().squeeze(-1) if index.shape == (n,) else None
     if index.numel() and has_values(index):
-        _check_range(int(index.min()), int(index.max()), n)
+        lowest, highest = map(int, index.aminmax())
+        _check_range(lowest, highest, n)
+        if lowest >= 0:
+            return index
     return torch.where(index < 0, index + n, index)
 
 
@@ -119,7 +122,9 @@ def _rows_and_columns(
         return i, j
     if len(rest) != 2:
         return None
-    rows, columns = (_indices(item, n, device) for item in rest)
+    rows = _indices(rest[0], n, device)
+    # A diagonal, as in S[i, i], has one tensor for both.
+    columns = rows if rest[1] is rest[0] else _indices(rest[1], n, device)
     if rows is None or columns is None:
         return None
     # A slice spans a dimension of its own; two index tensors go together.
@@ -366,10 +371,9 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any, is_free: boo
         value = elements.as_stored(value, i, j)
     at = elements.positions(i, j).reshape(-1)
     source = value.reshape(*packed.shape[:-1], len(at))
-    if known:
+    stored = elements.is_stored(target.kind, i, j) if known else None
+    if known and not (_differ(at) if stored is None else bool(stored.all())):
         _check_structure(target, i.reshape(-1), j.reshape(-1), at, source.detach())
-    stored = elements.is_stored(target.kind, i, j)
-    if known and (stored is not None or len(at) > 1):
         keep = _written_once(at, (i < j).reshape(-1)) if stored is None else stored.reshape(-1)
         at, source = at[keep], source[..., keep]
     if _nodes.recorded(packed, source):
@@ -379,6 +383,12 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any, is_free: boo
     check_writable(target)
     target._packed.index_copy_(-1, at, source)
     increment_version(target)
+
+
+def _differ(at: Tensor) -> bool:
+    """Whether no position comes twice."""
+    ordered = at.sort().values
+    return not bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _written_once(at: Tensor, above: Tensor) -> Tensor:
@@ -396,10 +406,6 @@ def _check_structure(t: PackedTensor, i: Tensor, j: Tensor, at: Tensor, value: T
         return
     value = value.reshape(-1, len(at))
     stored = elements.is_stored(t.kind, i, j)
-    # Positions alone may tell that all fits; vmap lets nobody look at values.
-    fits = len(at) == 1 if stored is None else bool(stored.all())
-    if fits:
-        return
     if stored is not None:
         wrong, what = ((value != 0) & ~stored).any(0), "it is a structural zero"
     else:
