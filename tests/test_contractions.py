@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 from twins import MIRRORED, TYPES, each_type, square_type
 
-from packedtri import LowerTriangular, PackedTensor
+from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric
 from packedtri.testing import densify
 
 N = 4
@@ -25,9 +26,9 @@ def dense(x: Any) -> Any:
     return densify(x._packed.detach(), x.n, x.kind) if isinstance(x, PackedTensor) else x
 
 
-def unpacks(call: Callable[[], Any]) -> bool:
-    """Whether a packed operand was converted to dense on the way."""
-    seen = []
+def called(call: Callable[[], Any]) -> list[str]:
+    """The names of the ops that a call ends in."""
+    seen: list[str] = []
 
     class Record(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -36,7 +37,12 @@ def unpacks(call: Callable[[], Any]) -> bool:
 
     with Record():
         call()
-    return any("unpack" in name for name in seen)
+    return seen
+
+
+def unpacks(call: Callable[[], Any]) -> bool:
+    """Whether a packed operand was converted to dense on the way."""
+    return any("unpack" in name for name in called(call))
 
 
 def check(call: Callable[..., Any], *operands: Any, packed: bool = True) -> Any:
@@ -409,3 +415,35 @@ def test_every_equation_names_its_operands_in_either_order(device):
         right = "ky" if j == "p" else "yk"
         for pair in ((a, b), (a, x), (x, a)):
             check(lambda *t, e=f"{left},{right}->{out}": torch.einsum(e, *t), *pair)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize(
+    ("cls", "wide"),
+    [(Symmetric, torch.float64), (Symmetric, torch.complex128), (Hermitian, torch.complex128)],
+)
+def test_a_product_with_its_own_transpose_is_added_by_halves(cls, wide, batch, device):
+    """As optimizers keep second moments: S.addmm_(G, G.mT)."""
+    name = "baddbmm_" if batch else "addmm_"
+    g = torch.randn(*batch, 5, 3, dtype=wide, device=device)
+    for x in (g, g.mT.contiguous().mT, g[..., ::2, :]):
+        t = cls.randn(*batch, x.shape[-2], dtype=wide, device=device)
+        y = x.mH if cls is Hermitian else x.mT
+        for factor in ({}, {"beta": 0.9, "alpha": -0.1}, {"beta": 0}):
+            ours, twin = t.clone(), getattr(t.to_dense(), name)(x, y, **factor)
+            ops = called(partial(getattr(ours, name), x, y, **factor))
+            assert "packedtri.mm.default" in ops
+            assert not {"aten.mm.default", "aten.bmm.default"} & set(ops)
+            torch.testing.assert_close(ours.to_dense(), twin)
+    # Others have the structure by chance, or two derivatives.
+    t = cls.randn(*batch, 5, dtype=wide, device=device)
+    twin = getattr(t.to_dense(), name)(g, (g.mH if cls is Hermitian else g.mT).clone())
+    getattr(t, name)(g, (g.mH if cls is Hermitian else g.mT).clone())
+    torch.testing.assert_close(t.to_dense(), twin)
+    p = g.clone().requires_grad_()
+    t = cls.randn(*batch, 5, dtype=wide, device=device)
+    own, twin = t.clone(), t.to_dense()
+    q = g.clone().requires_grad_()
+    getattr(own, name)(p, p.mH if cls is Hermitian else p.mT).to_dense().abs().sum().backward()
+    getattr(twin, name)(q, q.mH if cls is Hermitian else q.mT).abs().sum().backward()
+    torch.testing.assert_close(p.grad, q.grad)

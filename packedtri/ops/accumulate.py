@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri.dispatch import describe, row
+from packedtri.dispatch import Function, describe, row
 from packedtri.ops.dense import as_dense, functions
 from packedtri.ops.dims import can_expand
+from packedtri.ops.gram import product_for
 from packedtri.ops.mm import autocast_dtype, cast_as_mv, without_autocast
 from packedtri.ops.overrides import write_back
 from packedtri.tensor import PackedTensor
@@ -92,10 +93,17 @@ def _addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Te
     return _sum("addbmm", input, torch.bmm(batch1, batch2).sum(0), **factors)
 
 
+def _product(function: Function, self: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """The product that is added to ``self`` in place, of its type where it is A A^T."""
+    matrices = a.dim() == (2 if function is torch.mm else 3)
+    found = product_for(self, a, b) if matrices and isinstance(self, PackedTensor) else None
+    return function(a, b) if found is None else found
+
+
 @row(functions("addmm_", Tensor), how="passed")
 def _addmm_in_place(self: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> Tensor:
     with without_autocast(self.device.type):
-        return _sum_in_place("addmm_", self, torch.mm(mat1, mat2), **factors)
+        return _sum_in_place("addmm_", self, _product(torch.mm, self, mat1, mat2), **factors)
 
 
 @row(functions("addmv_", Tensor), how="passed")
@@ -107,7 +115,8 @@ def _addmv_in_place(self: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> T
 @row(functions("baddbmm_", Tensor), how="passed")
 def _baddbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
     with without_autocast(self.device.type):
-        return _sum_in_place("baddbmm_", self, torch.bmm(batch1, batch2), **factors)
+        product = _product(torch.bmm, self, batch1, batch2)
+        return _sum_in_place("baddbmm_", self, product, **factors)
 
 
 @row(functions("addbmm_", Tensor), how="passed")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
+from packedtri._autograd import is_plain
 from packedtri._bands import real_diagonal
 from packedtri.dispatch import describe
 from packedtri.layout import DENSE, LOWER
@@ -250,6 +251,27 @@ def _square(A: Tensor, trans: bool, flip: Flip) -> tuple[Tensor, int]:
     if isinstance(A, PackedTensor):
         operand = (_nodes.to_packed(A), A.kind)
     return _half(operand, operand, A.shape, trans, flip)
+
+
+def product_for(t: PackedTensor, a: Tensor, b: Tensor) -> Tensor | None:
+    """A B as a matrix of the type of ``t``, where B is A^T, or A^H, in memory; else None.
+
+    Nothing may record A and B, which have derivatives of their own.
+    """
+    hermitian = type(t) is Hermitian
+    if not (hermitian or type(t) is Symmetric) or type(a) is not Tensor or type(b) is not Tensor:
+        return None
+    if a.dtype != t.dtype or b.dtype != t.dtype or _nodes.recorded(a, b) or not is_plain(a, b):
+        return None
+    if a.dim() < 2 or a.layout != torch.strided or b.layout != torch.strided:
+        return None
+    twin = a.mH if hermitian else a.mT
+    same = (
+        twin.data_ptr() == b.data_ptr()
+        and (twin.shape, twin.stride()) == (b.shape, b.stride())
+        and (twin.is_conj(), twin.is_neg()) == (b.is_conj(), b.is_neg())
+    )
+    return (herk if hermitian else syrk)(a) if same else None
 
 
 def _half(a: Operand, b: Operand, shape: torch.Size, trans: bool, flip: Flip) -> tuple[Tensor, int]:
