@@ -13,7 +13,7 @@ from packedtri.testing import assert_product_close, random, random_integers
 
 ops = torch.ops.packedtri
 KINDS = (LOWER, UPPER, SYMMETRIC, HERMITIAN)
-ORDERS = (65,) if SMALL else (515, 1027, 2051)
+ORDERS = (65,) if SMALL else (130, 515, 1027, 2051)
 COUNTS = (2, 3, 8, 16, 17, 33, 64)
 
 few = pytest.mark.parametrize("kind", KINDS, ids=["L", "U", "S", "H"])
