@@ -28,11 +28,12 @@ void write_block_cpu(Tensor packed, Tensor dense, int64_t n, int64_t kind, int64
 }
 
 Tensor diagonal_cpu(Tensor packed, int64_t n, int64_t below) {
-    return diagonal(packed, n, below, cpu::diagonal);
+    return diagonal(packed, n, below, [](const Diagonal& d) { cpu::diagonal(d, threads()); });
 }
 
 Tensor embed_diagonal_cpu(Tensor elements, int64_t n, int64_t below) {
-    return embed_diagonal(elements, n, below, cpu::embed_diagonal);
+    return embed_diagonal(elements, n, below,
+                          [](const Diagonal& d) { cpu::embed_diagonal(d, threads()); });
 }
 
 Tensor scale_band_cpu(Tensor packed, int64_t n, int64_t nearest, int64_t farthest, double inside,

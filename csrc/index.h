@@ -1,4 +1,4 @@
-// The index formulas of a packed triangle: where its rows begin. Steps from one row to another are where they are taken.
+// The index formulas of a packed triangle: where its rows begin.
 //
 // A packed triangle of order n keeps its rows one after another: row i holds the i + 1 elements
 // (i, 0) ... (i, i). That is torch.tril_indices order, and LAPACK's column-major packed order with

@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 
 from packedtri import _library as _library
+from packedtri import nn as nn
 from packedtri import ops as ops
 from packedtri.ops.condition import rcond
 from packedtri.ops.determinant import inv_quad_logdet

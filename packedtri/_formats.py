@@ -241,9 +241,9 @@ def _order(cls: Any, x: Tensor) -> int:
 
 
 def _check_uplo(cls: Any, name: str, uplo: str) -> str:
-    uplo = uplo.upper()
+    uplo = uplo.upper() if isinstance(uplo, str) else uplo
     fitting = {layout.LOWER: "L", layout.UPPER: "U"}.get(cls.kind, "LU")
-    if uplo not in ("L", "U") or uplo not in fitting:
+    if uplo not in tuple(fitting):
         expected = " or ".join(f'"{letter}"' for letter in fitting)
         raise ValueError(f'[{name}] {cls.__name__} expects uplo={expected}; got "{uplo}"')
     return uplo

@@ -72,11 +72,15 @@ def _multiply(name: str, t: Any, other: Any, left: bool) -> Any:
             f"[{name}] only products of one triangular type keep it; got {describe(t)} and "
             f"{describe(other)}. Use @, which returns a new tensor"
         )
+    from packedtri.ops.mm import without_autocast
+
     # Backward would miss the old elements if they were not kept.
     recorded = torch.is_grad_enabled() and (t.requires_grad or other.requires_grad)
     old = t.clone() if recorded else t
     factor = old if other is t else other
-    product: Tensor = factor @ old if left else old @ factor
+    # As torch has it of functions in place, autocast changes no operand.
+    with without_autocast(t.device.type):
+        product: Tensor = factor @ old if left else old @ factor
     if product.shape != t.shape or product.dtype != t.dtype:
         raise ValueError(
             f"[{name}] cannot put the product {describe(product)} of {product.dtype} in place of "

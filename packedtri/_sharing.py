@@ -46,16 +46,22 @@ class Family:
     def others(self, t: PackedTensor) -> list[Tensor]:
         """Those with elements of ``t`` that are neither it nor what it is a view of."""
         own = (id(t), id(owner_of(t)))
-        types = [x for key, x in self._types.items() if key not in own]
-        found = [x for x in types if _overlap(t._packed, x._packed)]  # type: ignore[attr-defined]
-        return found + [x for x in self._plain.values() if _overlap(t._packed, x)]
+        types: list[Any] = [x for x in _living(self._types) if id(x) not in own]
+        found = [x for x in types if _overlap(t._packed, x._packed)]
+        return found + [x for x in _living(self._plain) if _overlap(t._packed, x)]
 
     def changed(self, t: PackedTensor) -> bool:
         """Whether autograd has recorded a change of elements of ``t`` through a plain tensor.
 
         Nothing required a gradient when they met. Of two types the one that changes refuses to.
         """
-        return any(x.grad_fn is not None and _overlap(t._packed, x) for x in self._plain.values())
+        plain = _living(self._plain)
+        return any(x.grad_fn is not None and _overlap(t._packed, x) for x in plain)
+
+
+def _living(members: weakref.WeakValueDictionary[int, Tensor]) -> list[Tensor]:
+    """The members of a family that live, of which other threads may add some meanwhile."""
+    return [x for reference in members.valuerefs() if (x := reference()) is not None]
 
 
 # By the storage: two types may have it without having met.
@@ -100,6 +106,11 @@ def check_writable(t: PackedTensor, *values: Any) -> None:
         t: what is changed.
         values: what it is changed with.
     """
+    if t._packed.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            f"[{type(t).__name__}] it was made in inference mode, and cannot be changed in place "
+            "outside of it. Change a .clone()"
+        )
     if _tracing.is_compiling():
         _tracing.check_write(t._packed)
     elif torch.is_grad_enabled() and _any_requires_grad(t, *values):

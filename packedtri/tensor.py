@@ -36,7 +36,8 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
     Args:
         packed: shape (*batch, n(n+1)/2), of a floating or complex dtype. Element (i, j), i >= j,
             of the triangle lies at i(i+1)/2 + j. The type wraps it without a copy, and gradients
-            flow back to it.
+            flow back to it. A dense matrix goes to ``from_dense``: its rows would be taken for a
+            batch of triangles where their length allows.
 
     Raises:
         TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.

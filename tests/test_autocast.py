@@ -117,3 +117,12 @@ def _has_kernel(op: Any, key: str) -> bool:
     return torch._C._dispatch_has_kernel(op.name()) and (
         torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
     )
+
+
+@pytest.mark.parametrize("cls", TRIANGULAR)
+def test_products_in_place_cast_nothing(cls, device):
+    a, b = cls.randn(3, device=device), cls.randn(3, device=device)
+    right, left = a @ b, b @ a
+    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+        assert torch.equal(a.clone().rmul_(b).packed, right.packed)
+        assert torch.equal(a.clone().lmul_(b).packed, left.packed)

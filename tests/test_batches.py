@@ -200,3 +200,13 @@ def test_lengths_and_indices_out_of_range(cls):
         torch.unbind(t, 3)
     with pytest.raises(RuntimeError):
         torch.stack([t, t[:2]])
+
+
+@each_type
+def test_matrices_that_do_not_fit_together_say_their_own_shapes(cls):
+    a, b = cls.zeros(2, 3), cls.zeros(4, 3)
+    with pytest.raises(RuntimeError, match=r"stack.*\(2, 3, 3\) and .*\(4, 3, 3\) do not fit"):
+        torch.stack([a, b])
+    with pytest.raises(RuntimeError, match=r"cat.*\(2, 3, 3\) and .*\(1, 2, 3, 3\) do not fit"):
+        torch.cat([a, a.unsqueeze(0)])
+    assert torch.cat([a, b]).shape == (6, 3, 3)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -350,3 +352,25 @@ def test_every_op_says_what_it_lacks_on_cuda() -> None:
         and not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA")
     ]
     assert not lacking
+
+
+def test_checks_of_values_that_vmap_hides_name_themselves():
+    x = torch.eye(3).expand(2, 3, 3)
+    with pytest.raises(NotImplementedError, match="from_dense.*check=True looks at values.*vmap"):
+        torch.vmap(lambda x: LowerTriangular.from_dense(x, check=True).packed)(x)
+    found = torch.vmap(lambda x: LowerTriangular.from_dense(x).packed)(x)
+    assert found.shape == (2, 6)
+
+
+def test_the_function_that_was_called_says_that_a_matrix_is_not_positive_definite():
+    t = packedtri.Symmetric.eye(2).neg()
+    with pytest.raises(
+        torch.linalg.LinAlgError, match=r"\[inv_quad_logdet\].*order 1 is not positive-definite"
+    ):
+        packedtri.inv_quad_logdet(t, torch.ones(2))
+
+
+def test_submodules_come_with_the_package():
+    code = "import packedtri; print(packedtri.nn.PositiveDiagonal.__name__)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "PositiveDiagonal"

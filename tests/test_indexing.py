@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad as fwad
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 from twins import MIRRORED, TYPES, dense, each_type, project
 
 from packedtri import PackedTensor
@@ -382,33 +384,77 @@ def test_values_that_share_elements_are_read_before_they_are_written(cls):
             assert torch.equal(t.packed, expected.packed)
 
 
+BLOCKS = [(0, 90, 0, 90), (5, 70, 3, 41), (40, 90, 10, 64), (64, 80, 1, 9)]
+# The same on the other side of the diagonal.
+BLOCKS += [(left, right, top, bottom) for top, bottom, left, right in BLOCKS]
+
+
 @each_type
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_blocks_of_large_matrices(cls, batch, device):
-    """Every place of a block beside the diagonal, with values that fit, on matrices of tiles."""
+    """Blocks at every place beside the diagonal, of matrices that have many tiles."""
     n = 90
-    t = cls.randn(*batch, n, device=device)
-    source = cls.randn(*batch, n, device=device)
-    for top, bottom, left, right in (
-        (0, 90, 0, 90),
-        (5, 70, 3, 41),
-        (40, 90, 10, 64),
-        (64, 80, 1, 9),
+    t, source = (cls.randn(*batch, n, device=device) for _ in range(2))
+    for top, bottom, left, right in BLOCKS:
+        rows, columns = slice(top, bottom), slice(left, right)
+        values = source.to_dense()[..., rows, columns]
+        changed, twin = t.clone(), t.to_dense()
+        version = changed._version
+        changed[..., rows, columns] = values
+        assert changed._version > version
+        twin[..., rows, columns] = values
+        if cls in MIRRORED:
+            twin[..., columns, rows] = source.to_dense()[..., columns, rows]
+        assert torch.equal(changed.to_dense(), twin)
+        # Its last element in the first row.
+        i, j = top, right - 1
+        mirrored = cls in MIRRORED and top <= j < bottom and left <= i < right and i != j
+        zero = cls not in MIRRORED and (i < j if cls is L else i > j)
+        wrong = values.clone()
+        wrong[..., 0, -1] += 1
+        if mirrored or zero:
+            before = changed.packed.clone()
+            with pytest.raises(ValueError, match="cannot hold the value"):
+                changed[..., rows, columns] = wrong
+            assert torch.equal(changed.packed, before)
+        else:
+            changed[..., rows, columns] = wrong
+            assert torch.equal(changed[..., rows, columns], wrong)
+
+
+class Names(TorchDispatchMode):
+    """Notes what torch computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@each_type
+def test_where_the_place_tells_that_values_fit_nobody_looks_at_them(cls):
+    """A look would wait for a GPU, and end the capture of a graph."""
+    t = cls.zeros(4, 9)
+    below = (slice(5, 9), slice(0, 3)) if cls is not TYPES[1] else (slice(0, 3), slice(5, 9))
+    i = 4 if cls is not TYPES[1] else 2
+    for index, shape in (
+        (below, (3, 4) if cls is TYPES[1] else (4, 3)),
+        ((i, 2), ()),
+        ((3, 3), ()),
     ):
-        for rows, columns in ((slice(top, bottom), slice(left, right)),) * 1 + (
-            (slice(left, right), slice(top, bottom)),
-        ):
-            changed, twin = t.clone(), t.to_dense()
-            changed[..., rows, columns] = source[..., rows, columns]
-            twin[..., rows, columns] = source.to_dense()[..., rows, columns]
-            if cls in MIRRORED:
-                twin[..., columns, rows] = source.to_dense()[..., columns, rows]
-            assert torch.equal(changed.to_dense(), twin)
-            wrong = source.to_dense()[..., rows, columns].clone()
-            wrong[..., 0, -1] += 1
-            fits = changed.clone()
-            with contextlib.suppress(ValueError):
-                fits[..., rows, columns] = wrong
-                assert torch.equal(fits[..., rows, columns], wrong)
-                continue
-            assert torch.equal(fits.packed, changed.packed)
+        with Names() as torch_ops:
+            t[(..., *index)] = torch.ones(shape)
+        looks = {"aten.equal.default", "aten._local_scalar_dense.default"}
+        assert not looks & set(torch_ops.seen)
+    traced = make_fx(lambda p, v: _assigned(cls(p.clone()), below, v))
+    graph = traced(torch.zeros(45), torch.ones(()))
+    expected = _assigned(cls(torch.zeros(45)), below, torch.tensor(7.0))
+    assert torch.equal(graph(torch.zeros(45), torch.tensor(7.0)), expected)
+
+
+def _assigned(t: PackedTensor, index: Any, value: Tensor) -> Tensor:
+    t[index] = value
+    return t.to_dense()

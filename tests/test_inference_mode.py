@@ -127,3 +127,18 @@ def test_modules_in_inference_mode(device):
         module.load_state_dict(state)
     assert type(state["0"]) is LowerTriangular
     torch.testing.assert_close(module[0].mT.to_dense(), torch.eye(2, device=device).double())
+
+
+@each_type
+def test_no_way_to_change_inference_tensors_elsewhere(cls):
+    with torch.inference_mode():
+        t = cls.eye(3)
+    before = t.packed.clone()
+    for change in (
+        lambda: t.__setitem__((1, 1), 5.0),
+        lambda: t.__setitem__((slice(1, 3), slice(1, 3)), torch.eye(2)),
+        lambda: torch._foreach_add_([t], 1.0),
+    ):
+        with pytest.raises(RuntimeError, match="inference"):
+            change()
+        assert torch.equal(t.packed, before)

@@ -308,3 +308,30 @@ def test_second_derivatives_of_tiny_triangles(cls):
         return torch.autograd.grad(g.packed.sum(), p)[0].packed * scale * scale
 
     torch.testing.assert_close(second(1e-150), second(1.0))
+
+
+@each_mirrored
+@functions
+def test_batches_of_tangents(cls, name):
+    def f(x):
+        return getattr(packedtri, name)(cls.from_dense((x + x.mT) / 2)).to_dense()
+
+    x = 2 * torch.eye(3, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian
+    forward = jacobian(f, x, vectorize=True, strategy="forward-mode")
+    torch.testing.assert_close(forward, jacobian(f, x))
+
+
+@each_mirrored
+def test_values_that_are_not_finite_are_the_same_where_they_are_recorded(cls):
+    t = cls.from_dense(torch.diag(torch.tensor([0.0, 1.0])))
+    for function in (packedtri.logm, packedtri.sqrtm):
+        recorded = function(t.clone().requires_grad_()).detach()
+        torch.testing.assert_close(recorded.packed, function(t).packed, equal_nan=True)
+
+
+def test_roots_of_singular_products_in_float32():
+    for seed in range(20):
+        a = torch.randn(2, 20000, generator=torch.Generator().manual_seed(seed))
+        root = packedtri.sqrtm(packedtri.syrk(torch.cat([a, a.sum(0, keepdim=True)])))
+        assert root.packed.isfinite().all()

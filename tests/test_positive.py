@@ -188,3 +188,37 @@ def test_an_infinite_determinant_is_the_same_where_it_is_recorded(cls, device):
     for function in (torch.det, torch.logdet):
         assert function(t).isinf()
         assert function(t.clone().requires_grad_()).isinf()
+
+
+@pytest.mark.parametrize("cls", [Symmetric, Hermitian])
+def test_hooks_that_make_dense_copies_of_what_is_saved(cls, device):
+    """As torch.autograd.graph.save_on_cpu(pin_memory=True) does."""
+
+    def pack(t):
+        return torch.empty(t.size(), dtype=t.dtype).copy_(t)
+
+    t = cls.from_dense(torch.tensor([[4.0, 1.0], [1.0, 3.0]], device=device))
+    b = torch.tensor([1.0, 2.0], device=device)
+    for function in (
+        lambda t: torch.linalg.solve(t, b).sum(),
+        lambda t: torch.linalg.inv(t).sum(),
+        torch.det,
+        torch.logdet,
+        lambda t: sum(packedtri.inv_quad_logdet(t, b)),
+    ):
+        ours, expected = (t.clone().requires_grad_() for _ in range(2))
+        (expected_grad,) = torch.autograd.grad(function(expected), expected)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x.to(device)):
+            value = function(ours)
+        (grad,) = torch.autograd.grad(value, ours)
+        torch.testing.assert_close(grad.packed, expected_grad.packed)
+
+
+def test_both_terms_have_one_graph(device):
+    t = Symmetric.eye(2, device=device).requires_grad_()
+    terms = packedtri.inv_quad_logdet(t, torch.ones(2, device=device))
+    terms[0].backward(retain_graph=True)
+    terms[1].backward()
+    assert t.grad.to_dense().tolist() == [[0.0, -1.0], [-1.0, 0.0]]
+    with pytest.raises(RuntimeError, match="second time"):
+        terms[1].backward()

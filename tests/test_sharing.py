@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -223,3 +225,29 @@ def test_copies_stay_copies_in_compiled_functions(changed: int) -> None:
         run(p).backward()
         grads.append(p.grad)
     assert torch.equal(*grads) and torch.equal(grads[0], torch.ones(2, 3, 6))
+
+
+def test_other_threads_may_share_while_one_looks():
+    t = LowerTriangular.randn(4)
+    t.packed  # noqa: B018
+    stop = threading.Event()
+
+    def read() -> None:
+        kept = []
+        while not stop.is_set():
+            kept.append(t.packed)
+            del kept[:-300]
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    try:
+        for reader in readers:
+            reader.start()
+        for _ in range(1500):
+            t @ torch.ones(4)
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
+        sys.setswitchinterval(before)

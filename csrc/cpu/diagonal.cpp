@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "../index.h"
 #include "kernels.h"
+#include "tasks.h"
 
 namespace packedtri::cpu {
 namespace {
@@ -17,41 +20,57 @@ int32_t first_zero(const Bits* packed, int64_t n, int reals) {
     return 0;
 }
 
-// Calls move(element of a packed triangle, the same of its vector) for each element of the diagonals. `bytes` is
-// the size of an element, which a compiler should know.
-template <class Move>
-void for_each_element(const Diagonal& d, size_t bytes, const Move& move) {
-    const int64_t count = d.n - d.below;
-    for (int64_t b = 0; b < d.batch; ++b) {
-        char* packed = static_cast<char*>(d.packed) + b * d.packed_batch_stride * bytes;
-        char* elements = static_cast<char*>(d.elements) + b * count * bytes;
-        for (int64_t j = 0; j < count; ++j)
-            move(packed + offset(j + d.below, j) * bytes, elements + j * bytes, bytes);
-    }
+// As many rows of a triangle as are worth a task, and what a row costs.
+constexpr int64_t rows_a_task = 512, row_cost = 8;
+
+// Calls run(triangle, vector, begin, end) for rows [begin, end) of each matrix.
+template <class Run>
+void for_each_rows(const Diagonal& d, const Threads& threads, const Run& run) {
+    const int64_t parts = ceil_div(d.n, rows_a_task), bytes = element_size(d.dtype);
+    for_each_group(threads, d.batch * parts, std::min(d.n, rows_a_task) * row_cost, [&](int64_t t) {
+        const int64_t b = t / parts, begin = t % parts * rows_a_task;
+        run(static_cast<char*>(d.packed) + b * d.packed_batch_stride * bytes,
+            static_cast<char*>(d.elements) + b * (d.n - d.below) * bytes, begin,
+            std::min(begin + rows_a_task, d.n));
+    });
 }
 
-template <class Move>
-void for_each_element(const Diagonal& d, const Move& move) {
-    switch (element_size(d.dtype)) {
-        case 2: return for_each_element(d, 2, move);
-        case 4: return for_each_element(d, 4, move);
-        case 8: return for_each_element(d, 8, move);
-        default: return for_each_element(d, 16, move);
+// Calls f with the size of an element, which a compiler then knows.
+template <class F>
+void with_size(DType dtype, const F& f) {
+    switch (element_size(dtype)) {
+        case 2: return f(std::integral_constant<int64_t, 2>{});
+        case 4: return f(std::integral_constant<int64_t, 4>{});
+        case 8: return f(std::integral_constant<int64_t, 8>{});
+        default: return f(std::integral_constant<int64_t, 16>{});
     }
 }
 
 }  // namespace
 
-void diagonal(const Diagonal& d) {
-    for_each_element(d, [](const char* packed, char* element, size_t bytes) {
-        std::memcpy(element, packed, bytes);
+void diagonal(const Diagonal& d, const Threads& threads) {
+    with_size(d.dtype, [&](auto size) {
+        constexpr int64_t bytes = size();
+        for_each_rows(d, threads,
+                      [&](const char* packed, char* vector, int64_t begin, int64_t end) {
+                          for (int64_t i = std::max(begin, d.below); i < end; ++i)
+                              std::memcpy(vector + (i - d.below) * bytes,
+                                          packed + offset(i, i - d.below) * bytes, bytes);
+                      });
     });
 }
 
-void embed_diagonal(const Diagonal& d) {
-    std::memset(d.packed, 0, static_cast<size_t>(d.batch * row_start(d.n) * element_size(d.dtype)));
-    for_each_element(d, [](char* packed, const char* element, size_t bytes) {
-        std::memcpy(packed, element, bytes);
+void embed_diagonal(const Diagonal& d, const Threads& threads) {
+    with_size(d.dtype, [&](auto size) {
+        constexpr int64_t bytes = size();
+        for_each_rows(
+            d, threads, [&](char* packed, const char* vector, int64_t begin, int64_t end) {
+                std::memset(packed + row_start(begin) * bytes, 0,
+                            static_cast<size_t>((row_start(end) - row_start(begin)) * bytes));
+                for (int64_t i = std::max(begin, d.below); i < end; ++i)
+                    std::memcpy(packed + offset(i, i - d.below) * bytes,
+                                vector + (i - d.below) * bytes, bytes);
+            });
     });
 }
 

@@ -16,9 +16,9 @@ struct Threads {
 };
 
 void mm(const Product& p, const Threads& threads);
-// What dense torch computes faster on unpacked copies: products of symmetric with dense matrices, which
-// have no zeros to leave out, except in float32; and where the machine has instructions for bfloat16 but not AMX,
-// most products of that type whose result is dense.
+// What dense torch computes faster on unpacked copies: on CPUs of Intel products of symmetric with dense matrices,
+// which have no zeros to leave out, in float64 and complex types; and where there are instructions for bfloat16, large
+// ones of that type, without AMX most others too, but not those of two triangles that give a triangle.
 bool leaves_to_dense(const Product& p);
 // After C = A B of bfloat16 has been computed so, C dense without gaps: computes again the matrices of the
 // batch in which something is not finite.
@@ -31,8 +31,8 @@ void unpack_block(const BlockConversion& c, const Threads& threads);
 // one is taken, and structural zeros are not looked at.
 void write_block(const BlockConversion& c, const Threads& threads);
 // Between packed triangles and their diagonals. The rest of the triangle is filled with zeros.
-void diagonal(const Diagonal& d);
-void embed_diagonal(const Diagonal& d);
+void diagonal(const Diagonal& d, const Threads& threads);
+void embed_diagonal(const Diagonal& d, const Threads& threads);
 void scale_band(const BandScale& p, const Threads& threads);
 void solve(const Solve& p, const Threads& threads);
 void cholesky(const Factor& p, const Threads& threads);

@@ -156,14 +156,16 @@ bool goes_few(const Product& p) {
     const Kind kind = matrix_vector(p, 0).kind;
     const bool symmetric = kind == Kind::Symmetric;
     const int64_t lanes = kernels().few_width(p.dtype, kind, 1);
-    if (size == 2 && !symmetric) return false;
+    constexpr int64_t large = 16 << 20;
+    const bool is_large = row_start(p.k) * size >= large;
+    // Panels of 16-bit elements are converted as they are packed.
+    if (size == 2 && !symmetric && !is_large) return false;
     // Small matrices of a batch are shared among threads as a whole.
     const int64_t order = p.batch > 1 && p.k < 512 ? 0 : p.k;
     if (count <= lanes / 2 && kind == Kind::Upper) return order >= 256;
     if (count <= lanes) return order >= (symmetric ? 128 : kind == Kind::Upper ? 1024 : 2048);
     if (count <= 2 * lanes) return p.k >= (symmetric ? 1024 : 2048);
-    constexpr int64_t large = 16 << 20;
-    return count <= 4 * lanes && (symmetric ? p.k >= 2048 : row_start(p.k) * size >= large);
+    return count <= 4 * lanes && (symmetric ? p.k >= 2048 : is_large);
 }
 
 void few(const Product& p, const Threads& threads) {

@@ -78,7 +78,7 @@ void write_as(const BlockConversion& b, const Threads& threads) {
     const auto share = [&](int64_t lines, int64_t length, const auto& write) {
         const int64_t size = std::max<int64_t>(32, elements / length),
                       parts = ceil_div(lines, size);
-        for_each_task(threads, b.whole.batch * parts, [&](int64_t t) {
+        for_each_group(threads, b.whole.batch * parts, size * length, [&](int64_t t) {
             const int64_t begin = t % parts * size;
             write(Writer<E>(b, t / parts), begin, std::min(begin + size, lines));
         });

@@ -34,12 +34,13 @@ void allow_shared(const void* kernel) {
     // Each thread remembers what it has allowed, for asking the driver takes a microsecond.
     static thread_local std::set<std::pair<const void*, const Device*>> allowed;
     const Device& device = current_device();
-    if (!allowed.emplace(kernel, &device).second) return;
+    if (allowed.count({kernel, &device})) return;
     cudaFuncAttributes own{};
     check(cudaFuncGetAttributes(&own, kernel), "cannot read the needs of a kernel");
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                device.shared_kib * 1024 - static_cast<int>(own.sharedSizeBytes)),
           "cannot allow shared memory");
+    allowed.emplace(kernel, &device);
 }
 
 }  // namespace packedtri::cuda

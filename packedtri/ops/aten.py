@@ -20,10 +20,10 @@ from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
 from packedtri._nodes import settled, transposed_elements
 from packedtri._sharing import check_writable, inherit
 from packedtri.dispatch import aten_row, describe, function_name
-from packedtri.layout import HERMITIAN
+from packedtri.layout import DTYPES, HERMITIAN
 from packedtri.ops.callers import caller
 from packedtri.ops.dense import is_complex_number
-from packedtri.tensor import DTYPES, PackedTensor
+from packedtri.tensor import PackedTensor
 
 aten = torch.ops.aten
 Args = tuple[Any, ...]

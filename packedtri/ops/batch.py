@@ -99,9 +99,24 @@ def _join(function: Function, tensors: Sequence[Any], dim: int = 0, **kwargs: An
         at = batch_dim(dim, first._packed.dim() + 1 + (function is torch.stack))
         alike = all(type(t) is type(first) and t.shape[-1] == first.shape[-1] for t in tensors)
         if alike and at is not None:
+            _check_joined(function, tensors, at)
             packed = function([_nodes.to_packed(t) for t in tensors], at)
             return _nodes.from_packed(type(first), packed, first.n)
     return densify(function, tensors, dim, **kwargs)
+
+
+def _check_joined(function: Function, tensors: Sequence[Any], dim: int) -> None:
+    """Raise where the batches do not fit; torch would tell the shapes of packed vectors."""
+
+    def rest(t: Tensor) -> torch.Size:
+        return t.shape if function is torch.stack else t.shape[:dim] + t.shape[dim + 1 :]
+
+    for t in tensors[1:]:
+        if rest(t) != rest(tensors[0]):
+            raise RuntimeError(
+                f"[{function.__name__}] {describe(tensors[0])} and {describe(t)} do not fit "
+                f"together along dimension {dim}"
+            )
 
 
 for _function in (torch.stack, torch.cat, torch.concat, torch.concatenate):

@@ -92,11 +92,25 @@ def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:
         raise ValueError(f"[{name}] expected square matrices (*batch, n, n); got {tuple(x.shape)}")
     # Mirrored types read one half as well: packing with their own kind would add the two.
     half, n = _pack(x, layout.UPPER if cls.kind == layout.UPPER else layout.LOWER), x.shape[-1]
+    if check and _is_mapped(x):
+        raise NotImplementedError(
+            f"[{name}] check=True looks at values, which torch.vmap shows nobody. Pass check=False"
+        )
     # Most matrices are what the type makes of them. Others may differ by rounding, or by nan.
     if check and not torch.equal(_unpack(half.detach(), n, cls.kind), x.detach()):
         way = f"Pack it with {cls.__name__}.from_dense" if caller else "Pass check=False"
         _check_other_half(cls, name, x.detach(), f"{way} to ignore that half")
     return _nodes.from_packed(cls, real_diagonal(half, cls.kind, n), n)
+
+
+def _is_mapped(x: Tensor) -> bool:
+    """Whether torch.vmap hides the values of a tensor, under whatever other transforms."""
+    functorch = torch._C._functorch
+    while not torch.compiler.is_compiling() and functorch.is_functorch_wrapped_tensor(x):
+        if functorch.is_batchedtensor(x):
+            return True
+        x = functorch.get_unwrapped(x)
+    return False
 
 
 def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor, advice: str) -> None:

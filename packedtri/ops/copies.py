@@ -10,9 +10,10 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri.dispatch import Function, describe, row
+from packedtri.layout import DTYPES
 from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions, is_complex_number, write_out
-from packedtri.tensor import DTYPES, Hermitian, PackedTensor, Symmetric
+from packedtri.tensor import Hermitian, PackedTensor, Symmetric
 
 
 def _convert(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:

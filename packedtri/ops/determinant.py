@@ -141,6 +141,7 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
             torch.linalg.solve.
 
     Returns:
+        Two values of one function: sum them for ``backward``, or keep the graph for the second.
         The quadratic form summed over the columns of ``rhs``, and the logarithm of the determinant,
         both real and of the shape (*batch) to which the batches of both arguments broadcast.
 
@@ -167,7 +168,10 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
     columns = rhs.unsqueeze(-1) if vectors else as_dense(rhs)
     check_system(name, S, columns, left=True)
     matrix, info = factored(S)
-    check_positive_definite("linalg.cholesky", info)
+    try:
+        check_positive_definite("linalg.cholesky", info)
+    except torch.linalg.LinAlgError as error:
+        raise torch.linalg.LinAlgError(f"[{name}] {error}") from None
     dtype = REAL.get(S.dtype, S.dtype)
     inv_quad, logdet = (x.to(dtype) for x in matrix.inv_quad_logdet(columns))
     same = logdet.shape == inv_quad.shape

@@ -36,7 +36,7 @@ def syrk(
     beta: float | Tensor | None = None,
     C: Symmetric | None = None,
     trans: bool = False,
-    out: Symmetric | None = None,
+    out: Tensor | None = None,
 ) -> Symmetric:
     """``alpha A A^T + beta C``, of which one triangle is computed and stored.
 
@@ -50,13 +50,14 @@ def syrk(
             stays out.
         C: shape (*batch, n, n), added to the product.
         trans: multiply ``A^T A`` instead, for ``A`` of shape (*batch, k, n).
-        out: shape (*batch, n, n), takes the result; it may be ``C`` itself.
+        out: shape (*batch, n, n), a matrix of the result's type or a dense tensor, which takes the
+            result and is returned; it may be ``C`` itself.
 
     Returns:
         shape (*batch, n, n).
 
     Raises:
-        TypeError: when ``C`` or ``out`` is not Symmetric, a factor has dimensions, or the dtype of
+        TypeError: when ``C`` is not Symmetric, a factor has dimensions, or the dtype of
             ``A`` has no kernels.
         ValueError: when shapes or dtypes do not match, or ``beta`` comes without ``C``.
         RuntimeError: when autograd would have to record the change of ``out``.
@@ -85,7 +86,7 @@ def herk(
     beta: float | Tensor | None = None,
     C: Hermitian | None = None,
     trans: bool = False,
-    out: Hermitian | None = None,
+    out: Tensor | None = None,
 ) -> Hermitian:
     """``alpha A A^H + beta C``, of which one triangle is computed and stored.
 
@@ -96,13 +97,14 @@ def herk(
             stays out.
         C: shape (*batch, n, n), added to the product.
         trans: multiply ``A^H A`` instead, for ``A`` of shape (*batch, k, n).
-        out: shape (*batch, n, n), takes the result; it may be ``C`` itself.
+        out: shape (*batch, n, n), a matrix of the result's type or a dense tensor, which takes the
+            result and is returned; it may be ``C`` itself.
 
     Returns:
         shape (*batch, n, n).
 
     Raises:
-        TypeError: when ``C`` or ``out`` is not Hermitian, a factor is complex or has dimensions, or
+        TypeError: when ``C`` is not Hermitian, a factor is complex or has dimensions, or
             the dtype of ``A`` has no kernels.
         ValueError: when shapes or dtypes do not match, or ``beta`` comes without ``C``.
         RuntimeError: when autograd would have to record the change of ``out``.
@@ -130,7 +132,7 @@ def syr2k(
     beta: float | Tensor | None = None,
     C: Symmetric | None = None,
     trans: bool = False,
-    out: Symmetric | None = None,
+    out: Tensor | None = None,
 ) -> Symmetric:
     """``alpha (A B^T + B A^T) + beta C``, of which one triangle is computed and stored.
 
@@ -145,13 +147,14 @@ def syr2k(
             stays out.
         C: shape (*batch, n, n), added to the products.
         trans: multiply ``A^T B + B^T A`` instead, for operands of shape (*batch, k, n).
-        out: shape (*batch, n, n), takes the result; it may be ``C`` itself.
+        out: shape (*batch, n, n), a matrix of the result's type or a dense tensor, which takes the
+            result and is returned; it may be ``C`` itself.
 
     Returns:
         shape (*batch, n, n).
 
     Raises:
-        TypeError: when an operand is packed, ``C`` or ``out`` is not Symmetric, a factor has
+        TypeError: when an operand is packed, ``C`` is not Symmetric, a factor has
             dimensions, or a dtype has no kernels.
         ValueError: when shapes or dtypes do not match, or ``beta`` comes without ``C``.
         RuntimeError: when autograd would have to record the change of ``out``.
@@ -177,7 +180,7 @@ def her2k(
     beta: float | Tensor | None = None,
     C: Hermitian | None = None,
     trans: bool = False,
-    out: Hermitian | None = None,
+    out: Tensor | None = None,
 ) -> Hermitian:
     """``alpha A B^H + conj(alpha) B A^H + beta C``, of which one triangle is computed and stored.
 
@@ -191,13 +194,14 @@ def her2k(
         C: shape (*batch, n, n), added to the products.
         trans: multiply ``alpha A^H B + conj(alpha) B^H A`` instead, for operands of shape
             (*batch, k, n).
-        out: shape (*batch, n, n), takes the result; it may be ``C`` itself.
+        out: shape (*batch, n, n), a matrix of the result's type or a dense tensor, which takes the
+            result and is returned; it may be ``C`` itself.
 
     Returns:
         shape (*batch, n, n).
 
     Raises:
-        TypeError: when an operand is packed, ``C`` or ``out`` is not Hermitian, ``beta`` is
+        TypeError: when an operand is packed, ``C`` is not Hermitian, ``beta`` is
             complex, a factor has dimensions, or a dtype has no kernels.
         ValueError: when shapes or dtypes do not match, ``beta`` comes without ``C``, or ``alpha``
             is complex and the operands are real.
@@ -301,7 +305,7 @@ def _finish(
     alpha: float | Tensor,
     beta: float | Tensor | None,
     C: P | None,
-    out: P | None,
+    out: Tensor | None,
 ) -> P:
     """``alpha`` times the product plus ``beta C``, in ``out`` where there is one."""
     _check_factors(name, alpha, beta)

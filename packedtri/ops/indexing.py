@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import carries_autograd, has_values, is_plain
+from packedtri._autograd import carries_autograd, has_values, is_plain, values_visible
 from packedtri._sharing import check_writable, shares_memory
 from packedtri.dispatch import INTEGERS, describe, row
 from packedtri.layout import HERMITIAN, LOWER, MIRRORED, UPPER
@@ -320,7 +320,10 @@ def _write_block(t: PackedTensor, place: Sequence[int], remain: Sequence[bool], 
     Otherwise nothing is written, and the answer is False.
     """
     packed, (top, left, *size) = t._packed, place
-    if not (is_plain(t) and type(packed) is Tensor and packed.is_contiguous()):
+    # Of one element an index tells as much, and batches of them are written together.
+    if size == [1, 1] or not (is_plain(t) and values_visible(packed)):
+        return False
+    if type(packed) is not Tensor or not packed.is_contiguous():
         return False
     if packed.is_conj() or packed.is_neg() or clones_before_changes():
         return False
@@ -333,7 +336,7 @@ def _write_block(t: PackedTensor, place: Sequence[int], remain: Sequence[bool], 
     if shares_memory(dense, packed):
         # The kernel may write elements before it has read them.
         dense = dense.clone()
-    if has_values(packed) and not _is_stored(t.kind, dense, top, left):
+    if not _is_stored(t.kind, dense, top, left):
         return False
     check_writable(t)
     _write_block_(packed, dense, t.n, t.kind, top, left)
@@ -345,14 +348,16 @@ def _write_block(t: PackedTensor, place: Sequence[int], remain: Sequence[bool], 
 def _is_stored(kind: int, dense: Tensor, top: int, left: int) -> bool:
     """Whether a matrix of this kind can have such a block from (top, left) on.
 
-    Where there are nan beside the diagonal it may say no.
+    Values are looked at only where the place leaves it open; where there are nan it may say no.
     """
+    rows, columns = dense.shape[-2:]
     if kind not in MIRRORED:
+        if (left + columns <= top + 1) if kind == LOWER else (top + rows <= left + 1):
+            return True
         part = dense.tril(top - left) if kind == LOWER else dense.triu(top - left)
         return torch.equal(part, dense)
-    rows, columns = dense.shape[-2:]
     first, last = max(top, left), min(top + rows, left + columns)
-    if first >= last:
+    if first >= last or (first + 1 == last and not dense.is_complex()):
         return True
     square = dense[..., first - top : last - top, first - left : last - left]
     return torch.equal(square, square.mH if kind == HERMITIAN else square.mT)
@@ -366,7 +371,7 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any, is_free: boo
     value = _dense_value(value, target, len(shape)).expand(shape)
     known = has_values(packed) and not is_free
     if target.kind == HERMITIAN:
-        if known:
+        if known and value.is_complex():
             elements.check_real(target, value[..., i == j])
         value = elements.as_stored(value, i, j)
     at = elements.positions(i, j).reshape(-1)
@@ -387,6 +392,8 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any, is_free: boo
 
 def _differ(at: Tensor) -> bool:
     """Whether no position comes twice."""
+    if len(at) < 2:
+        return True
     ordered = at.sort().values
     return not bool((ordered[1:] == ordered[:-1]).any())
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri._autograd import Call, library, register_implicit, values_visible
+from packedtri._autograd import Call, is_batched, library, register_implicit, values_visible
 from packedtri.dispatch import INTEGERS, Function, describe, row
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.trsm import widened
@@ -181,7 +181,9 @@ def _largest(x: Tensor) -> Tensor:
     """The largest absolute value of each matrix, shape (*batch, 1, 1); 1 where there is none."""
     if x.numel() == 0:
         return x.new_ones((*x.shape[:-2], 1, 1)).real
-    return x.detach().abs().amax((-2, -1), keepdim=True)
+    # What autograd batches has no rule for detach; the size of a direction cancels out anyway.
+    x = x if is_batched(x) else x.detach()
+    return x.abs().amax((-2, -1), keepdim=True)
 
 
 def _sqrt_upper(x: Tensor) -> Tensor:
@@ -206,7 +208,7 @@ def _sqrt_upper(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Inverse:
+class _InverseFunction:
     """A function of matrices that another one is the inverse of.
 
     Attributes:
@@ -232,13 +234,13 @@ def _exponential_slopes(x: Tensor, x2: Tensor, y: Tensor, y2: Tensor) -> Tensor:
     return torch.where(near, series, (x - x2) / torch.where(near, 1, 2 * half))
 
 
-_SQUARE = _Inverse(torch.sqrt, lambda y: y @ y, lambda x, x2, y, y2: y + y2, torch.sqrt)
-_EXPONENTIAL = _Inverse(
+_SQUARE = _InverseFunction(torch.sqrt, lambda y: y @ y, lambda x, x2, y, y2: y + y2, torch.sqrt)
+_EXPONENTIAL = _InverseFunction(
     torch.log, lambda y: torch.ops.packedtri.exp_dense(y), _exponential_slopes, torch.ones_like
 )
 
 
-def _from_eigenvalues(name: str, A: P, inverse: _Inverse) -> P:
+def _from_eigenvalues(name: str, A: P, inverse: _InverseFunction) -> P:
     """The matrix Y with inverse.apply(Y) = A, in the basis of the eigenvectors.
 
     There the derivative of apply at Y divides by the slopes, element by element (N. J. Higham,
@@ -256,8 +258,8 @@ def _from_eigenvalues(name: str, A: P, inverse: _Inverse) -> P:
     if x.numel() == 0:
         return type(A).from_dense(x.to(A.dtype))
     values, vectors = torch.linalg.eigh(x.detach())
-    # Rounding to the dtype of A, or of the eigenvalues, may have made zeros negative.
-    rounding = max(A.n**0.5 * torch.finfo(A.dtype).eps, _noise(values))
+    # Rounding of A and of what it was made of, or of the eigenvalues, may have made zeros negative.
+    rounding = max(min(8 * A.n**0.5 * torch.finfo(A.dtype).eps, 0.0625), _noise(values))
     least = -rounding * values.abs().amax(-1, keepdim=True)
     values = torch.where((values < 0) & (values >= least), 0, values)
     roots = inverse.solve(values)
@@ -271,11 +273,11 @@ def _from_eigenvalues(name: str, A: P, inverse: _Inverse) -> P:
 
 
 def _noise(values: Tensor) -> float:
-    """What rounding leaves of eigenvalues that are zero, beside the largest."""
+    """What rounding leaves of eigenvalues that are zero, where the largest is about one."""
     return values.shape[-1] * torch.finfo(values.dtype).eps
 
 
-def _derivatives(target: Tensor, values: Tensor, inverse: _Inverse) -> Tensor:
+def _derivatives(target: Tensor, values: Tensor, inverse: _InverseFunction) -> Tensor:
     """Zeros with the first and second derivatives of the function at a diagonal matrix.
 
     Args:
@@ -299,7 +301,8 @@ def _derivatives(target: Tensor, values: Tensor, inverse: _Inverse) -> Tensor:
     for _ in range(2):
         step = (target - inverse.apply(y)) / slopes
         y = y + (step - step.detach())
-    return (y - y.detach()) * inverse.growth(size).unsqueeze(-1)
+    change = torch.where(y.detach().isfinite(), y - y.detach(), 0)
+    return change * inverse.growth(size).unsqueeze(-1)
 
 
 # Nodes and weights of the Gauss-Legendre rule on [0, 1] that is the Pade approximant of log(1 + x),

@@ -44,8 +44,9 @@ class Positive:
     implicit: bool
 
     def _apply(self, node: Any, *args: Tensor) -> Any:
-        run = node.apply if self.implicit else node.compute
-        return run(self.matrix, self.factor, *args)
+        if self.implicit:
+            return node.apply(self.matrix, self.factor, *args)
+        return node.compute(self.matrix.n, self.factor, *args)
 
     def solve(self, b: Tensor) -> Tensor:
         """A^-1 B for a dense ``b``, shape (*batch, n, m), in the dtype of ``b``."""
@@ -119,10 +120,10 @@ def invert_by_factor(factor: Tensor, n: int) -> Tensor:
 
 
 class _Node(torch.autograd.Function):
-    """A function of A, and of more tensors: ``compute(matrix, factor, *others)``.
+    """A function of A, and of more tensors: ``compute(n, factor, *others)``.
 
-    It takes the type, whose gradient is a matrix, and not the packed vector, in whose gradient each
-    element stands for two.
+    The node takes the type, whose gradient is a matrix, and not the packed vector, in whose
+    gradient each element stands for two.
     """
 
     @staticmethod
@@ -131,15 +132,16 @@ class _Node(torch.autograd.Function):
         return (ctx._autograd_function_id, ctx.n, ctx.cls.kind)
 
     @classmethod
-    def again(cls, *args: Any) -> Tensor:
+    def again(cls, ctx: Any, a: Any, factor: Tensor, *others: Tensor) -> Tensor:
         """The function inside of a derivative, which may be recorded."""
         if not torch.is_grad_enabled():
-            return cls.compute(*args)
+            return cls.compute(ctx.n, factor, *others)
+        # Hooks of saved tensors may have made a dense one of A.
+        a = a if isinstance(a, ctx.cls) else ctx.cls.from_dense(a)
         if not forward_mode():
-            return cls.apply(*args)
+            return cls.apply(a, factor, *others)
         # The ops have forward mode, also through the factor.
-        a, _, *others = args
-        return cls.compute(a, cholesky(_nodes.to_packed(a), a.n)[0], *others)
+        return cls.compute(ctx.n, cholesky(_nodes.to_packed(a), ctx.n)[0], *others)
 
 
 def _note(ctx: Any, a: PackedTensor) -> None:
@@ -163,34 +165,34 @@ def _outer(ctx: Any, a: Tensor, b: Tensor) -> PackedTensor:
 
 class _Solve(_Node):
     @staticmethod
-    def compute(a: PackedTensor, factor: Tensor, b: Tensor) -> Tensor:
-        return solve_by_factor(factor, b, a.n)
+    def compute(n: int, factor: Tensor, b: Tensor) -> Tensor:
+        return solve_by_factor(factor, b, n)
 
     @staticmethod
     def forward(ctx: Any, a: PackedTensor, factor: Tensor, b: Tensor) -> Tensor:
         _note(ctx, a)
         ctx.rhs_shape = b.shape
-        x = _Solve.compute(a, factor, b)
+        x = _Solve.compute(a.n, factor, b)
         ctx.save_for_backward(a, factor, x)
         return x
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, factor, x = ctx.saved_tensors
-        grad_b = _Solve.again(a, factor, grad)
+        grad_b = _Solve.again(ctx, a, factor, grad)
         grad_a = _outer(ctx, grad_b, x) if ctx.needs_input_grad[0] else None
         return grad_a, None, grad_b.sum_to_size(ctx.rhs_shape)
 
 
 class _Inverse(_Node):
     @staticmethod
-    def compute(a: PackedTensor, factor: Tensor) -> Tensor:
-        return invert_by_factor(factor, a.n)
+    def compute(n: int, factor: Tensor) -> Tensor:
+        return invert_by_factor(factor, n)
 
     @staticmethod
     def forward(ctx: Any, a: PackedTensor, factor: Tensor) -> Tensor:
         _note(ctx, a)
-        x = _Inverse.compute(a, factor)
+        x = _Inverse.compute(a.n, factor)
         ctx.save_for_backward(x)
         return x
 
@@ -207,18 +209,18 @@ class _Inverse(_Node):
 
 class _LogDet(_Node):
     @staticmethod
-    def compute(a: PackedTensor, factor: Tensor) -> Tensor:
-        return 2 * diagonal(factor, a.n).real.log().sum(-1)
+    def compute(n: int, factor: Tensor) -> Tensor:
+        return 2 * diagonal(factor, n).real.log().sum(-1)
 
     @staticmethod
     def forward(ctx: Any, a: PackedTensor, factor: Tensor) -> Tensor:
         _note(ctx, a)
         ctx.save_for_backward(a, factor)
-        return _LogDet.compute(a, factor)
+        return _LogDet.compute(a.n, factor)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        inverse = _Inverse.again(*ctx.saved_tensors)
+        inverse = _Inverse.again(ctx, *ctx.saved_tensors)
         return _gradient(ctx, inverse * grad.unsqueeze(-1)), None
 
 
@@ -226,8 +228,8 @@ class _InvQuadLogDet(_Node):
     """Both terms of a Gaussian's log likelihood, so that their gradients are one matrix."""
 
     @staticmethod
-    def compute(a: PackedTensor, factor: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        return _sum_of_squares(solve(factor, b, a.n, LOWER)), _LogDet.compute(a, factor)
+    def compute(n: int, factor: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return _sum_of_squares(solve(factor, b, n, LOWER)), _LogDet.compute(n, factor)
 
     @staticmethod
     def forward(ctx: Any, a: PackedTensor, factor: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -235,17 +237,17 @@ class _InvQuadLogDet(_Node):
         ctx.set_materialize_grads(False)
         half = solve(factor, b, a.n, LOWER)
         ctx.save_for_backward(a, factor, b, half)
-        return _sum_of_squares(half), _LogDet.compute(a, factor)
+        return _sum_of_squares(half), _LogDet.compute(a.n, factor)
 
     @staticmethod
     def backward(ctx: Any, grad_quad: Tensor | None, grad_logdet: Tensor | None) -> Any:
         a, factor, b, half = ctx.saved_tensors
         lower, grad_b = None, None
         if grad_logdet is not None and ctx.needs_input_grad[0]:
-            lower = _Inverse.again(a, factor) * grad_logdet.unsqueeze(-1)
+            lower = _Inverse.again(ctx, a, factor) * grad_logdet.unsqueeze(-1)
         if grad_quad is not None:
             if torch.is_grad_enabled():
-                x = _Solve.again(a, factor, b)
+                x = _Solve.again(ctx, a, factor, b)
             else:
                 x = solve(factor.conj(), half, ctx.n, UPPER)
             scaled = x * grad_quad[..., None, None]

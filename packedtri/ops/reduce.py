@@ -18,13 +18,14 @@ from torch import Tensor
 from packedtri import _nodes, layout
 from packedtri._bands import real_diagonal, scale_off_diagonal, without_diagonal
 from packedtri.dispatch import Function, aten_row, row
+from packedtri.layout import DTYPES
 from packedtri.ops import elements
 from packedtri.ops.aten import Args, Kwargs
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import from_front
 from packedtri.ops.mm import tf32_allowed, without_autocast
 from packedtri.ops.shapes import torch_names
-from packedtri.tensor import DTYPES, PackedTensor
+from packedtri.tensor import PackedTensor
 
 
 class _Dims:

@@ -21,6 +21,8 @@ from packedtri._autograd import carries_autograd, is_batched
 from packedtri._sharing import shares_memory
 from packedtri.dispatch import Function, rest, row
 from packedtri.layout import numel
+
+# It refuses Tensor.view, whose row below replaces that.
 from packedtri.ops import interop as interop
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import batch_dim, from_front

@@ -9,11 +9,17 @@ import torch
 from cases import SMALL, Failures, assert_exact, draw_operand, mm, shifted
 
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
-from packedtri.testing import assert_product_close, random, random_integers
+from packedtri.testing import (
+    assert_product_close,
+    densify,
+    random,
+    random_integers,
+    wide_dtype,
+)
 
 ops = torch.ops.packedtri
 KINDS = (LOWER, UPPER, SYMMETRIC, HERMITIAN)
-ORDERS = (65,) if SMALL else (130, 515, 1027, 2051)
+ORDERS = (130,) if SMALL else (130, 515, 1027, 2051)
 COUNTS = (2, 3, 8, 16, 17, 33, 64)
 
 few = pytest.mark.parametrize("kind", KINDS, ids=["L", "U", "S", "H"])
@@ -56,7 +62,8 @@ def test_layouts_and_batches(
     n, count = ORDERS[-1], 5
     packed = random_integers((2, numel(n)), dtype, device, rng)
     x = random_integers((2, n, count), dtype, device, rng)
-    expected = torch.stack([ops.mm(packed[b], x[b], n, kind, DENSE, DENSE) for b in range(2)])
+    wide = wide_dtype(dtype)
+    expected = (densify(packed, n, kind).to(wide) @ x.to(wide)).to(dtype)
     for view in (x.mT.contiguous().mT, shifted(x, 3), x.repeat_interleave(2, -1)[..., ::2]):
         assert torch.equal(ops.mm(packed, view, n, kind, DENSE, DENSE), expected)
     assert torch.equal(ops.mm(shifted(packed), x, n, kind, DENSE, DENSE), expected)
