@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cstring>
-#include <type_traits>
 
 #include "../index.h"
 #include "kernels.h"
@@ -20,57 +18,62 @@ int32_t first_zero(const Bits* packed, int64_t n, int reals) {
     return 0;
 }
 
-// As many rows of a triangle as are worth a task, and what a row costs.
-constexpr int64_t rows_a_task = 512, row_cost = 8;
-
-// Calls run(triangle, vector, begin, end) for rows [begin, end) of each matrix.
-template <class Run>
+// Calls run(triangle, vector, begin, end) for rows [begin, end) of each matrix: shares of large ones, or many small
+// ones. E is any type of the size of an element.
+template <class E, class Run>
 void for_each_rows(const Diagonal& d, const Threads& threads, const Run& run) {
-    const int64_t parts = ceil_div(d.n, rows_a_task), bytes = element_size(d.dtype);
-    for_each_group(threads, d.batch * parts, std::min(d.n, rows_a_task) * row_cost, [&](int64_t t) {
-        const int64_t b = t / parts, begin = t % parts * rows_a_task;
-        run(static_cast<char*>(d.packed) + b * d.packed_batch_stride * bytes,
-            static_cast<char*>(d.elements) + b * (d.n - d.below) * bytes, begin,
-            std::min(begin + rows_a_task, d.n));
+    constexpr int64_t rows = 512;
+    const int64_t parts = ceil_div(d.n, rows), group = std::max<int64_t>(1, 4 * rows / d.n);
+    for_each_task(threads, ceil_div(d.batch, group) * parts, [&](int64_t t) {
+        const int64_t begin = t % parts * rows, end = std::min(begin + rows, d.n);
+        const int64_t first = t / parts * group, last = std::min(first + group, d.batch);
+        for (int64_t b = first; b < last; ++b)
+            run(static_cast<E*>(d.packed) + b * d.packed_batch_stride,
+                static_cast<E*>(d.elements) + b * (d.n - d.below), begin, end);
     });
 }
 
-// Calls f with the size of an element, which a compiler then knows.
+// Calls f(place in the triangle, place in the vector) for the elements of a diagonal in rows [begin, end).
+template <class F>
+void for_each_element(int64_t below, int64_t begin, int64_t end, const F& f) {
+    int64_t i = std::max(begin, below);
+    for (int64_t at = offset(i, i - below); i < end; ++i, at += i + 1) f(at, i - below);
+}
+
+struct Wide {
+    uint64_t half[2];
+};
+
 template <class F>
 void with_size(DType dtype, const F& f) {
     switch (element_size(dtype)) {
-        case 2: return f(std::integral_constant<int64_t, 2>{});
-        case 4: return f(std::integral_constant<int64_t, 4>{});
-        case 8: return f(std::integral_constant<int64_t, 8>{});
-        default: return f(std::integral_constant<int64_t, 16>{});
+        case 2: return f(uint16_t{});
+        case 4: return f(uint32_t{});
+        case 8: return f(uint64_t{});
+        default: return f(Wide{});
     }
 }
 
 }  // namespace
 
 void diagonal(const Diagonal& d, const Threads& threads) {
-    with_size(d.dtype, [&](auto size) {
-        constexpr int64_t bytes = size();
-        for_each_rows(d, threads,
-                      [&](const char* packed, char* vector, int64_t begin, int64_t end) {
-                          for (int64_t i = std::max(begin, d.below); i < end; ++i)
-                              std::memcpy(vector + (i - d.below) * bytes,
-                                          packed + offset(i, i - d.below) * bytes, bytes);
-                      });
+    with_size(d.dtype, [&](auto element) {
+        using E = decltype(element);
+        for_each_rows<E>(d, threads, [&](const E* packed, E* vector, int64_t begin, int64_t end) {
+            for_each_element(d.below, begin, end,
+                             [&](int64_t at, int64_t k) { vector[k] = packed[at]; });
+        });
     });
 }
 
 void embed_diagonal(const Diagonal& d, const Threads& threads) {
-    with_size(d.dtype, [&](auto size) {
-        constexpr int64_t bytes = size();
-        for_each_rows(
-            d, threads, [&](char* packed, const char* vector, int64_t begin, int64_t end) {
-                std::memset(packed + row_start(begin) * bytes, 0,
-                            static_cast<size_t>((row_start(end) - row_start(begin)) * bytes));
-                for (int64_t i = std::max(begin, d.below); i < end; ++i)
-                    std::memcpy(packed + offset(i, i - d.below) * bytes,
-                                vector + (i - d.below) * bytes, bytes);
-            });
+    with_size(d.dtype, [&](auto element) {
+        using E = decltype(element);
+        for_each_rows<E>(d, threads, [&](E* packed, const E* vector, int64_t begin, int64_t end) {
+            std::fill(packed + row_start(begin), packed + row_start(end), E{});
+            for_each_element(d.below, begin, end,
+                             [&](int64_t at, int64_t k) { packed[at] = vector[k]; });
+        });
     });
 }
 
