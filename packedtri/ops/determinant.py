@@ -141,9 +141,9 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
             torch.linalg.solve.
 
     Returns:
-        Two values of one function: sum them for ``backward``, or keep the graph for the second.
         The quadratic form summed over the columns of ``rhs``, and the logarithm of the determinant,
-        both real and of the shape (*batch) to which the batches of both arguments broadcast.
+        both real and of the shape (*batch) to which the batches of both arguments broadcast. They
+        share a graph; sum them before ``backward``, or retain it.
 
     Raises:
         torch.linalg.LinAlgError: when S is not positive definite.

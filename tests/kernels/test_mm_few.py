@@ -12,6 +12,7 @@ from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import (
     assert_product_close,
     densify,
+    epsilon,
     random,
     random_integers,
     wide_dtype,
@@ -85,7 +86,9 @@ def test_structural_zeros_are_not_multiplied(
     untouched = rows < at if kind == LOWER else rows > at
     assert c[untouched].isfinite().all()
     assert not c[~untouched].isfinite().all(-1).any()
-    torch.testing.assert_close(c[untouched], finite[untouched])
+    # Another kernel may compute what is left to do beside an inf.
+    tolerance = max(1e-4, 4 * epsilon(dtype))
+    torch.testing.assert_close(c[untouched], finite[untouched], rtol=tolerance, atol=tolerance)
 
 
 @few
