@@ -43,15 +43,26 @@ struct Share {
     }
 };
 
+struct Corner {
+    int i, j;
+};
+
+// The first element of a tile of the block, of which the tiles lie row by row.
+template <int TILE, class T>
+__device__ Corner corner(const BlockArgs<T>& args, unsigned tile) {
+    const auto across = static_cast<unsigned>(ceil_div(args.cols, TILE));
+    return {args.top + static_cast<int>(tile / across) * TILE,
+            args.left + static_cast<int>(tile % across) * TILE};
+}
+
 template <int TILE, class T>
 __global__ void __launch_bounds__(THREADS) unpack_block_kernel(const BlockArgs<T> args) {
     __shared__ T mirror[TILE][TILE + 1];
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     const Share<T> share(args);
-    const auto across = static_cast<unsigned>(ceil_div(args.cols, TILE));
-    const int i0 = args.top + static_cast<int>(share.tile / across) * TILE,
-              j0 = args.left + static_cast<int>(share.tile % across) * TILE;
+    const Corner first = corner<TILE>(args, share.tile);
+    const int i0 = first.i, j0 = first.j;
     const T* packed = share.packed;
     T* dense = share.dense;
     T below[TILE * TILE / THREADS];
@@ -120,9 +131,8 @@ __global__ void __launch_bounds__(THREADS) write_block_kernel(const BlockArgs<T>
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     const Share<T> share(args);
-    const auto across = static_cast<unsigned>(ceil_div(args.cols, TILE));
-    const int i0 = args.top + static_cast<int>(share.tile / across) * TILE,
-              j0 = args.left + static_cast<int>(share.tile % across) * TILE;
+    const Corner first = corner<TILE>(args, share.tile);
+    const int i0 = first.i, j0 = first.j;
     T* packed = share.packed;
     const T* dense = share.dense;
     for_tile<TILE>([&](int r, int c, int) {
