@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from torch.utils._python_dispatch import TorchDispatchMode
-from twins import MIRRORED, TYPES, each_type, square_type
+from twins import MIRRORED, TYPES, called, each_type, square_type
 
 from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric
 from packedtri.testing import densify
@@ -24,20 +23,6 @@ def dense(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return type(x)(map(dense, x))
     return densify(x._packed.detach(), x.n, x.kind) if isinstance(x, PackedTensor) else x
-
-
-def called(call: Callable[[], Any]) -> list[str]:
-    """The names of the ops that a call ends in."""
-    seen: list[str] = []
-
-    class Record(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            seen.append(str(func))
-            return func(*args, **(kwargs or {}))
-
-    with Record():
-        call()
-    return seen
 
 
 def unpacks(call: Callable[[], Any]) -> bool:

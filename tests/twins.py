@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -62,3 +63,17 @@ def weighted_sum(x: Tensor) -> Tensor:
     """A real number with another derivative for each element."""
     weights = torch.arange(1.0, x.numel() + 1, dtype=torch.float64, device=x.device)
     return (x * weights.cos().reshape(x.shape)).sum().real
+
+
+def called(call: Callable[[], Any]) -> list[str]:
+    """The names of the ops that a call ends in."""
+    seen: list[str] = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Record():
+        call()
+    return seen

@@ -265,7 +265,7 @@ def product_for(t: PackedTensor, a: Tensor, b: Tensor) -> Tensor | None:
     hermitian = type(t) is Hermitian
     if not (hermitian or type(t) is Symmetric) or type(a) is not Tensor or type(b) is not Tensor:
         return None
-    if a.dtype != t.dtype or b.dtype != t.dtype or _nodes.recorded(a, b) or not is_plain(a, b):
+    if a.dtype != t.dtype or b.dtype != t.dtype or not is_plain(a, b):
         return None
     if a.dim() < 2 or a.layout != torch.strided or b.layout != torch.strided:
         return None

@@ -24,7 +24,14 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri._autograd import Call, is_batched, library, register_implicit, values_visible
+from packedtri._autograd import (
+    Call,
+    is_batched,
+    library,
+    register_implicit,
+    register_vmap_over_batch,
+    values_visible,
+)
 from packedtri.dispatch import INTEGERS, Function, describe, row
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.trsm import widened
@@ -364,9 +371,7 @@ def _define(name: str, compute: Callable[[Tensor], Tensor], scale: Function) -> 
     def _(x: Tensor) -> Tensor:
         return x.new_empty(x.shape)
 
-    @torch.library.register_vmap(f"packedtri::{name}", lib=library)
-    def _(info: Any, in_dims: Sequence[Any], x: Tensor) -> tuple[Tensor, int]:
-        return op(x.movedim(in_dims[0], 0)), 0
+    register_vmap_over_batch(op)
 
     def derivative(x: Tensor, direction: Tensor) -> Tensor:
         return _derivative(x, direction, op, scale(x))

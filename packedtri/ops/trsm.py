@@ -19,6 +19,7 @@ from packedtri._autograd import (
     library,
     past_autograd_if_plain,
     register_implicit,
+    register_vmap_over_batch,
 )
 from packedtri._bands import embed_diagonal, without_diagonal
 from packedtri.layout import DENSE, LOWER, UPPER
@@ -87,9 +88,7 @@ def _(packed: Tensor, n: int) -> Tensor:
     return packed.new_empty(packed.shape[:-1], dtype=torch.int32)
 
 
-@torch.library.register_vmap("packedtri::first_zero", lib=library)
-def _(info: Any, in_dims: Sequence[int | None], packed: Tensor, n: int) -> tuple[Tensor, int]:
-    return _first_zero(*batch_first((packed,), in_dims[:1], (LOWER,)), n), 0
+register_vmap_over_batch(_first_zero)
 
 
 def identity(packed: Tensor, n: int) -> Tensor:
