@@ -30,7 +30,7 @@ struct MatrixVector {
     bool hermitian = false, conj = false;
 };
 
-// The same for `count` vectors, of real elements: an element of a vector is followed by the next one x_next elements
+// The same for `count` vectors: an element of a vector is followed by the next one x_next elements
 // further, and by that of the next vector x_vector elements further.
 struct FewVectors {
     DType dtype;
@@ -41,6 +41,7 @@ struct FewVectors {
     int64_t x_next, x_vector;
     void* y;
     int64_t y_next, y_vector;
+    bool hermitian = false, conj = false;
 };
 
 // A solve, as solve_problem.h has it, of an order of at most small_triangle, for one strip of X. The
@@ -79,7 +80,7 @@ struct Kernels {
     void (*symv_part)(const MatrixVector& p, int64_t begin, int64_t end, void* part);
     // y as the sum of `count` such parts, which lie part_stride(n) numbers apart; they are spoiled.
     void (*symv_sum)(const MatrixVector& p, void* parts, int64_t count);
-    // How many numbers a row of a panel has, in which up to as many vectors lie side by side; 0 where there are none.
+    // How many numbers a row of a panel has, in which up to as many vectors lie side by side.
     int64_t (*few_width)(DType dtype, Kind kind, int64_t count);
     // The vectors x as a panel.
     void (*few_load)(const FewVectors& p, void* panel);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 #include "../index.h"
@@ -110,20 +111,26 @@ FewVectors few_vectors(const Product& p, int64_t batch, int64_t first, int64_t c
     return {p.dtype,      one.kind,     one.n,
             count,        one.triangle, static_cast<const char*>(one.x) + first * x_vector * size,
             one.x_stride, x_vector,     static_cast<char*>(one.y) + first * y_vector * size,
-            one.y_stride, y_vector};
+            one.y_stride, y_vector,     one.hermitian,
+            one.conj};
 }
+
+// As much of a triangle as is worth a thread.
+constexpr int64_t few_strip_elements = 1 << 15;
 
 // One matrix of the batch times as many vectors as a panel has side by side.
 void few(const FewVectors& vectors, int64_t width, const Threads& threads) {
     const Kernels& kernel = kernels();
-    // As much of a triangle as is worth a thread, and of columns as stay in the first cache.
-    constexpr int64_t strip_elements = 1 << 16, strip_bytes = 1 << 15;
+    // As many columns as stay in the first cache.
+    constexpr int64_t strip_bytes = 1 << 15;
     const MatrixVector shape{
         vectors.dtype, vectors.kind, vectors.n, nullptr, nullptr, 0, nullptr, 0};
     const int64_t number = std::max<int64_t>(element_size(vectors.dtype), sizeof(float));
     const int64_t bytes = vectors.n * width * number;
-    int64_t strips = std::min<int64_t>(ceil_div(row_start(vectors.n), strip_elements),
+    int64_t strips = std::min<int64_t>(ceil_div(row_start(vectors.n), few_strip_elements),
                                        4 * int64_t{threads.count});
+    // As many for each thread.
+    if (strips > 1) strips = ceil_div(strips, threads.count) * threads.count;
     if (vectors.kind == Kind::Upper) strips = std::max(strips, ceil_div(bytes, strip_bytes));
     // Rows of a symmetric matrix add to all of y, so that each strip has sums of its own. All of them are to take no
     // more than half of what the triangle takes.
@@ -148,35 +155,53 @@ void few(const FewVectors& vectors, int64_t width, const Threads& threads) {
     });
 }
 
-// Whether a product is a packed matrix times so few vectors that reading each element once for every few of them is
-// faster than panels of the matrix: in large ones, and sooner where panels would be transposed, or of both halves.
-bool goes_few(const Product& p) {
-    if (packed(p.a) == packed(p.b) || !is_plain(p) || p.c.kind != Kind::Dense) return false;
-    const int64_t count = packed(p.a) ? p.n : p.m, size = element_size(p.dtype);
+void few(const Product& p, const Threads& threads) {
     const Kind kind = matrix_vector(p, 0).kind;
-    const bool symmetric = kind == Kind::Symmetric;
-    const int64_t lanes = kernels().few_width(p.dtype, kind, 1);
-    constexpr int64_t large = 16 << 20;
-    const bool is_large = row_start(p.k) * size >= large;
-    // Panels of 16-bit elements are converted as they are packed.
-    if (size == 2 && !symmetric && !is_large) return false;
-    // Small matrices of a batch are shared among threads as a whole.
-    const int64_t order = p.batch > 1 && p.k < 512 ? 0 : p.k;
-    if (count <= lanes / 2 && kind == Kind::Upper) return order >= 256;
-    if (count <= lanes) return order >= (symmetric ? 128 : kind == Kind::Upper ? 1024 : 2048);
-    if (count <= 2 * lanes) return p.k >= (symmetric ? 1024 : 2048);
-    return count <= 4 * lanes && (symmetric ? p.k >= 2048 : is_large);
+    const auto width = [&](int64_t vectors) { return kernels().few_width(p.dtype, kind, vectors); };
+    const int64_t count = packed(p.a) ? p.n : p.m, most = width(count),
+                  panels = ceil_div(count, most);
+    // Threads take panels as a whole where a matrix is not worth several, or where there are panels for all of them and
+    // the matrix stays in the cache of each.
+    const int64_t tasks = p.batch * panels, elements = row_start(p.k);
+    constexpr int64_t cache = 1 << 20;
+    const bool apart = elements <= few_strip_elements ||
+                       (tasks >= threads.count && elements * element_size(p.dtype) <= cache);
+    const Threads inside{apart ? 1 : threads.count, threads.run};
+    for_each_task({apart ? threads.count : 1, threads.run}, tasks, [&](int64_t t) {
+        const int64_t first = t % panels * most, here = std::min(most, count - first);
+        few(few_vectors(p, t / panels, first, here), width(here), inside);
+    });
 }
 
-void few(const Product& p, const Threads& threads) {
-    const int64_t count = packed(p.a) ? p.n : p.m;
-    const MatrixVector vectors = matrix_vector(p, 0);
-    for (int64_t b = 0; b < p.batch; ++b)
-        for (int64_t first = 0, here; first < count; first += here) {
-            const int64_t width = kernels().few_width(p.dtype, vectors.kind, count - first);
-            here = std::min(width, count - first);
-            few(few_vectors(p, b, first, here), width, threads);
-        }
+// The order from which a packed matrix times so many vectors is faster by reading each element once for every few of
+// them than by panels of the matrix: sooner where panels would be transposed, or of both halves, and where a row
+// of vectors has two registers, which halves the reads. Measured with AVX2 and AVX-512.
+int64_t few_from(DType dtype, Kind kind, int64_t count) {
+    constexpr int64_t never = std::numeric_limits<int64_t>::max();
+    const auto width = [&](Kind of, int64_t vectors) {
+        return kernels().few_width(dtype, of, vectors);
+    };
+    const int64_t lanes = width(kind, 1), registers = ceil_div(count, lanes);
+    const bool has_two = width(Kind::Lower, 2 * lanes) > lanes,
+               complex = has_complex_elements(dtype);
+    const bool symmetric = kind == Kind::Symmetric;
+    // Triangles beyond the caches.
+    const int64_t large = row_of((int64_t{16} << 20) / element_size(dtype));
+    // Panels of 16-bit elements are converted as they are packed.
+    if (element_size(dtype) == 2 && kind == Kind::Lower) return registers <= 4 ? large : never;
+    if (registers <= 1) return complex ? 64 : 128;
+    if (symmetric && registers <= 2) return 128;
+    if (registers > 8) return never;
+    if (symmetric) return complex ? 128 : registers <= 4 ? 256 : large;
+    if (has_two && complex) return 128;
+    if (has_two) return registers <= 2 ? (kind == Kind::Upper ? 512 : 1024) : large;
+    return kind == Kind::Upper && registers <= 4 ? 128 : never;
+}
+
+// Whether a product is one of a packed matrix and few vectors.
+bool goes_few(const Product& p) {
+    if (packed(p.a) == packed(p.b) || !is_plain(p) || p.c.kind != Kind::Dense) return false;
+    return p.k >= few_from(p.dtype, matrix_vector(p, 0).kind, packed(p.a) ? p.n : p.m);
 }
 
 bool has_one_vector(const Product& p) {

@@ -20,7 +20,7 @@ from packedtri.testing import (
 
 ops = torch.ops.packedtri
 KINDS = (LOWER, UPPER, SYMMETRIC, HERMITIAN)
-ORDERS = (130,) if SMALL else (130, 515, 1027, 2051)
+ORDERS = (67, 130) if SMALL else (67, 130, 515, 1027, 2051)
 COUNTS = (2, 3, 8, 16, 17, 33, 64)
 
 few = pytest.mark.parametrize("kind", KINDS, ids=["L", "U", "S", "H"])
@@ -57,10 +57,12 @@ def test_errors_are_those_of_torch(
 
 
 @few
+@pytest.mark.parametrize("n", [130, ORDERS[-1]])
+@pytest.mark.parametrize("count", [5, 21])
 def test_layouts_and_batches(
-    kind: int, device: str, dtype: torch.dtype, rng: torch.Generator
+    kind: int, n: int, count: int, device: str, dtype: torch.dtype, rng: torch.Generator
 ) -> None:
-    n, count = ORDERS[-1], 5
+    """Matrices of a batch are shared among threads as a whole where they are small."""
     packed = random_integers((2, numel(n)), dtype, device, rng)
     x = random_integers((2, n, count), dtype, device, rng)
     wide = wide_dtype(dtype)
