@@ -233,7 +233,7 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
 }
 
 bool same_memory(const Tensor& a, const Tensor& b) {
-    return a.data_ptr() == b.data_ptr() && sizes_of(a) == sizes_of(b) &&
+    return a.const_data_ptr() == b.const_data_ptr() && sizes_of(a) == sizes_of(b) &&
            strides_of(a) == strides_of(b);
 }
 

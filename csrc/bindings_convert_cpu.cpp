@@ -1,6 +1,7 @@
 // The schemas of conversions, and their CPU kernels.
 #include "bindings_convert.h"
 #include "bindings_threads.h"
+#include "boxed.h"
 #include "cpu/kernels.h"
 
 namespace packedtri {
@@ -63,12 +64,12 @@ STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
-    m.impl("pack", TORCH_BOX(&packedtri::pack_cpu));
-    m.impl("unpack", TORCH_BOX(&packedtri::unpack_cpu));
-    m.impl("pack_block", TORCH_BOX(&packedtri::pack_block_cpu));
-    m.impl("unpack_block", TORCH_BOX(&packedtri::unpack_block_cpu));
-    m.impl("write_block_", TORCH_BOX(&packedtri::write_block_cpu));
-    m.impl("diagonal", TORCH_BOX(&packedtri::diagonal_cpu));
-    m.impl("embed_diagonal", TORCH_BOX(&packedtri::embed_diagonal_cpu));
-    m.impl("scale_band", TORCH_BOX(&packedtri::scale_band_cpu));
+    m.impl("pack", PACKEDTRI_BOX(pack_cpu));
+    m.impl("unpack", PACKEDTRI_BOX(unpack_cpu));
+    m.impl("pack_block", PACKEDTRI_BOX(pack_block_cpu));
+    m.impl("unpack_block", PACKEDTRI_BOX(unpack_block_cpu));
+    m.impl("write_block_", PACKEDTRI_BOX(write_block_cpu));
+    m.impl("diagonal", PACKEDTRI_BOX(diagonal_cpu));
+    m.impl("embed_diagonal", PACKEDTRI_BOX(embed_diagonal_cpu));
+    m.impl("scale_band", PACKEDTRI_BOX(scale_band_cpu));
 }

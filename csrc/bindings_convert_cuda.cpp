@@ -1,5 +1,6 @@
 // The CUDA kernels of conversions.
 #include "bindings_convert.h"
+#include "boxed.h"
 #include "cuda/kernels.h"
 #include "torch_cuda.h"
 
@@ -62,12 +63,12 @@ Tensor scale_band_cuda(Tensor packed, int64_t n, int64_t nearest, int64_t farthe
 }  // namespace packedtri
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
-    m.impl("pack", TORCH_BOX(&packedtri::pack_cuda));
-    m.impl("unpack", TORCH_BOX(&packedtri::unpack_cuda));
-    m.impl("pack_block", TORCH_BOX(&packedtri::pack_block_cuda));
-    m.impl("unpack_block", TORCH_BOX(&packedtri::unpack_block_cuda));
-    m.impl("write_block_", TORCH_BOX(&packedtri::write_block_cuda));
-    m.impl("diagonal", TORCH_BOX(&packedtri::diagonal_cuda));
-    m.impl("embed_diagonal", TORCH_BOX(&packedtri::embed_diagonal_cuda));
-    m.impl("scale_band", TORCH_BOX(&packedtri::scale_band_cuda));
+    m.impl("pack", PACKEDTRI_BOX(pack_cuda));
+    m.impl("unpack", PACKEDTRI_BOX(unpack_cuda));
+    m.impl("pack_block", PACKEDTRI_BOX(pack_block_cuda));
+    m.impl("unpack_block", PACKEDTRI_BOX(unpack_block_cuda));
+    m.impl("write_block_", PACKEDTRI_BOX(write_block_cuda));
+    m.impl("diagonal", PACKEDTRI_BOX(diagonal_cuda));
+    m.impl("embed_diagonal", PACKEDTRI_BOX(embed_diagonal_cuda));
+    m.impl("scale_band", PACKEDTRI_BOX(scale_band_cuda));
 }

@@ -1,6 +1,7 @@
 // The schemas of products, and their CPU kernels.
 #include "bindings.h"
 #include "bindings_threads.h"
+#include "boxed.h"
 #include "cpu/kernels.h"
 
 namespace packedtri {
@@ -44,8 +45,8 @@ STABLE_TORCH_LIBRARY(packedtri, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
-    m.impl("mm", TORCH_BOX(&packedtri::mm_cpu));
-    m.impl("mm_pair", TORCH_BOX(&packedtri::mm_pair_cpu));
+    m.impl("mm", PACKEDTRI_BOX(mm_cpu));
+    m.impl("mm_pair", PACKEDTRI_BOX(mm_pair_cpu));
 }
 
 extern "C" __attribute__((visibility("default"))) const char* packedtri_cpu_isa() {

@@ -3,6 +3,7 @@
 
 #include "arguments.h"
 #include "bindings.h"
+#include "boxed.h"
 #include "cuda/config.h"
 #include "cuda/kernels.h"
 #include "cuda/launch.h"
@@ -101,8 +102,8 @@ bool dense_torch_rounds(DType dtype) {
 }  // namespace packedtri
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
-    m.impl("mm", TORCH_BOX(&packedtri::mm_cuda));
-    m.impl("mm_pair", TORCH_BOX(&packedtri::mm_pair_cuda));
+    m.impl("mm", PACKEDTRI_BOX(mm_cuda));
+    m.impl("mm_pair", PACKEDTRI_BOX(mm_pair_cuda));
 }
 
 // For `packedtri info`, reached through ctypes: the kernel of product_like in words. The text lives until the

@@ -1,6 +1,7 @@
 // The schemas of solves and factorizations, and their CPU kernels.
 #include "bindings_solve.h"
 #include "bindings_threads.h"
+#include "boxed.h"
 #include "cpu/kernels.h"
 
 namespace packedtri {
@@ -40,8 +41,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
-    m.impl("solve_triangular", TORCH_BOX(&packedtri::solve_triangular_cpu));
-    m.impl("cholesky", TORCH_BOX(&packedtri::cholesky_cpu));
-    m.impl("cholesky_update", TORCH_BOX(&packedtri::cholesky_update_cpu));
-    m.impl("first_zero", TORCH_BOX(&packedtri::first_zero_cpu));
+    m.impl("solve_triangular", PACKEDTRI_BOX(solve_triangular_cpu));
+    m.impl("cholesky", PACKEDTRI_BOX(cholesky_cpu));
+    m.impl("cholesky_update", PACKEDTRI_BOX(cholesky_update_cpu));
+    m.impl("first_zero", PACKEDTRI_BOX(first_zero_cpu));
 }

@@ -3,6 +3,7 @@
 
 #include "arguments.h"
 #include "bindings_solve.h"
+#include "boxed.h"
 #include "cuda/config.h"
 #include "cuda/kernels.h"
 #include "torch_cuda.h"
@@ -86,8 +87,8 @@ Tensor first_zero_cuda(Tensor packed, int64_t n) {
 }  // namespace packedtri
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
-    m.impl("solve_triangular", TORCH_BOX(&packedtri::solve_triangular_cuda));
-    m.impl("cholesky", TORCH_BOX(&packedtri::cholesky_cuda));
-    m.impl("cholesky_update", TORCH_BOX(&packedtri::cholesky_update_cuda));
-    m.impl("first_zero", TORCH_BOX(&packedtri::first_zero_cuda));
+    m.impl("solve_triangular", PACKEDTRI_BOX(solve_triangular_cuda));
+    m.impl("cholesky", PACKEDTRI_BOX(cholesky_cuda));
+    m.impl("cholesky_update", PACKEDTRI_BOX(cholesky_update_cuda));
+    m.impl("first_zero", PACKEDTRI_BOX(first_zero_cuda));
 }

@@ -42,16 +42,18 @@ class VectorSolve {
     using R = Real<E>;
     static constexpr int lanes = Vector<R>::lanes;
     static constexpr int reals = Element<E>::reals;
-    // Rows that share the reading of x.
-    static constexpr int group = 4;
+    // Rows that share the reading of x, and those whose contributions are added up before others.
+    static constexpr int group = 4, block = 64;
 
   public:
     VectorSolve(const VectorSubstitution& p, E* given)
         : p_(p), rows_{static_cast<const E*>(p.triangle), 0, true, true, true}, given_(given) {
         const int64_t pitch = part_stride(p.n);
-        E* copies =
-            p.x_stride == 1 ? nullptr : static_cast<E*>(workspace(many * pitch * sizeof(E)));
-        for (int c = 0; c < many; ++c) x_[c] = copies ? copies + c * pitch : given + c * p.x_next;
+        E* memory = static_cast<E*>(workspace(2 * many * pitch * sizeof(E)));
+        for (int c = 0; c < many; ++c) {
+            sums_[c] = memory + c * pitch;
+            x_[c] = p.x_stride == 1 ? given + c * p.x_next : memory + (many + c) * pitch;
+        }
     }
 
     void run() {
@@ -66,9 +68,8 @@ class VectorSolve {
   private:
     void substitute() {
         if (p_.transposed) {
-            int64_t i = p_.n;
-            for (; i >= group; i -= group) upward<group>(i - group);
-            for (; i > 0; --i) upward<1>(i - 1);
+            for (int64_t end = p_.n; end > 0; end -= block)
+                upward_block(std::max<int64_t>(end - block, 0), end);
         } else {
             int64_t i = 0;
             for (; i + group <= p_.n; i += group) downward<group>(i);
@@ -109,9 +110,20 @@ class VectorSolve {
         }
     }
 
-    // The same of T' y = x; then what they contribute to the unknowns before them.
+    // Unknowns [begin, end) of T' y = x. What they contribute to those before is added up apart from x: a sum of such
+    // sums rounds less than one of all contributions.
+    void upward_block(int64_t begin, int64_t end) {
+        for (int c = 0; c < many; ++c) std::fill_n(sums_[c], begin, E{});
+        int64_t i = end;
+        for (; i - group >= begin; i -= group) upward<group>(i - group, begin);
+        for (; i > begin; --i) upward<1>(i - 1, begin);
+        for (int c = 0; c < many; ++c)
+            for (int64_t k = 0; k < begin; ++k) x_[c][k] = x_[c][k] + sums_[c][k];
+    }
+
+    // Unknowns i0 ... i0 + rows - 1, and what they contribute to those of their block and to the sums of the others.
     template <int rows>
-    void upward(int64_t i0) {
+    void upward(int64_t i0, int64_t begin) {
         // Held apart from x, which is written meanwhile.
         Scale<E> scales[rows][many];
         const R* t[rows];
@@ -124,18 +136,24 @@ class VectorSolve {
                 scales[r][c] = Scale<E>(y);
             }
         }
+        subtract(t, scales, x_, begin * reals, i0 * reals);
+        subtract(t, scales, sums_, 0, begin * reals);
+    }
+
+    // Elements [k, end) of the rows, times their unknowns, from `to`.
+    template <int rows>
+    static void subtract(const R* const (&t)[rows], const Scale<E> (&scales)[rows][many],
+                         E* const (&to)[many], int64_t k, int64_t end) {
         R* x[many];
-        for (int c = 0; c < many; ++c) x[c] = reinterpret_cast<R*>(x_[c]);
-        const int64_t count = i0 * reals;
-        int64_t k = 0;
-        for (; k + lanes <= count; k += lanes)
+        for (int c = 0; c < many; ++c) x[c] = reinterpret_cast<R*>(to[c]);
+        for (; k + lanes <= end; k += lanes)
             add_scaled(
                 t, scales, x, k, [](const R* from) { return load(from); },
-                [](R* to, auto v) { std::memcpy(to, &v, sizeof v); });
-        if (k < count)
+                [](R* at, auto v) { std::memcpy(at, &v, sizeof v); });
+        if (k < end)
             add_scaled(
-                t, scales, x, k, [&](const R* from) { return load_first(from, count - k); },
-                [&](R* to, auto v) { store_first(to, v, count - k); });
+                t, scales, x, k, [&](const R* from) { return load_first(from, end - k); },
+                [&](R* at, auto v) { store_first(at, v, end - k); });
     }
 
     template <int rows, class Load, class Store>
@@ -156,7 +174,7 @@ class VectorSolve {
     const VectorSubstitution& p_;
     const Lines<E> rows_;
     E* const given_;
-    E* x_[many];
+    E *x_[many], *sums_[many];
 };
 
 // Four at a time where there are registers for the sums of four rows with each.

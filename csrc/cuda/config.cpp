@@ -438,10 +438,12 @@ int small_side(const Product& p, const Device& device) {
     if (better && !(side <= 64 && goes_by_lane_grid(p))) return 0;
     if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
     if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
-    // Both operands, as they are stored and as padded tiles, are in shared memory at once.
-    const int64_t bytes =
-        size * (2 * side * (side + 8) + stored_elements(p.a) + stored_elements(p.b));
-    return bytes <= (device.shared_kib - 3) * 1024 ? side : 0;
+    // Both operands are in shared memory at once as they are stored, and as padded tiles; in the kernel for two lower
+    // triangles only as stored, up to whole steps of rows.
+    const int64_t stored = stored_elements(p.a) + stored_elements(p.b);
+    const int64_t beside = goes_by_lane_grid(p) ? row_start(side) - row_start(order) + side
+                                                : 2 * int64_t{side} * (side + 8);
+    return size * (stored + beside) <= (device.shared_kib - 3) * 1024 ? side : 0;
 }
 
 static std::string explain_small(const Product& p, int side) {

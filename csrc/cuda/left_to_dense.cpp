@@ -93,6 +93,13 @@ bool middle_sized(const Product& p) {
     return batch_between(p, 850, 1400) && (p.batch == 1 || between(p, 700, 1400));
 }
 
+// Whether the chip, which lacks the engine for TF32, multiplies float32 many times as slowly as its tensor cores do
+// TF32. Those with much shared memory, for data centers, do, by their published rates; the others are as fast in both.
+bool slow_without_tf32(const Product& p, const Device& device) {
+    if (!p.tf32 || device.clusters || device.shared_kib <= 128 || !is_plain(p)) return false;
+    return narrowest(p) >= (triangles(p) == 2 ? 1000 : 330);
+}
+
 // Of a symmetric matrix times a vector: those that are too large for one block, and too few.
 bool unpacked_mv(const Product& p) {
     if (!has_symmetric(p) || p.tf32) return false;
@@ -133,7 +140,9 @@ bool goes_on_unpacked(const Product& p, const Device& device) {
 bool leaves_to_dense(const Product& p, const Device& device) {
     if (p.k == 0 || any_forced() || goes_thin(p) || goes_wide(p, device)) return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
-    if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p)) return false;
+    const bool slow_here = slow_without_tf32(p, device);
+    if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p) && !slow_here)
+        return false;
     const bool one = beside_triangle(p);
     // In TF32 the dense product is faster than images of both halves of a symmetric matrix at every size, and
     // than other images at the middle sizes.

@@ -42,7 +42,7 @@ class LineSolver {
 
     __device__ void run() {
         load();
-        invert_steps();
+        invert_diagonal();
         if (threadIdx.x < SOLVING)
             for (int s = 0; s < padded_; s += STEP) solve_step(s);
         __syncthreads();
@@ -116,38 +116,15 @@ class LineSolver {
 
     __device__ int number(int e) const { return args_.forward ? e : args_.order - 1 - e; }
 
-    // Puts the inverses of the triangles on the diagonal, of order STEP, in their places, one thread
-    // a column: then a step is a product, without a division to wait for.
-    __device__ void invert_steps() {
-        for (int c0 = 0; c0 < padded_; c0 += blockDim.x) {
-            const int c = c0 + threadIdx.x, s = min(c / STEP * STEP, padded_ - STEP);
-            T column[STEP];
-            invert_column(column, s, c % STEP);
-            __syncthreads();
-            if (c < padded_)
-#pragma unroll
-                for (int k = 0; k < STEP; ++k)
-                    if (s + k >= c) triangle_.at(s + k, c) = column[k];
-            __syncthreads();
-        }
+    // Then a step is a product, without a division to wait for.
+    __device__ void invert_diagonal() {
+        for (int c = threadIdx.x; c < padded_; c += blockDim.x)
+            triangle_.at(c, c) = divide(one<T>(), triangle_.at(c, c));
+        __syncthreads();
     }
 
-    // All lanes of a warp run this; neighbours take the reciprocals from one another.
-    __device__ void invert_column(T (&column)[STEP], int s, int c) const {
-        const T reciprocal = divide(one<T>(), triangle_.at(s + c, s + c));
-#pragma unroll
-        for (int k = 0; k < STEP; ++k) column[k] = k == c ? one<T>() : T{};
-#pragma unroll
-        for (int k = 0; k < STEP; ++k) {
-            const T y = multiply(column[k], shuffle(reciprocal, lane_ / STEP * STEP + k));
-            column[k] = k < c ? T{} : y;
-#pragma unroll
-            for (int e = k + 1; e < STEP; ++e)
-                subtract(column[e], triangle_.at(s + e, s + k), column[k]);
-        }
-    }
-
-    // Solves for elements [s, s + STEP) of this lane's lines. Lanes of one warp alone share them.
+    // Solves for elements [s, s + STEP) of this lane's lines. Lanes of one warp alone share them. By substitution:
+    // the inverse of a triangle, even of order STEP, may be so large that residuals are.
     __device__ void solve_step(int s) {
         const int first = share_ * SHARE;
         T* const x = x_ + s * PITCH + line_;
@@ -155,19 +132,39 @@ class LineSolver {
         for_own([&](int l, int e) { rest[l][e] = x[(first + e) * PITCH + l * GROUPS]; });
         subtract_columns(rest, triangle_, s + first, s,
                          [&](int k, int l) { return x_[k * PITCH + line_ + l * GROUPS]; });
+#pragma unroll
+        for (int g = 0; g < SHARES; ++g) {
+            T y[PER_LANE][SHARE];
+            for_own(
+                [&](int l, int e) { y[l][e] = shuffle(rest[l][e], lane_ / SHARES * SHARES + g); });
+            // All lanes of a line solve for what lane g has, so that none waits for another one's result.
+            solve_share(y, s + g * SHARE);
+            if (share_ == g) {
+                for_own([&](int l, int e) { rest[l][e] = y[l][e]; });
+            } else if (share_ > g) {
+#pragma unroll
+                for (int k = 0; k < SHARE; ++k) {
+                    const auto share = triangle_.share(s + first, s + g * SHARE + k);
+                    for_own([&](int l, int e) { subtract(rest[l][e], share.x[e], y[l][k]); });
+                }
+            }
+        }
         for_own([&](int l, int e) { x[(first + e) * PITCH + l * GROUPS] = rest[l][e]; });
         __syncwarp();
-        T y[PER_LANE][SHARE] = {};
+    }
+
+    // y becomes the solution with rows [row, row + SHARE) of the triangle.
+    __device__ void solve_share(T (&y)[PER_LANE][SHARE], int row) const {
 #pragma unroll
-        for (int k = 0; k < STEP; ++k) {
-            const auto share = triangle_.share(s + first, s + k);
-            for_own([&](int l, int e) {
-                if (k <= first + e) fma_into(y[l][e], share.x[e], x[k * PITCH + l * GROUPS]);
-            });
+        for (int k = 0; k < SHARE; ++k) {
+            const auto share = triangle_.share(row, row + k);
+#pragma unroll
+            for (int l = 0; l < PER_LANE; ++l) {
+                y[l][k] = multiply(y[l][k], share.x[k]);
+#pragma unroll
+                for (int e = k + 1; e < SHARE; ++e) subtract(y[l][e], share.x[e], y[l][k]);
+            }
         }
-        __syncwarp();
-        for_own([&](int l, int e) { x[(first + e) * PITCH + l * GROUPS] = y[l][e]; });
-        __syncwarp();
     }
 
     template <class F>

@@ -283,7 +283,11 @@ int main() {
     CHECK(side(DType::f32, 128, 4096, hopper) == 128 && side(DType::f32, 129, 4096, hopper) == 0,
           "128");
     CHECK(side(DType::f64, 128, 4096, hopper) == 0, "float64 tiles of 128 exceed shared memory");
-    CHECK(side(DType::f32, 128, 4096, ampere) == 0, "so do those of float32 before Hopper");
+    // The kernel for two lower triangles keeps no tiles.
+    CHECK(side(DType::f32, 128, 4096, ampere) == 128 && side(DType::f32, 128, 4096, ada) == 128,
+          "float32 before Hopper");
+    CHECK(side(DType::f64, 64, 4096, ada) == 64, "float64 before Hopper");
+    CHECK(cuda::small_side(times_dense(DType::f32, 128, 4096), ampere) == 0, "tiles before Hopper");
 
     // What is forced is chosen, except what the device cannot do.
     cuda::force(0, 0, 8, 3, 4);

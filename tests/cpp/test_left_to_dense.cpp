@@ -38,6 +38,23 @@ void some_problems_are_left_to_dense_torch() {
     CHECK(!cuda::leaves_to_dense(solve), "many right-hand sides");
 }
 
+// Chips for data centers without the engine multiply float32 slowly beside TF32.
+void tf32_is_left_to_dense_torch_without_the_engine() {
+    const auto left = [](Product p, const cuda::Device& device) {
+        p.tf32 = true;
+        return cuda::leaves_to_dense(p, device);
+    };
+    for (int64_t n : {2300, 4096, 8192}) {
+        CHECK(left(times_dense(DType::f32, n, 1), ampere), "triangle times dense, %d", int(n));
+        CHECK(left(lower_product(DType::f32, n), ampere), "two triangles, %d", int(n));
+        CHECK(left(gram(DType::f32, n, 1), ampere), "dense matrices, %d", int(n));
+        CHECK(!left(times_dense(DType::f32, n, 1), hopper), "the engine, %d", int(n));
+        CHECK(!left(times_dense(DType::f32, n, 1), ada), "as fast in float32, %d", int(n));
+    }
+    Product p = times_dense(DType::f32, 4096, 1);
+    CHECK(!cuda::leaves_to_dense(p, ampere), "not in TF32");
+}
+
 // Where a few tiles leave most of the device idle.
 void narrow_products_are_left_to_dense_torch() {
     static const char dense = 0;
@@ -108,6 +125,7 @@ void complex_products_and_squares() {
 
 int main() {
     some_problems_are_left_to_dense_torch();
+    tf32_is_left_to_dense_torch_without_the_engine();
     narrow_products_are_left_to_dense_torch();
     rows_that_are_not_aligned_stay_here();
     complex_products_and_squares();

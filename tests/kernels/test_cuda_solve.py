@@ -156,6 +156,41 @@ def test_solve_ill_conditioned(dtype: torch.dtype, device: str, rng: torch.Gener
         assert_solves(x, wide, b, left)
 
 
+def growing(n: int, dtype: torch.dtype, rng: torch.Generator) -> Tensor:
+    """A triangle whose inverse grows exponentially with n, in all of its blocks."""
+    return random((n, n), dtype, rng.device, rng).tril()
+
+
+def of_kernel(n: int, dtype: torch.dtype, rng: torch.Generator) -> Tensor:
+    """The Cholesky factor of a Gaussian kernel, which is close to singular."""
+    x = torch.linspace(0, 3, n, device=rng.device, dtype=torch.float64)
+    kernel = torch.exp(-((x[:, None] - x) ** 2)) + 1e-6 * torch.eye(n, device=rng.device)
+    return torch.linalg.cholesky(kernel).to(dtype)
+
+
+@solved_dtypes
+@pytest.mark.parametrize("draw", [growing, of_kernel])
+@pytest.mark.parametrize("m", [1, 3, 9, 33, 70])
+def test_solve_with_large_inverse(
+    draw: Callable[..., Tensor],
+    m: int,
+    dtype: torch.dtype,
+    device: str,
+    rng: torch.Generator,
+) -> None:
+    """Blocks of the diagonal are not replaced with their inverses, whose rounding would show."""
+    failures = Failures()
+    for n in (16, 33, 64, 100):
+        dense = draw(n, dtype, rng)
+        t = pack(dense)
+        for kind, left in itertools.product((LOWER, UPPER), (True, False)):
+            b = random((n, m) if left else (m, n), dtype, device, rng)
+            with failures.case(f"n={n}, kind {kind}, left {left}"):
+                x = ops.solve_triangular(t, b, n, kind, DENSE, left, False)
+                assert_solves(x, matrix(t, n, kind, False), b, left)
+    failures.report()
+
+
 @pytest.mark.skipif(SMALL, reason="large sizes")
 @pytest.mark.parametrize("left", [True, False])
 def test_solve_many_sides(left: bool, device: str, rng: torch.Generator) -> None:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from torch.torch_version import TorchVersion
 from torch import Tensor
 
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
@@ -143,3 +144,14 @@ def test_works_after_an_error(device: str) -> None:
     with raises("[packedtri::mm]"):
         ops.mm(packed, packed, 4, LOWER, LOWER, LOWER)
     assert ops.mm(packed, packed, 3, LOWER, LOWER, LOWER).tolist() == [1, 2, 1, 3, 2, 1]
+
+
+@pytest.mark.skipif(
+    torch.__version__ < TorchVersion("2.13"), reason="torch does not pass its reasons on"
+)
+def test_torch_gives_the_reason(device: str) -> None:
+    """A matrix of 4 TiB is not to be had."""
+    n = 2**20
+    packed = ones(1, device=device).expand(n * (n + 1) // 2)
+    with pytest.raises(RuntimeError, match="memory"):
+        ops.unpack(packed, n, LOWER)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from test_cpu import run
+from test_solve import draw_rhs, draw_triangle, read, solve
+
+from packedtri.layout import DENSE, LOWER, UPPER
 
 # Residuals of all element types about the edges of vectors and of small triangles.
 CHECK = """
@@ -79,3 +82,22 @@ def test_peak_memory() -> None:
     assert result.returncode == 0, result.stderr[-2000:]
     extra, result_bytes = map(int, result.stdout.split())
     assert extra < result_bytes // 2, f"{extra} bytes beside results of {result_bytes}"
+
+
+@pytest.mark.parametrize("kind", [LOWER, UPPER], ids=["L", "U"])
+@pytest.mark.parametrize("left", [True, False], ids=["left", "right"])
+def test_errors_do_not_grow_with_the_order(kind: int, left: bool, rng: torch.Generator) -> None:
+    """Few right-hand sides of a large triangle: sums of sums, as in dense torch's blocks."""
+    n, count = 2000, 4
+    t = draw_triangle(n, torch.float32, rng)
+    dense = read(t, n, kind, False)
+    b = draw_rhs(n, count, left, torch.float32, rng)
+
+    def dense_solve(dtype: torch.dtype) -> torch.Tensor:
+        return torch.linalg.solve_triangular(
+            dense.to(dtype), b.to(dtype), upper=kind == UPPER, left=left
+        )
+
+    exact = dense_solve(torch.float64)
+    ours = (solve(t, b, n, kind, DENSE, left, False) - exact).norm()
+    assert ours <= 2.5 * (dense_solve(torch.float32) - exact).norm()
