@@ -6,8 +6,8 @@ import re
 
 import pytest
 import torch
-from torch.torch_version import TorchVersion
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
 
