@@ -19,7 +19,7 @@ DEV_READY := $(VENV)/.dev-ready
 help:  ## Show this list.
 	@sed -n 's/^\([a-z][a-z]*\):.*##  *\(.*\)/\1\t\2/p' Makefile | expand -t 12
 
-demo: build  ## Run the main job on a real covariance matrix; results go to demo-output/.
+demo: build  ## Compare packed and dense on a real covariance; results go to demo-output/.
 	$(BIN)/python -m packedtri demo --output $(DEMO_OUTPUT)
 
 # pytest comes last, so that its summary closes the output.

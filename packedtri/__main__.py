@@ -18,7 +18,8 @@ def main() -> None:
             raise
         sys.exit(
             f"packedtri: the command line needs {missing}, which is not installed. "
-            "Install the extra: pip install 'packedtri[cli]'"
+            "Install the extra, in the source tree: pip install --no-build-isolation '.[cli]', "
+            "or where the package is installed already: pip install 'packedtri[cli]'"
         )
     app(prog_name="packedtri")
 

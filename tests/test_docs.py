@@ -152,3 +152,101 @@ def test_committed_results_can_be_drawn(path: Path, tmp_path: Path) -> None:
     picture = tmp_path / "plot.svg"
     report.bench_plot(json.loads(path.read_text())["rows"], path.stem, picture)
     assert picture.stat().st_size > 10_000
+
+
+# A table of ratios names in a comment above it what its results are of; see `ratios_of_table`.
+MARKER = re.compile(r"^<!-- ratios (.*) -->\n\n((?:^\|.*\n)+)", re.MULTILINE)
+PAGES_WITH_RATIOS = [ROOT / "README.md", ROOT / "docs" / "performance.md"]
+# How tables name operations, and how files of results do: the operation, and its columns where
+# these are not n.
+OPERATIONS: dict[str, tuple[str, int | None]] = {
+    "L @ L": ("L@L", None),
+    "both gradients": ("L@L backward", None),
+    "L @ L.mT": ("L@L.mT", None),
+    "S @ S": ("S@S", None),
+    "syrk": ("syrk", None),
+    "L @ dense": ("L@dense", None),
+    "S @ dense": ("S@dense", None),
+    "L @ x": ("L@x", 1),
+    "S @ x": ("S@x", 1),
+    "solve, n right-hand sides": ("solve_triangular", None),
+    "solve, one right-hand side": ("solve_triangular vector", 1),
+    "Cholesky factor": ("cholesky", None),
+    "inverse of L": ("inverse", None),
+    "`inv_quad_logdet` with its gradient": ("inv_quad_logdet gradient", None),
+}
+COLUMNS = re.compile(r"([LS]) @ (\d+) columns")
+
+# Device, operation, dtype, precision, columns where they are not n, batch, and order.
+Case = tuple[str, str, str, str, int | None, int, int]
+
+
+def measured_ratios() -> dict[Case, float]:
+    """The newest ratio of every case: with many samples, and without conversions."""
+    contents = [
+        (path.parent.name, json.loads(path.read_text())) for path in RESULTS.glob("*/*.json")
+    ]
+    ratios: dict[Case, float] = {}
+    for device, content in sorted(contents, key=lambda c: c[1]["meta"]["date"]):
+        if content["meta"].get("quick") or content["meta"].get("conversions"):
+            continue
+        for row in content["rows"]:
+            columns = None if row["m"] == row["n"] else row["m"]
+            kind = (row["op"], row["dtype"], row["precision"], columns)
+            ratios[(device, *kind, row["batch"], row["n"])] = row["ratio"]
+    return ratios
+
+
+def ratios_of_table(settings: str, table: str) -> dict[Case, str]:
+    """The cells of a table, by the cases that they are of.
+
+    A head of ``L @ L`` is followed by types, others by operations, which may be followed by a type.
+    """
+    given = dict(setting.split("=") for setting in settings.split())
+    head, _, *rows = (
+        [cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()
+    )
+    orders = [int(cell.removeprefix("n = ")) for cell in head[1:]]
+    cells = {}
+    for label, *texts in rows:
+        *name, last = label.split(", ")
+        precision = "highest"
+        if last == "TF32 allowed":
+            precision, (*name, last) = "tf32", name
+        if last in ("float32", "float64", "bfloat16"):
+            operation, dtype = ", ".join(name) or head[0], last
+        else:
+            operation, dtype = ", ".join([*name, last]), given["dtype"]
+        if found := COLUMNS.fullmatch(operation):
+            op, columns = f"{found[1]}@dense", int(found[2])
+        else:
+            op, columns = OPERATIONS[operation]
+        for order, text in zip(orders, texts, strict=True):
+            kind = (op, dtype, precision, columns)
+            cells[(given["device"], *kind, int(given.get("batch", 1)), order)] = text
+    return cells
+
+
+def ratio_text(ratio: float | None) -> str:
+    """How tables print a ratio: one digit after the point, below 1 two."""
+    if ratio is None:
+        return ""
+    return f"{ratio:.2f}" if ratio < 0.995 else f"{ratio:.1f}"
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_RATIOS, ids=lambda p: p.name)
+def test_tables_of_ratios_are_what_was_measured(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    tables = MARKER.findall(text)
+    assert tables
+    assert len(tables) == len(re.findall(r"^\|.*\| n = \d+ \|", text, re.MULTILINE)), (
+        "a table of ratios has no comment that says what it is of"
+    )
+    measured = measured_ratios()
+    wrong = [
+        f"{case}: {cell or 'nothing'}, measured {ratio_text(measured.get(case)) or 'nothing'}"
+        for settings, table in tables
+        for case, cell in ratios_of_table(settings, table).items()
+        if cell != ratio_text(measured.get(case))
+    ]
+    assert not wrong, "\n".join(wrong)
