@@ -9,8 +9,10 @@ import pkgutil
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch
 
 import packedtri
 
@@ -64,15 +66,57 @@ def test_the_picture_is_what_its_script_draws() -> None:
     assert picture.PICTURE.read_text(encoding="utf-8") == picture.draw()
 
 
-@pytest.fixture
-def performance() -> object:
+def extension(name: str) -> ModuleType:
+    """One of our own extensions of Sphinx."""
     pytest.importorskip("sphinx")
-    pytest.importorskip("packedtri._cli.report")
     sys.path.insert(0, str(ROOT / "docs" / "_ext"))
     try:
-        return importlib.import_module("performance")
+        return importlib.import_module(name)
     finally:
         sys.path.pop(0)
+
+
+@pytest.fixture
+def performance() -> ModuleType:
+    pytest.importorskip("packedtri._cli.report")
+    return extension("performance")
+
+
+@pytest.fixture(scope="module")
+def operations() -> ModuleType:
+    return extension("operations")
+
+
+def test_operations_page_names_every_function(operations) -> None:
+    text = operations.operations_markdown()
+    functions = torch.overrides.get_testing_overrides()
+    names = {operations._short_name(function) for function in functions} - {None}
+    missing = {name for name in names if f"`{name}`" not in text}
+    assert {name for name in missing if not operations._LEFT_OUT.fullmatch(name)} == set()
+    assert not operations._LEFT_OUT.fullmatch("addmm")
+
+
+def test_operations_page_tells_what_depends_on_arguments(operations) -> None:
+    text = operations.operations_markdown()
+    beside_the_tables = text.partition("## Results that depend")[2].partition("Functions whose")[0]
+    for name in ("pow", "remainder", "floor_divide", "fmod"):
+        assert f"`{name}`" in beside_the_tables
+
+
+@pytest.mark.parametrize("name", ["sqrt", "exp", "log", "abs", "erf", "det", "inverse"])
+def test_operations_page_tells_types_of_results(operations, name: str) -> None:
+    [line] = [
+        line
+        for line in operations.operations_markdown().partition("two matrices")[0].splitlines()
+        if f"`{name}`" in line
+    ]
+    cells = [cell.strip() for cell in line.strip("|").split("|")][1:]
+    types = (packedtri.LowerTriangular, packedtri.UpperTriangular, packedtri.Symmetric)
+    for cls, cell in zip(types, cells, strict=False):
+        matrix = cls.eye(3) * 2
+        letter = {torch.Tensor: "dense"} | {t: t.__name__[0] for t in types}
+        result = letter[type(getattr(torch, name)(matrix))]
+        assert result == ("dense" if cell == "converts" else cell)
 
 
 def results_file(folder: Path, name: str, rows: list[dict], **meta: object) -> None:
