@@ -33,13 +33,15 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
+# Signatures say "the type of the matrix itself" by type variables.
+autodoc_type_aliases = dict.fromkeys("FPT", "packedtri.PackedTensor")
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 # torch and Python have documentation of their own, which a build without a network cannot look up.
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|collections|typing|pathlib|numpy)(\..*)?"),
-    (r"py:class", r"(packedtri\.\w+\.)?(Tensor|device|dtype|F|P|T)"),
+    (r"py:class", r"(packedtri\.\w+\.)?(Tensor|device|dtype|Index)"),
     (r"py:.*", r"(ValueError|TypeError|NotImplementedError|RuntimeError|IndexError)"),
 ]
 

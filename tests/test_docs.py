@@ -66,6 +66,24 @@ def test_the_picture_is_what_its_script_draws() -> None:
     assert picture.PICTURE.read_text(encoding="utf-8") == picture.draw()
 
 
+def test_command_line_page_names_every_option() -> None:
+    pytest.importorskip("typer")
+    app = importlib.import_module("packedtri._cli.app").app
+    commands = importlib.import_module("typer.main").get_command(app).commands
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for name, command in commands.items():
+        section = page.partition(f"## `{name}`")[2].partition("\n## ")[0]
+        assert section
+        options = [o for p in command.params for o in (*p.opts, *p.secondary_opts)]
+        named = set(
+            re.findall(r"--[a-z0-9-]+", "".join(re.findall(r"(?m)^\| (`--.*?) \|", section)))
+        )
+        assert named == set(options) - {"--help"}
+    fields = set(re.findall(r"`(\w+)`", "".join(re.findall(r"(?m)^\| (`[a-z].*?) \|", page))))
+    row = json.loads(sorted(RESULTS.glob("*/*.json"))[-1].read_text())["rows"][-1]
+    assert fields == set(row)
+
+
 def extension(name: str) -> ModuleType:
     """One of our own extensions of Sphinx."""
     pytest.importorskip("sphinx")
