@@ -195,15 +195,29 @@ def test_performance_page_lists_what_is_slower(performance, tmp_path: Path) -> N
     text = performance.slower_markdown(tmp_path)
     assert "On a device, 4 of 5 measured cases are slower than dense torch:" in text
     assert text.splitlines()[-3:] == [
-        "| L@dense | float32 | 16 | 1 | 4,096 (0.25) |  |",
-        "| L@L | float32 | n | 1 | 512 (0.75); 1,024 (0.50) | 4,096 |",
-        "| L@L | float32, tf32 | n | 1 | 4,096 (0.88) |  |",
+        "| L@dense | float32 | 16 | 1 | 4,096 | 1 of 1 | 0.25 (4,096) |",
+        "| L@L | float32 | n | 1 | 512–1,024 | 2 of 3 | 0.50 (1,024) |",
+        "| L@L | float32, tf32 | n | 1 | 4,096 | 1 of 1 | 0.88 (4,096) |",
     ]
     # The same cases, faster, in a file that comes earlier by name but not by date.
     now = [{**row, "ratio": 2.0} for row in (small, smaller, thin, tf32)]
     results_file(tmp_path, "a", now, date="2026-02-02T03:04:05")
     text = performance.slower_markdown(tmp_path)
     assert text == "On a device, 0 of 5 measured cases are slower than dense torch."
+
+
+def test_performance_page_sets_odd_orders_apart(performance) -> None:
+    measured = [8, 9, 16, 17, 32, 33, 64, 65]
+    assert performance._ranges([8, 9, 16, 64], measured) == "8–16, 64"
+    assert performance._ranges([8, 16, 32, 64], measured) == "8–64"
+    assert performance._ranges([9, 17, 64], measured) == "64, odd 9–17"
+
+
+def test_every_device_has_a_page_of_results() -> None:
+    pages = sorted((ROOT / "docs" / "results").glob("*.md"))
+    assert [page.stem for page in pages] == sorted(path.name for path in RESULTS.iterdir())
+    for page in pages:
+        assert f"{{performance-results}} {page.stem}\n" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

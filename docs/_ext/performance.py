@@ -2,14 +2,15 @@
 
 Everything is made from ``benchmarks/results/<device>/*.json`` when the documentation is built. The
 directive ``performance-slower`` lists the cases in which dense torch is faster, and
-``performance-results`` shows a plot and a table of every file: what was measured, on what, and with
-which commit.
+``performance-results`` shows a plot and a table of every file of the device that it names: what was
+measured, on what, and with which commit.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,10 @@ _COLUMNS = (
 
 
 def slower_markdown(folder: Path = RESULTS) -> str:
-    """A table for each device of the orders at which dense torch is faster, worst case first."""
+    """A table for each device of the orders at which dense torch is faster, worst case first.
+
+    Files in which dense torch converts operands are left out.
+    """
     devices: dict[str, list[tuple[str, list[Row]]]] = {}
     for path in _files(folder):
         meta, rows = _read(path)
@@ -61,16 +65,19 @@ def slower_markdown(folder: Path = RESULTS) -> str:
     return "\n\n".join(parts) or _NONE_YET
 
 
-def results_markdown(pictures: Path, beside: Path, folder: Path = RESULTS) -> str:
-    """All results under a folder as Markdown, a section for each file.
+def results_markdown(
+    pictures: Path, beside: Path, folder: Path = RESULTS, device: str = "*"
+) -> str:
+    """All results of a device under a folder as Markdown, a section for each file.
 
     Plots are drawn into ``pictures`` and named by their paths from ``beside``.
     """
-    return "\n\n".join(_file_markdown(p, pictures, beside) for p in _files(folder)) or _NONE_YET
+    files = _files(folder, device)
+    return "\n\n".join(_file_markdown(p, pictures, beside) for p in files) or _NONE_YET
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/*.json"))
+def _files(folder: Path, device: str = "*") -> list[Path]:
+    return sorted(folder.glob(f"{device}/*.json"))
 
 
 def _read(path: Path) -> tuple[Row, list[Row]]:
@@ -90,17 +97,41 @@ def _slower_on(device: str, latest: dict[tuple[tuple[str, ...], int], float]) ->
         orders.setdefault(case, {})[n] = ratio
     lines = []
     for case, ratios in sorted(orders.items(), key=lambda item: min(item[1].values())):
-        slower = [f"{n:,} ({ratio:.2f})" for n, ratio in ratios.items() if ratio < 1]
-        others = [f"{n:,}" for n, ratio in ratios.items() if ratio >= 1]
-        if slower:
-            cells = [*case, "; ".join(slower), "; ".join(others)]
+        if slower := [n for n, ratio in ratios.items() if ratio < 1]:
+            worst = min(ratios, key=lambda n: ratios[n])
+            cells = [
+                *case,
+                _ranges(slower, list(ratios)),
+                f"{len(slower)} of {len(ratios)}",
+                f"{ratios[worst]:.2f} ({worst:,})",
+            ]
             lines.append("| " + " | ".join(cells) + " |")
     count = sum(ratio < 1 for ratio in latest.values())
     summary = f"On {device}, {count} of {len(latest)} measured cases are slower than dense torch"
     if not lines:
         return summary + "."
-    columns = ("op", "dtype", "m", "batch", "slower at n (ratio)", "not slower at n")
+    columns = ("op", "dtype", "m", "batch", "slower for n in", "orders", "worst ratio (n)")
     return "\n".join([summary + ":", "", *_head(columns), *lines])
+
+
+def _ranges(slower: list[int], measured: list[int]) -> str:
+    """The orders, with what lies between two neighbours of the measured ones as a range.
+
+    Odd orders, whose rows are aligned otherwise, stand apart where that takes fewer ranges.
+    """
+    together = _neighbours(slower, measured)
+    apart = [
+        prefix + text
+        for prefix, odd in (("", 0), ("odd ", 1))
+        for text in _neighbours(*([n for n in ns if n % 2 == odd] for ns in (slower, measured)))
+    ]
+    return ", ".join(apart if len(apart) < len(together) else together)
+
+
+def _neighbours(slower: list[int], measured: list[int]) -> list[str]:
+    grouped = groupby(sorted(measured), lambda n: n in slower)
+    runs = [list(run) for is_slower, run in grouped if is_slower]
+    return [f"{run[0]:,}" + (f"–{run[-1]:,}" if len(run) > 1 else "") for run in runs]
 
 
 def _file_markdown(path: Path, pictures: Path, beside: Path) -> str:
@@ -185,11 +216,15 @@ class PerformanceSlower(_FromResults):
 
 
 class PerformanceResults(_FromResults):
-    """All results."""
+    """All results of the device whose folder is named."""
+
+    required_arguments = 1
 
     def markdown(self) -> str:
         """Plots and tables; the plots lie beside what else the build keeps for itself."""
-        return results_markdown(Path(self.env.doctreedir) / "plots", Path(self.env.srcdir))
+        pictures = Path(self.env.doctreedir) / "plots"
+        beside = Path(self.env.doc2path(self.env.docname)).parent
+        return results_markdown(pictures, beside, device=self.arguments[0])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
