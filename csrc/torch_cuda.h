@@ -6,6 +6,7 @@
 #include <torch/csrc/stable/accelerator.h>
 
 #include <optional>
+#include <stdexcept>
 
 #include "bindings_convert.h"
 #include "cuda/kernels.h"
@@ -28,6 +29,13 @@ class TorchScratch final : public cuda::Scratch {
         if (!memory_ || memory_->numel() < bytes)
             memory_ = torch::stable::new_empty(like_, {bytes}, torch::headeronly::ScalarType::Byte);
         return memory_->mutable_data_ptr();
+    }
+    void* reserve_if_free(int64_t bytes) override {
+        try {
+            return reserve(bytes);
+        } catch (const std::runtime_error&) {
+            return nullptr;
+        }
     }
 
   private:

@@ -14,6 +14,8 @@ class Scratch {
   public:
     // The one piece of memory of a call: the next request may return the same.
     virtual void* reserve(int64_t bytes) = 0;
+    // The same, or null where there is no memory left.
+    virtual void* reserve_if_free(int64_t bytes) = 0;
 
   protected:
     ~Scratch() = default;

@@ -61,15 +61,18 @@ std::optional<EngineTask> paired_task(const Product& p, const Scratch* scratch) 
     return EngineTask{p, config};
 }
 
-// `bytes`: of engine_scratch.
-void run_engine(const EngineTask* tasks, int count, int64_t bytes, Scratch& scratch,
+// `bytes`: of engine_scratch. Returns whether they were to be had.
+bool run_engine(const EngineTask* tasks, int count, int64_t bytes, Scratch& scratch,
                 cudaStream_t stream) {
+    void* memory = scratch.reserve_if_free(bytes);
+    if (!memory) return false;
     engine(
-        tasks, count, scratch.reserve(bytes),
+        tasks, count, memory,
         [](const Product& rest, cudaStream_t stream) {
             direct(rest, choose(rest, current_device(), false), nullptr, stream);
         },
         stream);
+    return true;
 }
 
 }  // namespace
@@ -89,7 +92,9 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
         case Method::Engine:
         case Method::Fused: {
             const EngineTask task{p, config};
-            return run_engine(&task, 1, engine_scratch(&task, 1), *scratch, stream);
+            if (!run_engine(&task, 1, engine_scratch(&task, 1), *scratch, stream))
+                mm(p, nullptr, stream);
+            return;
         }
         case Method::Direct:
         case Method::Hopper: return direct(p, config, scratch, stream);
@@ -106,7 +111,8 @@ void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t 
     if (alike && first && second && first->config == second->config) {
         const EngineTask tasks[] = {*first, *second};
         const int64_t bytes = engine_scratch(tasks, 2);
-        if (bytes <= current_device().scratch) return run_engine(tasks, 2, bytes, *scratch, stream);
+        if (bytes <= current_device().scratch && run_engine(tasks, 2, bytes, *scratch, stream))
+            return;
     }
     mm(p, scratch, stream);
     mm(q, scratch, stream);

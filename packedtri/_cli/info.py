@@ -17,7 +17,7 @@ def _cuda_library() -> str:
         return _library.cuda_library.name
     if torch.version.cuda is None:
         return "not loaded: this torch is built without CUDA"
-    return "missing: build with nvcc on the path (PACKEDTRI_CUDA=ON makes that a condition)"
+    return "missing: build with nvcc on the path (with PACKEDTRI_CUDA=ON a build without it fails)"
 
 
 def _gpus() -> list[str]:

@@ -33,6 +33,7 @@ from packedtri.testing import (
     assert_product_close,
     assert_product_probe,
     densify,
+    epsilon,
     packed_rows,
     packed_times,
     poisoned,
@@ -152,6 +153,25 @@ def changed_block(packed: Tensor, block: Tensor, n: int, kind: int) -> Tensor:
 
 def fresh(tensors: tuple[Tensor, ...], rng: torch.Generator) -> list[Tensor]:
     return [random_integers(tuple(t.shape), t.dtype, t.device, rng) for t in tensors]
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bfloat16", "float32"])
+def test_no_room_for_images(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """A product that the memory left would not do for goes without tile images."""
+    n = 4096
+    a, b = (random((numel(n),), dtype, device, rng) for _ in range(2))
+    expected = ops.mm(a, b, n, LOWER, LOWER, LOWER)
+    torch.cuda.empty_cache()
+    room = 2 * expected.nbytes  # The images alone take twice as much as the result, or more.
+    limit = torch.cuda.memory_reserved() + room
+    try:
+        torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.mem_get_info()[1])
+        c = ops.mm(a, b, n, LOWER, LOWER, LOWER)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    tolerance = 16 * epsilon(dtype) * expected.abs().amax().item()
+    torch.testing.assert_close(c, expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("n", [5, 130, 520])
