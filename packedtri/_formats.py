@@ -89,11 +89,12 @@ class Formats:
 
         Returns:
             shape (*batch, n, n). It shares the memory of ``ap`` for "U", and for "L" in row-major
-            order; otherwise the elements are copied. A complex Hermitian stores the conjugate of
-            its upper triangle, which for "U" is a lazy one.
+            order; otherwise the elements are copied. Of a complex Hermitian and "U" the stored
+            elements are a lazy conjugate of ``ap``, without a copy.
 
         Raises:
-            TypeError: when ``ap`` is no plain tensor, or has a dtype without kernels.
+            TypeError: when ``ap`` is not a tensor, is itself a packed type, or has a dtype
+                without kernels.
             ValueError: when ``ap`` has no triangular number of elements, or ``uplo`` is neither
                 letter or contradicts the type.
 
@@ -148,7 +149,8 @@ class Formats:
             shape (*batch, n, n), a copy.
 
         Raises:
-            TypeError: when ``arf`` is no plain tensor, or has a dtype without kernels.
+            TypeError: when ``arf`` is not a tensor, is itself a packed type, or has a dtype
+                without kernels.
             ValueError: when ``arf`` has no triangular number of elements, or a letter is unknown or
                 contradicts the type.
             NotImplementedError: for complex Symmetric, which RFP does not know.
@@ -201,7 +203,8 @@ class Formats:
             shape (*batch, n, n), a copy.
 
         Raises:
-            TypeError: when ``x`` is no plain tensor, or has a dtype without kernels.
+            TypeError: when ``x`` is not a tensor, is itself a packed type, or has a dtype
+                without kernels.
             ValueError: when ``x`` has no triangular number of elements.
 
         Example:

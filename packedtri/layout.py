@@ -15,10 +15,15 @@ import torch
 Index = TypeVar("Index", int, torch.Tensor)
 
 # How an operand is read. The C++ side (csrc/problem.h) uses the same numbers.
+#: A packed triangle, as it is.
 LOWER: Final = 0
+#: A packed triangle, transposed.
 UPPER: Final = 1
+#: A packed triangle, whose strict half stands for the other one as well.
 SYMMETRIC: Final = 2
+#: No packed triangle.
 DENSE: Final = 3
+#: As SYMMETRIC, with the other half conjugated and a real diagonal.
 HERMITIAN: Final = 4
 #: The kinds of which the stored half of a matrix gives the other one.
 MIRRORED: Final = (SYMMETRIC, HERMITIAN)

@@ -22,7 +22,8 @@ class PositiveDiagonal(torch.nn.Module):
     trained without constraints. ``FillScaleTriL`` of TensorFlow Probability is the same map.
 
     Args:
-        shift: added to the diagonal, a lower bound for it that keeps it off zero.
+        shift: added to the diagonal, a lower bound for it that keeps it off zero. A negative one
+            allows elements down to it.
 
     Example:
         >>> from packedtri import LowerTriangular

@@ -56,7 +56,13 @@ def random(
     device: torch.device | str = "cpu",
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Normally distributed elements; a generator, if given, belongs to the device.
+    """Normally distributed elements.
+
+    Args:
+        shape: of the tensor.
+        dtype: its element type, of 16 bits too, for which torch draws in float32.
+        device: where it is made.
+        generator: of random numbers, on the device; torch's own if None.
 
     Example:
         >>> import torch
@@ -128,11 +134,20 @@ def densify(packed: Tensor, n: int, kind: int) -> Tensor:
 
 
 def structure(n: int, kind: int, device: torch.device | str = "cpu") -> Tensor:
-    """A boolean (n, n) matrix, true where a matrix of this kind may be nonzero.
+    """Where a matrix of this kind may be nonzero.
+
+    Args:
+        n: order of the matrix.
+        kind: one of the constants of ``packedtri.layout``.
+        device: where the result is made.
+
+    Returns:
+        shape (n, n), boolean.
 
     Example:
+        >>> from packedtri.layout import UPPER
         >>> from packedtri.testing import structure
-        >>> structure(2, 1)
+        >>> structure(2, UPPER)
         tensor([[ True,  True],
                 [False,  True]])
     """
@@ -284,8 +299,8 @@ def assert_product_close(
 
     The rule: the error of c is at most `factor` times the error of `torch.matmul(a, b)` in the
     same dtype on the same device, plus a few roundings; both in the Frobenius norm and element by
-    element in units of epsilon (|A||B|). The few are sqrt(k / 12) for elements in
-    single precision, twice that where they are complex, where that is more.
+    element in units of epsilon (|A||B|). The few are a constant number of epsilons and, for
+    elements in single precision, sqrt(k / 12) of them where that is more, twice that for complex ones.
 
     Args:
         c: the product to judge, dense, shape (*batch, m, n).

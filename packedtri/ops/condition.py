@@ -25,11 +25,10 @@ def rcond(A: LowerTriangular | UpperTriangular) -> Tensor:
 
     The norm of the inverse is estimated from a few solves, of O(n^2) operations each, where
     ``torch.linalg.cond(A, 1)`` inverts the matrix. The estimate is never below the true value and
-    rarely above three times it. See N. J. Higham, "FORTRAN codes for estimating the one-norm of a
-    real or complex matrix", ACM TOMS 14 (1988), and LAPACK's dtpcon.
+    rarely above three times it: a matrix may be conditioned worse than it says, but not better.
 
     Args:
-        A: shape (*batch, n, n).
+        A: shape (*batch, n, n). ``torch.linalg.cond`` takes the other types.
 
     Returns:
         shape (*batch), real; 0 for a singular matrix. It has no gradient. For 16-bit types it is
@@ -42,6 +41,10 @@ def rcond(A: LowerTriangular | UpperTriangular) -> Tensor:
         >>> import packedtri
         >>> packedtri.rcond(packedtri.LowerTriangular(torch.tensor([1.0, 0.0, 4.0])))
         tensor(0.2500)
+
+    Source:
+        N. J. Higham, "FORTRAN codes for estimating the one-norm of a real or complex matrix", ACM
+        TOMS 14 (1988); LAPACK's dtpcon.
     """
     if not isinstance(A, (LowerTriangular, UpperTriangular)):
         raise TypeError(

@@ -142,12 +142,13 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
 
     Returns:
         The quadratic form summed over the columns of ``rhs``, and the logarithm of the determinant,
-        both real and of the shape (*batch) to which the batches of both arguments broadcast. They
-        share a graph; sum them before ``backward``, or retain it.
+        both real and of the shape (*batch) to which the batches of both arguments broadcast. Both
+        come from one autograd graph: call ``backward`` once, on a sum of them. One after the other
+        needs ``retain_graph=True`` for the first.
 
     Raises:
         torch.linalg.LinAlgError: when S is not positive definite.
-        TypeError: when S is no real Symmetric and no Hermitian, or ``rhs`` no strided
+        TypeError: when S is neither a real Symmetric nor a Hermitian, or ``rhs`` is not a strided
             tensor.
         ValueError: when ``rhs`` does not fit.
 
@@ -155,8 +156,8 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
         >>> import packedtri
         >>> S = packedtri.Symmetric(torch.tensor([4.0, 0.0, 1.0]))
         >>> inv_quad, logdet = packedtri.inv_quad_logdet(S, torch.tensor([2.0, 3.0]))
-        >>> inv_quad
-        tensor(10.)
+        >>> inv_quad, logdet
+        (tensor(10.), tensor(1.3863))
     """
     name = "inv_quad_logdet"
     symmetric = isinstance(S, Symmetric) and not S._packed.is_complex()

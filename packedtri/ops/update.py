@@ -71,10 +71,13 @@ def _(
 def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) -> LowerTriangular:
     """The Cholesky factor of L L^H + x x^H, or of L L^H - x x^H.
 
-    Differentiable in both arguments, to any order.
+    Differentiable in both arguments, to any order. Plane rotations turn x into L in O(n^2 k)
+    operations; a downdate takes hyperbolic ones. The condition of L is never squared. Elements of 16
+    bits are computed in float32.
 
     Args:
-        L: shape (*batch, n, n), a Cholesky factor. Its diagonal may have zeros that x fills.
+        L: shape (*batch, n, n), a Cholesky factor. It may be singular where the changed matrix is
+            positive definite.
         x: shape (*batch, n) for a change of rank one, or (*batch, n, k) for one of rank k. Where L
             has batch dimensions b, a tensor of shape (*b, n) is read as vectors.
         downdate: subtract x x^H.
@@ -84,7 +87,7 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
 
     Raises:
         torch.linalg.LinAlgError: when the changed matrix is not positive definite.
-        TypeError: when L is no LowerTriangular, or x no strided tensor.
+        TypeError: when L is not a LowerTriangular, or x not a strided tensor.
         ValueError: when shapes, dtypes or devices do not fit.
 
     Example:
@@ -94,9 +97,8 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
         LowerTriangular([[5., .],
                          [0., 3.]])
 
-    Plane rotations turn x into L in O(n^2 k) operations, as LINPACK's chud and chdd do; a downdate
-    takes hyperbolic ones. The condition of L is never squared. Elements of 16 bits are computed in
-    float32.
+    Source:
+        LINPACK's chud and chdd.
     """
     name = "cholesky_update"
     if not isinstance(L, LowerTriangular):
