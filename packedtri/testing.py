@@ -299,8 +299,8 @@ def assert_product_close(
 
     The rule: the error of c is at most `factor` times the error of `torch.matmul(a, b)` in the
     same dtype on the same device, plus a few roundings; both in the Frobenius norm and element by
-    element in units of epsilon (|A||B|). The few are a constant number of epsilons and, for
-    elements in single precision, sqrt(k / 12) of them where that is more, twice that for complex ones.
+    element in units of epsilon (|A||B|). The few are a constant number of epsilons and, in
+    single precision, sqrt(k / 12) of them where that is more, twice that for complex elements.
 
     Args:
         c: the product to judge, dense, shape (*batch, m, n).

@@ -72,8 +72,8 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
     """The Cholesky factor of L L^H + x x^H, or of L L^H - x x^H.
 
     Differentiable in both arguments, to any order. Plane rotations turn x into L in O(n^2 k)
-    operations; a downdate takes hyperbolic ones. The condition of L is never squared. Elements of 16
-    bits are computed in float32.
+    operations; a downdate takes hyperbolic ones. The condition of L is never squared. 16-bit types
+    are computed in float32.
 
     Args:
         L: shape (*batch, n, n), a Cholesky factor. It may be singular where the changed matrix is
