@@ -47,6 +47,44 @@ inline bool slow_when_dense(const Product& p) {
     return (element_size(p.dtype) == 2 || p.tf32) && row_alignment(p) < 16;
 }
 
+// How long the sums of a product are, in tiles.
+struct Work {
+    int64_t longest;
+    // How many tiles, and how many of all sums together, there are for each block that runs at once.
+    double tiles_per_slot, per_slot;
+};
+
+inline Work work(const Product& p, int64_t side, int64_t slots) {
+    const int64_t tm = ceil_div(p.m, side), tn = ceil_div(p.n, side), tk = ceil_div(p.k, side);
+    const bool lower = p.c.kind == Kind::Lower && tm == tn;
+    const int64_t tiles = (lower ? row_start(tm) : tm * tn) * p.batch;
+    const double tiles_per_slot = static_cast<double>(tiles) / static_cast<double>(slots);
+    return {tk, tiles_per_slot, tiles_per_slot * static_cast<double>(tk) / (1 + triangles(p))};
+}
+
+// Lets `split` blocks share the sums that have `above` of the tiles of the longest one, and at least `least`.
+inline void share_sums(Config& config, const Work& work, int split, double above, int least) {
+    config.split = split;
+    config.split_above =
+        std::max(least, static_cast<int>(above * static_cast<double>(work.longest)));
+}
+
+// Whether the engine multiplies float32 in parts that keep all of its bits.
+inline bool in_parts(const Product& p) { return p.dtype == DType::f32 && !p.tf32; }
+
+// Whether there is a direct kernel for Hopper: for large tiles of float64, and for small ones of 16-bit
+// elements.
+bool hopper_can(const Product& p, TileSize tile, const Device& device);
+
+// The best of the kernels that read operands as they lie in memory. `scratch`: whether there is any.
+Config choose_direct(const Product& p, const Device& device, bool scratch);
+// Whether the engine can compute a product, and whether it is faster so configured; `together` products like this one.
+bool engine_can(const Product& p, const Device& device);
+bool engine_pays(const Product& p, const Config& config, const Device& device, int together);
+Config choose_engine(const Product& p, const Device& device, int together);
+// Brings what was forced within what the engine can do, and lets it make images itself where that pays.
+void complete_engine(Config& config, const Product& p);
+
 // Whether a product has the kernel for few vectors, and is fastest with it.
 bool goes_thin(const Product& p);
 // The same of a hundred vectors or so, and how it has them.

@@ -1,6 +1,6 @@
 // Thin wrappers of what only Hopper has: barriers in shared memory that count bytes, bulk copies,
 // register hand-over between warps, and launches that overlap. Code for other chips compiles them to
-// nothing; config.cpp never chooses a kernel there that would need them.
+// nothing; choose never takes a kernel there that would need them.
 #pragma once
 
 #include <cuda.h>

@@ -51,7 +51,7 @@ PackArgs<T> pack_args(const ImageRequest& request) {
 // 8, because row i + r starts (i + r)(i + r + 1) / 2 elements behind the first. So a lane loads the two words
 // that hold its 8 elements of the image, and cuts them out by constants.
 //
-// For that the triangle must start at a multiple of 16 bytes, and have no gaps (can_fuse in config.cpp).
+// For that the triangle must start at a multiple of 16 bytes, and have no gaps (can_fuse in choose_engine.cpp).
 template <class T>
 class UnitPacker {
     static_assert(sizeof(T) == 2, "words of 8 elements");

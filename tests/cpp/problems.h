@@ -2,9 +2,13 @@
 #pragma once
 
 #include "check.h"
+#include "cuda/choose_direct.cpp"
+#include "cuda/choose_engine.cpp"
+#include "cuda/choose_small.cpp"
 #include "cuda/choose_vectors.cpp"
 #include "cuda/config.cpp"
 #include "cuda/engine_layout.cpp"
+#include "cuda/explain.cpp"
 #include "cuda/left_to_dense.cpp"
 
 using namespace packedtri;

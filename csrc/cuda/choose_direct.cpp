@@ -1,0 +1,231 @@
+// Which of the kernels that read operands as they lie in memory a product gets: tiles, methods, and who shares sums.
+#include <cmath>
+#include <limits>
+
+#include "choice.h"
+#include "persistent_work.h"
+
+namespace packedtri::cuda {
+namespace {
+
+Work direct_work(const Product& p, TileSize size, const Device& device) {
+    return work(p, tile_side(p.dtype, size),
+                int64_t{device.multiprocessors} * blocks_per_sm(p.dtype, size));
+}
+
+// Whether a product is one of a batch of small ones: many tiles with short sums, whose best choices are not
+// those of one product of as many tiles.
+bool small_in_batch(const Product& p) {
+    return p.batch >= 8 && longest(p) <= 1024 && !has_complex_elements(p.dtype);
+}
+
+// From so many steps of the sum on batches of float64 have the kernel of persistent.cuh.
+constexpr int64_t PERSISTENT_STEPS = 112;
+
+// Whether such products have enough large tiles to give each slot some: more, where their sums differ. Blocks that
+// go from tile to tile, and cut sums, need fewer, and tiles may be half empty.
+bool enough_large_tiles(const Product& p, const Work& large, bool persistent) {
+    if (persistent && p.k >= PERSISTENT_STEPS)
+        return large_tiles_fit(p, 1.8) && large.tiles_per_slot >= (triangles(p) == 2 ? 1.2 : 0.95);
+    if (!large_tiles_fit(p)) return false;
+    const bool differ = large.longest > 2;
+    if (p.dtype == DType::f64) return large.tiles_per_slot >= (differ ? 1.5 : 0.9);
+    return large.tiles_per_slot >= (differ && triangles(p) == 2 ? 1.3 : 1);
+}
+
+// Whether blocks had better not share sums of such products.
+bool enough_tiles(const Product& p, const Work& work) {
+    if (work.longest <= 1) return work.tiles_per_slot >= 0.2;
+    if (p.dtype == DType::f32) return work.tiles_per_slot >= 0.66;
+    if (p.dtype == DType::f64) return work.tiles_per_slot >= 0.25;
+    return work.longest <= 3 || work.tiles_per_slot >= 0.75;
+}
+
+// Whether the kernel for 16-bit elements on Hopper reaches all of a matrix of `lines` memory rows, `pitch`
+// elements apart at most: it counts elements in 32 bits and by whole tiles.
+bool in_reach(int64_t lines, int64_t pitch) {
+    constexpr int64_t most = int64_t{1} << 31, tile = 64;
+    return (lines + tile) * (pitch + tile) < most;
+}
+// It also relies on the word in which the matrix ends holding elements of the last row only, so rows must
+// be as long as a word, and not overlap.
+bool in_reach(const Operand& x) {
+    const bool by_rows = runs_along_rows(x);
+    const int64_t lines = by_rows ? x.rows : x.cols, length = by_rows ? x.cols : x.rows;
+    if (length < 8) return false;
+    if (x.kind != Kind::Dense) return in_reach(lines, length);
+    const int64_t pitch = by_rows ? x.row_stride : x.col_stride;
+    return pitch >= length && in_reach(lines, pitch);
+}
+
+// Into how many parts the kernel of persistent.cuh cuts the sums of the tiles that are left over, where all are equally
+// long: so that their rounds take the least time, of which a part costs that of one tile more.
+int parts_of_left_over(const Product& p, int64_t longest, const Device& device) {
+    const int64_t slots = device.multiprocessors,
+                  left = left_over(schedule_of(p, tile_side(p.dtype, TileSize::Large), 1), p.batch,
+                                   device.multiprocessors);
+    int best = 1;
+    double least = std::numeric_limits<double>::max();
+    for (int parts = 1; parts <= std::min<int64_t>(PersistentWork::MOST_PARTS, longest); ++parts) {
+        const double rounds = static_cast<double>(ceil_div(left * parts, slots)),
+                     time = rounds * (static_cast<double>(longest) / parts + 1);
+        if (time >= least) continue;
+        least = time;
+        best = parts;
+    }
+    return best;
+}
+
+// How that kernel cuts sums. Triangles: those that are longer than the work there is for each multiprocessor, into
+// parts of about that, or shorter ones where these are few, which then fit together better. In a batch others
+// fill the time, and sums may be half as long again (L @ L of 1024 to 4096, batches of 8 to 512 of 192 to 1024).
+void cut_sums(Config& config, const Product& p, const Work& work, const Device& device) {
+    if (triangles(p) == 0) {
+        config.split = parts_of_left_over(p, work.longest, device);
+        return;
+    }
+    const bool few = p.batch == 1 && work.per_slot < 7.5;
+    const int part = std::max(2, static_cast<int>(std::lround(work.per_slot * (few ? 0.7 : 1.07))));
+    const double bearable = work.per_slot * (p.batch == 1 ? 1 : 1.5);
+    if (static_cast<double>(work.longest) <= bearable || part >= work.longest) return;
+    config.split = static_cast<int>(
+        std::min<int64_t>(PersistentWork::MOST_PARTS, ceil_div(work.longest, part)));
+    config.split_above = part + 1;
+}
+
+// Whether large tiles of a product have the kernel of persistent.cuh.
+bool persistent_can(const Product& p, const Device& device, bool scratch) {
+    return p.dtype == DType::f64 && scratch && hopper_can(p, TileSize::Large, device) &&
+           !is_forced(Method::Direct);
+}
+
+// From how much work for each slot on one product has large tiles: they reuse more of what they load, but a small
+// problem has too few to fill the device.
+double least_for_large_tiles(const Product& p, bool persistent) {
+    if (element_size(p.dtype) == 2) return 8;
+    if (p.dtype != DType::f64) return 5;
+    if (!persistent) return 7;
+    return triangles(p) == 0 ? 2 : 5;
+}
+
+TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
+    if (const int tile = forced.tile; tile >= 0) return static_cast<TileSize>(tile);
+    if (tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib) return TileSize::Small;
+    const Work large = direct_work(p, TileSize::Large, device);
+    // Small tiles of 16-bit elements share a multiprocessor, where one copies while the other multiplies.
+    const bool enough = !small_in_batch(p) ? large.per_slot >= least_for_large_tiles(p, persistent)
+                        : element_size(p.dtype) == 2
+                            ? direct_work(p, TileSize::Small, device).per_slot >= 30
+                            : enough_large_tiles(p, large, persistent);
+    return enough ? TileSize::Large : TileSize::Small;
+}
+
+// Whether a tile has the kernel of its own that there is on Hopper.
+bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persistent,
+                  const Device& device) {
+    const bool large = persistent && tile == TileSize::Large;
+    if (!large && (element_size(p.dtype) != 2 || !hopper_can(p, tile, device))) return false;
+    if (forced.method >= 0) return is_forced(Method::Hopper);
+    // That for large tiles starts later. That for small ones starts and ends sooner, but does not multiply faster than
+    // the general one for large tiles.
+    if (large) return !small_in_batch(p) || p.k >= PERSISTENT_STEPS;
+    return small_in_batch(p) || work.per_slot < 4.5;
+}
+
+// Where the longest sum is `excess` times as long as the work that there is for each slot, or more, `split` blocks
+// share the sums that have `above` of its tiles and more.
+struct Sharing {
+    double excess;
+    int split;
+    double above;
+};
+
+// Of the rows of a table the first one that fits counts.
+struct SharingTable {
+    const Sharing *first, *last;
+    template <int count>
+    SharingTable(const Sharing (&rows)[count]) : first(rows), last(rows + count) {}
+    SharingTable() : first(nullptr), last(nullptr) {}
+    const Sharing* begin() const { return first; }
+    const Sharing* end() const { return last; }
+};
+
+// Of 16-bit elements.
+SharingTable sharing_16bit(const Config& config, int64_t longest) {
+    // On Hopper blocks meet so quickly that sums of a few tiles are worth sharing.
+    static constexpr Sharing hopper_short[] = {{8, 4, 0.5}, {2, 2, 0.63}, {0.3, 2, 0.87}},
+                             hopper_long[] = {{8, 4, 0.25}, {2, 2, 0.63}, {0.3, 2, 0.87}};
+    if (config.method == Method::Hopper) {
+        if (longest <= 2) return {};
+        return longest <= 8 ? hopper_short : hopper_long;
+    }
+    // Elsewhere such sums take less time than a cluster needs to meet.
+    static constexpr Sharing rows[] = {{8, 4, 0.5}, {4, 2, 0.5}, {2, 2, 0.65}, {0.3, 2, 0.87}};
+    return longest <= 4 ? SharingTable() : rows;
+}
+
+SharingTable sharing_table(const Product& p, const Config& config, int64_t longest) {
+    if (element_size(p.dtype) == 2) return sharing_16bit(config, longest);
+    if (p.dtype == DType::f64 && config.tile == TileSize::Small) {
+        // With one triangle more of the sums are nearly the longest.
+        static constexpr Sharing one[] = {
+            {30, 8, 0}, {8, 4, 0.25}, {4, 2, 0.25}, {2.9, 2, 0.65}, {1.7, 2, 0.89}};
+        static constexpr Sharing rows[] = {{30, 8, 0},     {8, 4, 0.25}, {4, 2, 0.25},
+                                           {2.9, 2, 0.65}, {2, 2, 0.77}, {0.3, 2, 0.87}};
+        if (triangles(p) == 1) return one;
+        return rows;
+    }
+    // By how many blocks share a multiprocessor: one, two, and more.
+    static constexpr Sharing alone[] = {{20, 8, 0}, {8, 4, 0}, {4, 2, 0.25}, {2, 2, 0.25}},
+                             two[] = {{16, 8, 0},
+                                      {8, 4, 0},
+                                      {4, 2, 0.25},
+                                      {2, 2, 0.25},
+                                      {0.3, 2, 0.87}},
+                             more[] = {
+                                 {16, 8, 0}, {8, 4, 0}, {4, 2, 0.25}, {2, 2, 0.65}, {0.3, 2, 0.87}};
+    const int blocks = blocks_per_sm(p.dtype, config.tile);
+    if (blocks == 1) return alone;
+    return blocks == 2 ? SharingTable(two) : more;
+}
+
+// One block cannot finish its tile earlier than its sum is long. Where the longest sums come near the work that there
+// is for each slot, or exceed it, blocks share them. Shorter sums are more accurate too, which at small n counts
+// against libraries that do the same.
+void share_direct_sums(Config& config, const Product& p, const Work& work, const Device& device) {
+    if (!device.clusters || p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;
+    const double excess = static_cast<double>(work.longest) / work.per_slot;
+    for (const Sharing& row : sharing_table(p, config, work.longest)) {
+        if (excess <= row.excess) continue;
+        int split = row.split;
+        while (split > 1 && p.k / split < (p.dtype == DType::f32 ? 16 : 32)) split /= 2;
+        return share_sums(config, work, split, row.above, 1);
+    }
+}
+
+}  // namespace
+
+bool hopper_can(const Product& p, TileSize tile, const Device& device) {
+    if (!device.clusters || has_symmetric(p)) return false;
+    if (p.dtype == DType::f64) return tile == TileSize::Large;
+    return is_plain(p) && element_size(p.dtype) == 2 && tile == TileSize::Small && in_reach(p.a) &&
+           in_reach(p.b) && in_reach(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride);
+}
+
+Config choose_direct(const Product& p, const Device& device, bool scratch) {
+    const bool persistent = persistent_can(p, device, scratch);
+    Config config{Method::Direct, direct_tile(p, device, persistent), 1, 1, 1};
+    const Work work = direct_work(p, config.tile, device);
+    if (takes_hopper(p, config.tile, work, persistent, device)) config.method = Method::Hopper;
+    if (is_persistent(config)) {
+        cut_sums(config, p, work, device);
+        return config;
+    }
+    share_direct_sums(config, p, work, device);
+    // 16-bit tiles are multiplied so fast that the L2 cache must serve them; then neighbours matter
+    // more than balance.
+    if (element_size(p.dtype) == 2 && work.longest >= 64) config.group = 8;
+    return config;
+}
+
+}  // namespace packedtri::cuda

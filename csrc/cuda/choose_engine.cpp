@@ -1,0 +1,165 @@
+// Which products go through tile images, and how.
+#include "choice.h"
+#include "engine_layout.h"
+#include "pack_order.h"
+
+namespace packedtri::cuda {
+namespace {
+
+// What part of the multiplications of a dense product those of stored elements are, whose results are
+// stored.
+double stored_share(const Product& p) {
+    const bool lower = p.c.kind == Kind::Lower;
+    return 1.0 / ((lower ? 2 : 1) * (1 + triangles(p)));
+}
+
+// Whether a batch, of `multiplications` for each matrix, has enough to multiply for tile images. What these take
+// grows with the square of the order, what they save with its cube, hence `weight`. Products of dense matrices,
+// and those of one triangle, rather need tiles for all multiprocessors.
+bool enough_in_batch(const Product& p, const Device& device, int together, double multiplications) {
+    const double all = multiplications * static_cast<double>(p.batch),
+                 weight = all * static_cast<double>(narrowest(p)),
+                 tiles =
+                     together * work(p, engine_tile_side(TileSize::Small), device.multiprocessors)
+                                    .tiles_per_slot;
+    const int count = triangles(p);
+    const bool packed = p.c.kind == Kind::Lower, slow = slow_when_dense(p);
+    if (in_parts(p)) {
+        if (has_symmetric(p) && count == 0 && packed) return narrowest(p) >= 120 && all >= 2.2e8;
+        if (has_symmetric(p))
+            return count == 1 ? narrowest(p) >= 250 && all >= 2.5e8
+                              : narrowest(p) >= 500 && all >= 3e8;
+        return weight >= 2.5e10 && narrowest(p) >= (packed ? 500 : count == 2 ? 380 : 300);
+    }
+    // Unpacked copies of both halves are quicker than their images, where dense torch multiplies quickly.
+    if (has_symmetric(p)) {
+        const double elements = static_cast<double>(p.m * p.n * p.batch);
+        if (!slow) return false;
+        if (count == 0 && packed) return narrowest(p) >= (p.tf32 ? 128 : 65) && elements >= 2e6;
+        if (count == 0 && row_alignment(p) < 8 && !p.tf32)
+            return narrowest(p) >= 65 && elements >= 1e6;
+        const int least = p.tf32 ? 700 : row_alignment(p) < 8 ? 190 : 850;
+        return all >= 4e8 && narrowest(p) >= least;
+    }
+    if (packed && count == 2) {
+        if (!p.tf32) return weight >= (slow ? 1e11 : 3e11);
+        const bool one_image = shares_image(p) && (p.batch >= 16 || large_tiles_fit(p));
+        return narrowest(p) >= (one_image ? 150 : 256) && weight >= (one_image ? 3.4e9 : 2e10);
+    }
+    if (packed) {
+        const double least = p.tf32 ? 0.68 : slow ? 0.9 : 1.4;
+        return narrowest(p) >= (p.tf32 && slow ? 250 : 128) && tiles >= least;
+    }
+    if (p.tf32 && count == 2) return narrowest(p) >= 192 && weight > (slow ? 1.4e10 : 5e10);
+    if (p.tf32) return narrowest(p) >= 250 && tiles >= 2 && (slow || maps_dense_operand(p));
+    if (slow) return narrowest(p) >= 129 && tiles >= (narrowest(p) < 250 ? 2 : 1.2);
+    return narrowest(p) >= 250 && tiles >= (count == 1 ? 2.5 : 2);
+}
+
+// Whether there is enough to multiply for tile images, of `together` products like this one: making them costs
+// time, which must be small beside the product.
+bool enough_for_images(const Product& p, const Device& device, int together) {
+    const double multiplications = together * volume(p) * stored_share(p);
+    if (p.batch > 1) return enough_in_batch(p, device, together, multiplications);
+    const double least = element_size(p.dtype) == 2 ? 2.5e8 : p.tf32 ? 7e7 : 8.5e7;
+    // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
+    // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
+    const bool symmetric = has_symmetric(p);
+    // Beside a triangle the copy is not for dense torch.
+    if (symmetric && p.dtype == DType::f32 && triangles(p) == 1)
+        return narrowest(p) > 512 && multiplications >= 6e7;
+    // Where dense torch is slow.
+    if (symmetric && triangles(p) == 0 && slow_when_dense(p)) {
+        if (p.c.kind == Kind::Lower) return narrowest(p) >= (p.tf32 ? 500 : 640);
+        const bool both = p.a.kind == p.b.kind;
+        if (!p.tf32) return narrowest(p) >= (both ? 250 : row_alignment(p) == 2 ? 440 : 510);
+    }
+    const double more = !symmetric ? 0 : row_alignment(p) == 8 ? 6e8 : 3e8, least_narrow = 5e8;
+    return narrowest(p) >= (symmetric ? 200 : 128) &&
+           multiplications >= std::max({least, more, narrowest(p) >= 512 ? 0 : least_narrow});
+}
+
+// Whether large tiles of the engine are faster than `small` ones. They need half the traffic, but there must be
+// enough of them, and they leave no room for the parts of float32. In a batch half of each may be padding,
+// the more where triangles meet.
+bool engine_takes_large(const Product& p, const Work& small) {
+    if (in_parts(p)) return false;
+    const bool both = triangles(p) == 2 && (p.tf32 || p.c.kind == Kind::Lower);
+    if (p.batch > 1 && narrowest(p) < (both ? 1100 : 700)) return false;
+    return small.per_slot >= (p.tf32 && triangles(p) == 0 ? 16 : 24);
+}
+
+// Whether the engine can make an operand's image itself: of a triangle without gaps, where rows start at
+// known distances from aligned addresses (pack_rows.cuh).
+bool can_fuse(const Product& p, const Operand& x, const EngineSource& source) {
+    return source.mapped || (is_triangular(x.kind) && x.stagger == Stagger::None &&
+                             reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
+                             (p.batch == 1 || x.batch_stride % 8 == 0));
+}
+bool can_fuse(const Product& p, const Config& config) {
+    constexpr int64_t most = PackOrder::MOST_LINES * PackOrder::SIDE * Image::SIDE;
+    if (element_size(p.dtype) != 2 || longest(p) > most) return false;
+    const EngineLayout layout = engine_layout(p, config);
+    return !(layout.a.mapped && layout.b.mapped) && can_fuse(p, p.a, layout.a) &&
+           can_fuse(p, p.b, layout.b);
+}
+
+// A kernel of its own is quicker to make the first of an image; the engine makes the rest for nothing.
+bool fusing_pays(const Product& p) { return std::min({p.m, p.n, p.k}) >= 5000; }
+
+// Into how many parts the engine can cut a sum. Large tiles have clusters already. Of more than two parts some
+// rows are stored although others of their mark are not finite, which a sum into C does not bear.
+int engine_split(const Product& p, const Config& config) {
+    if (config.tile == TileSize::Large) return 1;
+    return p.beta == 0 ? config.split : std::min(config.split, 2);
+}
+
+}  // namespace
+
+// Whether the engine can compute the product: it knows two-byte elements, which it cannot scale, and
+// float32 in TF32 or in three parts.
+bool engine_can(const Product& p, const Device& device) {
+    if (!device.clusters || is_mv(p)) return false;
+    const bool plain = p.alpha == 1 && p.beta == 0;
+    // It names a tile by 16 bits for its row and 16 for its column.
+    const int64_t reach = int64_t{0xffff} * engine_tile_side(TileSize::Small);
+    if (p.m > reach || p.n > reach) return false;
+    return p.dtype == DType::f32 || (element_size(p.dtype) == 2 && plain);
+}
+
+bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
+    return enough_for_images(p, device, together) &&
+           engine_layout(p, config).scratch_bytes(1) <= device.scratch;
+}
+
+Config choose_engine(const Product& p, const Device& device, int together) {
+    Config config{Method::Engine, TileSize::Small, 1, 1, 1};
+    Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
+    small.per_slot *= together;
+    if (engine_takes_large(p, small)) {
+        config.tile = TileSize::Large;
+    } else {
+        const double excess = static_cast<double>(small.longest) / small.per_slot;
+        const auto share = [&](int split, double above) {
+            share_sums(config, small, split, above, 2);
+        };
+        if (excess > 6) share(4, 0.5);
+        else if (excess > 4) share(2, 0.35);
+        else if (excess > 2.2) share(2, 0.63);
+        else if (excess > (in_parts(p) ? 1.2 : 1.5)) share(2, in_parts(p) ? 0.63 : 0.75);
+    }
+    // From where on the L2 cache does not hold the images, neighbours matter more than balance.
+    if (p.k >= 8192) config.group = 8;
+    return config;
+}
+
+void complete_engine(Config& config, const Product& p) {
+    config.split = engine_split(p, config);
+    const bool fuses = forced.method < 0 ? fusing_pays(p) : is_forced(Method::Fused);
+    if (!fuses || !can_fuse(p, config)) return;
+    config.method = Method::Fused;
+    config.tile = TileSize::Large;  // Pieces of images are as large.
+    config.split = 1;
+}
+
+}  // namespace packedtri::cuda

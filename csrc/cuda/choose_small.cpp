@@ -1,0 +1,42 @@
+// Which products of small matrices one block or one warp has as a whole.
+#include "choice.h"
+
+namespace packedtri::cuda {
+namespace {
+
+// Whether each matrix of a batch lies in memory without gaps.
+bool in_one_piece(const Operand& x) {
+    if (x.kind != Kind::Dense) return true;
+    return runs_along_rows(x) ? x.row_stride == x.cols : x.col_stride == x.rows;
+}
+
+}  // namespace
+
+int small_side(const Product& p, const Device& device) {
+    const int side = longest(p) <= 32 ? 32 : longest(p) <= 64 ? 64 : longest(p) <= 128 ? 128 : 0;
+    const int64_t size = element_size(p.dtype);
+    if (!is_plain(p) || has_symmetric(p) || forced.method >= 0) return 0;
+    if (side == 0 || forced.tile >= 0 || (side == 128 && size > 4)) return 0;
+    // Few products leave multiprocessors idle, which tiles of their own do not, and in 16-bit types those
+    // start sooner; the kernel for two lower triangles is faster all the same.
+    const bool tiles = side > 32 || hopper_can(p, TileSize::Small, device);
+    const bool few = tiles && p.batch < (size == 2 ? device.multiprocessors : 24);
+    // In float64 tiles start sooner, and tiles of dense operands are loaded faster.
+    const int64_t order = longest(p);
+    const bool f64 = p.dtype == DType::f64, sooner = f64 && order > 16 && p.batch < 256;
+    const bool faster =
+        p.batch >= 256 && order > 60 &&
+        (f64 ? triangles(p) < 2 : p.dtype == DType::f32 && triangles(p) == 0 && p.batch <= 1024);
+    const bool better = few || (side == 32 && sooner) || (side == 64 && faster);
+    if (better && !(side <= 64 && goes_by_lane_grid(p))) return 0;
+    if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
+    if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
+    // Both operands are in shared memory at once as they are stored, and as padded tiles; in the kernel for two lower
+    // triangles only as stored, up to whole steps of rows.
+    const int64_t stored = stored_elements(p.a) + stored_elements(p.b);
+    const int64_t beside = goes_by_lane_grid(p) ? row_start(side) - row_start(order) + side
+                                                : 2 * int64_t{side} * (side + 8);
+    return size * (stored + beside) <= (device.shared_kib - 3) * 1024 ? side : 0;
+}
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,67 @@
+// The choice of a kernel in words.
+#include "choice.h"
+
+namespace packedtri::cuda {
+namespace {
+
+std::string explain_wide(const Product& p, const Config& config) {
+    std::string text =
+        std::to_string(wide_vectors(vectors_of(p), config.tile)) + " vectors at once";
+    if (has_symmetric(p)) text += ", two passes over the triangle";
+    if (config.split > 1) text += ", sums shared by " + std::to_string(config.split) + " blocks";
+    return text;
+}
+
+std::string explain_small(const Product& p, int side) {
+    if (goes_by_lane_grid(p)) return "small, the result in registers";
+    return "small, both operands in shared memory as " + std::to_string(side) + " x " +
+           std::to_string(side);
+}
+
+std::string explain_tiles(const Product& p, const Config& c) {
+    const bool engine = by_images(c);
+    const std::string side =
+        std::to_string(engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile));
+    std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + side + " x " + side;
+    if (c.method == Method::Fused) text += ", images made on the way";
+    if (c.method == Method::Hopper)
+        text += is_persistent(c) ? ", loaded by warps of their own" : ", multiplied by warpgroups";
+    if (engine && p.dtype == DType::f32)
+        text += in_parts(p) ? ", in three bfloat16 parts" : ", in tf32";
+    const std::string parts = std::to_string(c.split),
+                      long_sums = ", sums of " + std::to_string(c.split_above) + " tiles and more";
+    if (c.split > 1 && is_persistent(c) && triangles(p) == 0)
+        text += ", sums of the tiles left over cut into " + parts + " parts";
+    else if (c.split > 1 && is_persistent(c))
+        text += long_sums + " cut into up to " + parts + " parts";
+    else if (c.split > 1) text += long_sums + " shared by " + parts + " blocks";
+    if (c.group > 1)
+        text += ", groups of " + std::to_string(c.group) + " x " + std::to_string(c.group);
+    return text;
+}
+
+}  // namespace
+
+std::string explain(const Product& p, const Device& device) {
+    if (wide_when_aligned(p, device))
+        return "rows of the dense operand aligned, then " + explain_wide(p, choose_wide(p, device));
+    if (leaves_to_dense(p, device)) {
+        if (!goes_on_unpacked(p, device)) return "unpacked, then dense torch";
+        return "symmetric operand unpacked, then " + explain(with_unpacked(p), device);
+    }
+    const Config c = choose(p, device);
+    switch (c.method) {
+        case Method::Vector:
+            return has_symmetric(p) && !mv_symmetric_can(p)
+                       ? "matrix-vector, two passes over the triangle"
+                       : "matrix-vector, one pass over the triangle";
+        case Method::Thin:
+            return has_symmetric(p) ? "a few vectors, two passes over the triangle"
+                                    : "a few vectors";
+        case Method::Wide: return explain_wide(p, c);
+        case Method::Small: return explain_small(p, small_side(p, device));
+        default: return explain_tiles(p, c);
+    }
+}
+
+}  // namespace packedtri::cuda
