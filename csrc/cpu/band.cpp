@@ -8,11 +8,6 @@
 namespace packedtri::cpu::PACKEDTRI_ISA {
 namespace {
 
-template <class R>
-inline Complex<R> operator*(Complex<R> x, R factor) {
-    return {x.re * factor, x.im * factor};
-}
-
 template <class E>
 void scale_run(const E* from, E* to, int64_t count, Real<E> factor) {
     if (factor == 0) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "../problem.h"
+#include "complex.h"
 
 namespace packedtri::cpu::PACKEDTRI_ISA {
 
@@ -14,35 +15,6 @@ struct Half {
 struct BFloat16 {
     uint16_t bits;
 };
-
-// std::complex multiplies with a library call that repairs infinities; BLAS does not.
-template <class R>
-struct Complex {
-    R re, im;
-};
-
-template <class R>
-inline Complex<R> operator*(Complex<R> x, Complex<R> y) {
-    return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};
-}
-template <class R>
-inline Complex<R> operator+(Complex<R> x, Complex<R> y) {
-    return {x.re + y.re, x.im + y.im};
-}
-template <class R>
-inline Complex<R>& operator+=(Complex<R>& x, Complex<R> y) {
-    return x = x + y;
-}
-
-// Real numbers are their own conjugates.
-template <class T>
-inline T conjugate_if(T x, bool) {
-    return x;
-}
-template <class R>
-inline Complex<R> conjugate_if(Complex<R> x, bool conj) {
-    return {x.re, conj ? -x.im : x.im};
-}
 
 // Compute is the type of panels and accumulators; Real is what its vectors are made of, and a
 // Compute consists of `reals` of them.
@@ -70,6 +42,15 @@ template <class E>
 using Compute = typename Element<E>::Compute;
 template <class E>
 using Real = typename Element<E>::Real;
+
+template <class E>
+inline E from_real(Real<E> x) {
+    if constexpr (Element<E>::reals == 2) {
+        return {x, 0};
+    } else {
+        return x;
+    }
+}
 
 template <class To, class From>
 inline To bit_cast(From x) {
@@ -141,6 +122,14 @@ inline void with_element(DType t, F f) {
         case DType::c64: return f(Complex<float>{});
         case DType::c128: return f(Complex<double>{});
     }
+}
+
+// Calls f with a value of the element type that t names; the 16-bit ones have no solves.
+template <class F>
+inline void with_solvable(DType t, F f) {
+    with_element(t, [&](auto e) {
+        if constexpr (sizeof(e) >= sizeof(float)) f(e);
+    });
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

@@ -128,8 +128,7 @@ inline typename Vector<R>::type first_of(typename Vector<R>::type v, int64_t cou
 
 template <bool hermitian, class T>
 T diagonal_element(T x) {
-    if constexpr (hermitian) x.im = 0;
-    return x;
+    return hermitian ? without_imaginary(x) : x;
 }
 
 // What row i from column `begin` to its diagonal adds to y = S x: to its own element the dot

@@ -2,10 +2,10 @@
 // and multiplies a vector register or two, which cost no more than reading it.
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "isa.h"
 #include "lines.h"
+#include "scale.h"
 #include "vectors.h"
 #include "workspace.h"
 
@@ -53,29 +53,20 @@ struct Factors<Complex<R>> {
     using V = RealVector<R>;
     V straight, turned;
     Factors() = default;
-    Factors(V v, bool conj)
-        : straight(v), turned(turn(v, conj, std::make_integer_sequence<int, Vector<R>::lanes>{})) {}
+    Factors(V v, bool conj) : straight(v), turned(swap_pairs<R>(v) * (conj ? -by_i() : by_i())) {}
     void add_to(V& sum, Complex<R> number) const {
         sum += number.re * straight;
         sum += number.im * turned;
     }
 
   private:
-    template <int... lane>
-    static V turn(V v, bool conj, std::integer_sequence<int, lane...>) {
-        const V ones = {(lane % 2 == 0 ? R{-1} : R{1})...};
-        return __builtin_shufflevector(v, v, (lane ^ 1)...) * (conj ? -ones : ones);
+    // The signs of what changes places: i (re + i im) is -im + i re.
+    static V by_i() {
+        V signs = {};
+        for (int l = 0; l < Vector<R>::lanes; ++l) signs[l] = l % 2 ? 1 : -1;
+        return signs;
     }
 };
-
-template <class R>
-R without_imaginary(R x) {
-    return x;
-}
-template <class R>
-Complex<R> without_imaginary(Complex<R> x) {
-    return {x.re, 0};
-}
 
 // Rows of M x for `registers` vector registers a row of a panel: T for lower, its transpose for upper, both for
 // symmetric, of which each element then is used twice.

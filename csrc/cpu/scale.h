@@ -12,58 +12,6 @@
 
 namespace packedtri::cpu::PACKEDTRI_ISA {
 
-template <class R>
-inline Complex<R> operator-(Complex<R> x, Complex<R> y) {
-    return {x.re - y.re, x.im - y.im};
-}
-
-inline float conjugate(float x) { return x; }
-inline double conjugate(double x) { return x; }
-template <class R>
-inline Complex<R> conjugate(Complex<R> x) {
-    return {x.re, -x.im};
-}
-
-inline float real_part(float x) { return x; }
-inline double real_part(double x) { return x; }
-template <class R>
-inline R real_part(Complex<R> x) {
-    return x.re;
-}
-
-inline float over_real(float x, float d) { return x / d; }
-inline double over_real(double x, double d) { return x / d; }
-template <class R>
-inline Complex<R> over_real(Complex<R> x, R d) {
-    return {x.re / d, x.im / d};
-}
-
-template <class E>
-inline E from_real(Real<E> x) {
-    if constexpr (Element<E>::reals == 2) {
-        return {x, 0};
-    } else {
-        return x;
-    }
-}
-
-template <class R>
-inline bool is_nan(R x) {
-    return x != x;
-}
-template <class R>
-inline bool is_nan(Complex<R> x) {
-    return x.re != x.re || x.im != x.im;
-}
-
-// Calls f with a value of the element type that t names; the 16-bit ones have no solves.
-template <class F>
-inline void with_solvable(DType t, F f) {
-    with_element(t, [&](auto e) {
-        if constexpr (sizeof(e) >= sizeof(float)) f(e);
-    });
-}
-
 template <class E>
 struct Scale {
     E s;

@@ -14,15 +14,6 @@
 namespace packedtri::cpu::PACKEDTRI_ISA {
 namespace {
 
-template <class R>
-R magnitude(R x) {
-    return std::abs(x);
-}
-template <class R>
-R magnitude(Complex<R> x) {
-    return std::hypot(x.re, x.im);
-}
-
 template <class E>
 class RankUpdate {
     using R = Real<E>;
