@@ -15,10 +15,16 @@ namespace packedtri {
 // Where a function of torch has failed, its stable interface tells no more than its name; versions from 2.13 on are
 // asked for the reason, which may be that there is no memory left.
 [[noreturn]] inline void throw_with_reason(const std::runtime_error& error) {
-    const bool torch = std::string(error.what()).find("API call failed") != std::string::npos;
-    if (!torch || !torch_exception_get_what_without_backtrace) throw;
-    const std::string reason = torch_exception_get_what_without_backtrace();
-    throw std::runtime_error(reason + " (torch, called by packedtri)");
+    const std::string text = error.what();
+    if (text.find("API call failed") == std::string::npos) throw;
+    if (torch_exception_get_what_without_backtrace) {
+        const std::string reason = torch_exception_get_what_without_backtrace();
+        throw std::runtime_error(reason + " (torch, called by packedtri)");
+    }
+    throw std::runtime_error(
+        "[packedtri] a function of torch failed, perhaps for want of memory; torch 2.13 and newer "
+        "tell why: " +
+        text);
 }
 
 template <auto function>
