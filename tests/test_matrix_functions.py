@@ -10,7 +10,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from twins import MIRRORED, TRIANGULAR, dense, each_type
+from twins import MIRRORED, TRIANGULAR, called, dense, each_type, project
 
 import packedtri
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, _tracing
@@ -45,6 +45,35 @@ def test_powers(cls):
     assert type(t.grad) is cls and not t.grad.packed.any()
     vmapped = torch.vmap(lambda p: cls(p).matrix_power(0).packed)(torch.rand(2, 6))
     assert torch.equal(cls(vmapped), cls.eye(2, 3))
+
+
+@each_mirrored
+def test_powers_of_mirrored_matrices_compute_one_triangle(cls):
+    """Powers of one matrix commute, so their product is symmetric, or Hermitian, as well."""
+    for dtype in (torch.float64, torch.complex128):
+        t = (cls.randn(2, 33, dtype=dtype) / 6).requires_grad_()
+        x = t.detach().to_dense().requires_grad_()
+        for power in (2, 3, 6, 7):
+            ours, expected = (torch.linalg.matrix_power(s, power) for s in (t, x))
+            assert type(ours) is cls
+            torch.testing.assert_close(ours.to_dense(), expected)
+            weights = torch.linspace(-1, 1, x.numel(), dtype=torch.float64).reshape(x.shape)
+            grads = [
+                torch.autograd.grad((f * weights).sum().real, s)[0]
+                for f, s in ((ours.to_dense(), t), (expected, x))
+            ]
+            torch.testing.assert_close(grads[0].to_dense(), project(cls, grads[1]))
+        ops = called(lambda t=t: torch.linalg.matrix_power(t.detach(), 7))
+        assert ops.count("packedtri.mm.default") == 4
+        assert not any("unpack" in op or "aten.mm" in op or "aten.bmm" in op for op in ops)
+
+
+@each_mirrored
+def test_derivatives_of_complex_powers(cls):
+    p = (cls.randn(3, dtype=torch.complex128) / 2).packed.clone().requires_grad_()
+    apply = lambda p: torch.linalg.matrix_power(cls(p), 3).packed  # noqa: E731
+    assert torch.autograd.gradcheck(apply, p, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(apply, p)
 
 
 @each_type

@@ -1,7 +1,7 @@
 """Functions of whole matrices: powers, exponential, square root, logarithm and Kronecker product.
 
-Powers of triangles are products on packed storage. The others work on a dense temporary of the
-size of the result and give a packed type all the same.
+Powers are products on packed storage. The others work on a dense temporary of the size of the
+result and give a packed type all the same.
 
 The square root and the logarithm of a triangle are triangles. Their derivatives need no formulas of
 their own: for any matrix function, f([[A, E], [0, A]]) = [[f(A), D], [0, f(A)]] with D the
@@ -16,6 +16,7 @@ Newton's method from it, which change nothing, the derivatives: see _from_eigenv
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -32,8 +33,10 @@ from packedtri._autograd import (
     register_vmap_over_batch,
     values_visible,
 )
+from packedtri._bands import real_diagonal
 from packedtri.dispatch import INTEGERS, Function, describe, row
 from packedtri.ops.dense import densify, functions
+from packedtri.ops.mm import tf32_allowed
 from packedtri.ops.trsm import widened
 from packedtri.tensor import (
     Hermitian,
@@ -42,6 +45,8 @@ from packedtri.tensor import (
     Symmetric,
     UpperTriangular,
 )
+
+_mm = torch.ops.packedtri.mm.default
 
 P = TypeVar("P", bound=PackedTensor)
 
@@ -62,21 +67,30 @@ def matrix_power(input: PackedTensor, n: int) -> Tensor:
         return matrix_power(wide, n).to(input.dtype)
     if n < 0:
         input, n = _typed(cls, torch.linalg.inv(input)), -n
-    if input.kind in layout.MIRRORED:
-        return cls.from_dense(torch.linalg.matrix_power(input.to_dense(), n))
+    product = _commuted if input.kind in layout.MIRRORED else operator.matmul
     square: Any = input
     result: Any = None
     while n:
         if n % 2:
-            result = square if result is None else result @ square
+            result = square if result is None else product(result, square)
         n //= 2
-        square = square @ square if n else square
+        square = product(square, square) if n else square
     if result is None:
         # A constant, but one that autograd takes for a function of the matrix, as torch does.
         every = torch.ones((), dtype=torch.bool, device=input.device)
         zero = _nodes.to_packed(input).masked_fill(every, 0)
         return _nodes.from_packed(cls, zero, input.n).unit_diagonal()
     return result.clone() if result is input else result
+
+
+def _commuted(a: P, b: P) -> P:
+    """The product of two matrices of a mirrored type that commute, as powers of one matrix do.
+
+    It has their type, so one triangle of it is computed: half the work of a product.
+    """
+    tf32 = tf32_allowed(a._packed)
+    packed = _mm(_nodes.to_packed(a), _nodes.to_packed(b), a.n, a.kind, b.kind, layout.LOWER, tf32)
+    return _nodes.from_packed(type(a), real_diagonal(packed, a.kind, a.n), a.n)
 
 
 def matrix_exp(input: PackedTensor) -> PackedTensor:
