@@ -9,9 +9,10 @@ import pytest
 import scipy.linalg
 import torch
 from torch import Tensor
-from twins import MIRRORED, TRIANGULAR, TYPES, dense, each_type, project
+from twins import MIRRORED, TRIANGULAR, TYPES, called, dense, each_type, project
 
 from packedtri import LowerTriangular, Symmetric, layout, rcond
+from packedtri.ops import reduce
 from packedtri.testing import DTYPES, epsilon, wide_dtype
 
 DIMS = (None, 0, -1, -2, (-1, -2), (0, -1), (0, 1), (-2,), (0, -1, -2), ())
@@ -203,6 +204,36 @@ def test_extremes_share_their_gradient_with_structural_zeros(cls):
     p = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.functional.jvp(lambda p: cls(p).max(), p, torch.ones_like(p))[1] == 0.75
     assert torch.autograd.grad(cls(p).half().min(), p)[0].tolist() == [0.25] * 3
+
+
+LINES: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "amax": torch.amax,
+    "amin": torch.amin,
+    "norm": lambda t, dim: t.norm(dim=dim),
+    "norm 1": lambda t, dim: torch.linalg.norm(t, 1, dim),
+    "norm 0": lambda t, dim: torch.linalg.vector_norm(t, 0, dim, keepdim=True),
+    "norm -1": lambda t, dim: torch.linalg.vector_norm(t, -1, dim),
+    "norm -inf": lambda t, dim: torch.linalg.vector_norm(t, -inf, dim),
+    "norm dtype": lambda t, dim: torch.linalg.vector_norm(t.real, 2, dim, dtype=torch.float64),
+}
+
+
+@each_type
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.complex64])
+@pytest.mark.parametrize("part", [1, 1000])
+def test_extremes_and_norms_along_lines_of_large_matrices(cls, dtype, part, monkeypatch):
+    """Dense rows are read some at a time, where nothing records."""
+    monkeypatch.setattr(reduce, "_LARGE_COPY", 1)
+    monkeypatch.setattr(reduce, "_PART_OF_COPY", part)
+    for size in ((1,), (17,), (2, 3, 7), (0, 2)):
+        t = cls.randn(*size, dtype=dtype)
+        for name, f in LINES.items():
+            if dtype.is_complex and name.startswith("am"):
+                continue
+            for dim in (-1, -2):
+                ours, expected = f(t, dim), f(t.to_dense(), dim)
+                torch.testing.assert_close(ours, expected, msg=lambda m, name=name: f"{name}: {m}")
+    assert "packedtri.unpack.default" not in called(lambda: cls.randn(9).norm(dim=-2))
 
 
 @each_type

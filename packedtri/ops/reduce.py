@@ -1,12 +1,13 @@
 """Reductions that the stored elements suffice for: sums, means, extremes, the trace and norms.
 
 Sums over batch dimensions keep the type. Sums along rows or columns are products with a vector of
-ones. Norms that need singular values convert to dense, and so does what has no rule here.
+ones; extremes and norms along them read dense rows, of large matrices some at a time. Norms that
+need singular values convert to dense, and so does what has no rule here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from math import inf, log2, prod
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._autograd import is_plain
 from packedtri._bands import real_diagonal, scale_off_diagonal, without_diagonal
 from packedtri.dispatch import Function, aten_row, row
 from packedtri.layout import DTYPES
@@ -26,6 +28,8 @@ from packedtri.ops.dims import from_front
 from packedtri.ops.mm import tf32_allowed, without_autocast
 from packedtri.ops.shapes import torch_names
 from packedtri.tensor import PackedTensor
+
+_unpack_block = torch.ops.packedtri.unpack_block.default
 
 
 class _Dims:
@@ -102,6 +106,37 @@ def _sum_lines(t: PackedTensor, dim: int) -> Tensor:
         return t @ ones if dim == -1 else ones @ t
 
 
+# Dense copies of this many bytes outgrow caches, and the system gives them new pages each time.
+_LARGE_COPY = 1 << 23
+_PART_OF_COPY = 1 << 20
+
+
+def _over_lines(t: PackedTensor, dim: int, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+    """What is made of the rows (dim -1) or columns (dim -2) of each matrix, shape (*batch, n).
+
+    Args:
+        t: the matrices.
+        dim: the lines.
+        reduce: dense rows (*batch, m, k) -> (*batch, m), the same for conjugates and however many
+            zeros.
+    """
+    # Torch takes several times as long along columns; those of mirrored types are their rows.
+    rows: Any = t if dim == -1 or t.kind in layout.MIRRORED else t.mT
+    packed, n = _nodes.to_packed(rows), t.n
+    line = packed.shape[:-1].numel() * n * packed.itemsize
+    if not is_plain(packed) or packed.device.type != "cpu" or line * n < _LARGE_COPY:
+        return reduce(rows.to_dense())
+    step, parts = max(_PART_OF_COPY // line, 1), []
+    for top in range(0, n, step):
+        bottom = min(top + step, n)
+        # One structural zero stands for all of them.
+        left = max(top - 1, 0) if rows.kind == layout.UPPER else 0
+        right = min(bottom + 1, n) if rows.kind == layout.LOWER else n
+        part = _unpack_block(packed, n, rows.kind, top, left, bottom - top, right - left)
+        parts.append(reduce(part))
+    return torch.cat(parts, -1)
+
+
 @torch_names
 def _mean(
     function: Function, input: PackedTensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
@@ -133,6 +168,9 @@ def _extreme(
     if by_dim or kwargs.keys() - {"dim", "keepdim"} or len(args) > 2 or input.numel() == 0:
         return densify(function, input, *args, **kwargs)
     dims = _Dims(input, dim)
+    if len(dims.matrix) == 1 and not dims.batch:
+        x = _over_lines(input, dims.matrix[0], lambda rows: reduce(rows, -1))
+        return dims.restore(x) if keepdim else x
     if len(dims.matrix) != 2:
         return densify(function, input, *args, **kwargs)
     packed, over = _nodes.to_packed(input), (*dims.batch, -1)
@@ -212,6 +250,11 @@ def _vector_norm(
     x: PackedTensor, ord: float = 2, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
     dims = _Dims(x, dim)
+    if len(dims.matrix) == 1 and not dims.batch:
+        norms = _over_lines(
+            x, dims.matrix[0], lambda rows: _norm_of(rows, ord, False, dim=-1, **kwargs)
+        )
+        return dims.restore(norms) if keepdim else norms
     everything = len(dims.batch) == dims.rank - 2
     if not ord > 0 or len(dims.matrix) != 2 or not (everything or not dims.batch):
         return densify(torch.linalg.vector_norm, x, ord, dim, keepdim, **kwargs)
@@ -253,6 +296,8 @@ def _linalg_norm(
         return _matrix_norm(A, ord, (-2, -1), keepdim, **kwargs)
     if isinstance(dim, Sequence) and len(dim) == 2:
         return _matrix_norm(A, ord, dim, keepdim, **kwargs)
+    if isinstance(dim, int):
+        return _vector_norm(A, ord, dim, keepdim, **kwargs)
     return densify(torch.linalg.norm, A, ord, dim, keepdim, **kwargs)
 
 
