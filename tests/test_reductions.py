@@ -280,6 +280,23 @@ def test_sums_of_mirrored_types_overflow_only_where_dense_ones_do(cls):
 
 
 @each_type
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums_make_few_copies(cls, dtype):
+    t = cls.randn(2, 33, dtype=dtype)
+    for f in (torch.sum, torch.mean, lambda t: t.sum((-2, -1))):
+        ours, expected = f(t), f(t.to_dense().to(wide_dtype(dtype)))
+        close = {"rtol": 8 * epsilon(dtype), "atol": 400 * epsilon(dtype)}
+        torch.testing.assert_close(ours.to(expected.dtype), expected, **close)
+    if not dtype.is_complex:
+        assert "packedtri.scale_band.default" not in called(lambda: t.sum())
+    total = t.requires_grad_().sum().real
+    grads: list[Tensor] = []
+    ops = called(lambda: grads.extend(torch.autograd.grad(total, t)))
+    assert "aten.add.Tensor" not in ops
+    assert torch.equal(dense(grads[0]), project(cls, torch.ones(2, 33, 33).to(dtype)))
+
+
+@each_type
 def test_sums_of_16_bit_batches_are_rounded_once(cls):
     t = cls(torch.full((2, layout.numel(300)), 300.0, dtype=torch.float16))
     t[1].neg_()

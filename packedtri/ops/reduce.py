@@ -18,7 +18,7 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri._autograd import is_plain
-from packedtri._bands import real_diagonal, scale_off_diagonal, without_diagonal
+from packedtri._bands import halve_diagonal, real_diagonal, scale_off_diagonal, without_diagonal
 from packedtri.dispatch import Function, aten_row, row
 from packedtri.layout import DTYPES
 from packedtri.ops import elements
@@ -29,6 +29,7 @@ from packedtri.ops.mm import tf32_allowed, without_autocast
 from packedtri.ops.shapes import torch_names
 from packedtri.tensor import PackedTensor
 
+_mm = torch.ops.packedtri.mm.default
 _unpack_block = torch.ops.packedtri.unpack_block.default
 
 
@@ -80,15 +81,22 @@ def _sum(
 
 def _sum_all(t: PackedTensor) -> Tensor:
     """The sum of all elements of each matrix, shape (*batch,)."""
-    packed = _nodes.to_elements(t)
-    wide = _wide(packed.dtype)
-    total = packed.sum(-1, dtype=wide)
-    if t.kind in layout.MIRRORED:
-        # Nothing is subtracted, which infinities would not survive.
-        total = total + without_diagonal(packed, t.n).sum(-1, dtype=wide)
+    packed = _nodes.to_packed(t)
+    own, packed = packed.dtype, packed.to(_wide(packed.dtype))
+    if t.kind not in layout.MIRRORED:
+        total = packed.sum(-1)
+    elif packed.device.type == "cpu" and is_plain(packed) and not packed.is_complex():
+        # One pass. Complex products would make nan of infinities.
+        with without_autocast("cpu"):
+            total = _mm(packed, packed.new_ones(t.n), t.n, t.kind, layout.DENSE, layout.DENSE)
+        total = total.sum(-1)
+    else:
+        # Nothing is subtracted, which infinities would not survive, and nothing doubled before the
+        # sum, which could overflow where the sum does not.
+        total = halve_diagonal(packed, t.n, t.kind).sum(-1) * 2
     if t.kind == layout.HERMITIAN:
         total = total.real
-    return total.to(packed.dtype)
+    return total.to(own)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
