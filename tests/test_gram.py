@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad as fwad
 from torch.autograd import gradcheck, gradgradcheck
-from twins import MIRRORED, TYPES, each_type, project, square_type, weighted_sum
+from twins import MIRRORED, TYPES, called, each_type, project, square_type, weighted_sum
 
 import packedtri
 from packedtri import (
@@ -173,6 +173,49 @@ def test_syrk_and_syr2k_add_to_a_matrix(device):
             assert not c(C=C * float("nan"), beta=0).packed.isnan().any()
 
 
+@each_type
+@wide
+@pytest.mark.parametrize("name", ["syr2k", "her2k"])
+def test_operands_of_rank_2k_updates(cls, wide, name, device):
+    """Packed ones, ones whose sums are short and long, and factors of any kind."""
+    options = {"dtype": wide, "device": device}
+    function, t = getattr(packedtri, name), cls.randn(2, 6, **options)
+    result = Symmetric if name == "syr2k" else Hermitian
+    factors: tuple[complex | Tensor, ...] = (1, -0.5, torch.tensor(3.0))
+    if wide.is_complex:
+        factors += 1.5 - 2j, torch.tensor(1j, dtype=wide)
+    dense_pairs = [[torch.randn(2, 6, k, **options) for _ in range(2)] for k in (0, 1, 3, 6, 9)]
+    dense_pairs.append([torch.randn(6, 1, **options), torch.randn(2, 6, 1, **options)])
+    full = torch.randn(6, 6, **options)
+    for a, b in (*dense_pairs, (t, full), (full, t), (t, t), (t, t.mT)):
+        for alpha in factors:
+            for trans in (False, True):
+                x, y = (a.mT, b.mT) if trans else (a, b)
+                x, y = (s.requires_grad_() for s in (x.detach().clone(), y.detach().clone()))
+                ours = function(x, y, alpha=alpha, trans=trans)
+                assert type(ours) is result
+                u, v = (dense(s).requires_grad_() for s in (x, y))
+                flip = Tensor.adjoint if name == "her2k" else Tensor.mT.__get__
+                first = flip(u) @ v if trans else u @ flip(v)
+                twin = alpha * first
+                twin = twin + flip(twin)
+                torch.testing.assert_close(dense(ours), twin)
+                grads, expected = (
+                    torch.autograd.grad(weighted_sum(c), leaves, allow_unused=True)
+                    for c, leaves in ((ours.to_dense(), (x, y)), (twin, (u, v)))
+                )
+                for g, h, s in zip(grads, expected, (x, y), strict=True):
+                    h = project(type(s), h) if isinstance(s, PackedTensor) else h
+                    torch.testing.assert_close(dense(g), h)
+
+
+def test_a_thin_update_writes_its_result_once(device):
+    a, b = (torch.randn(32, 2, device=device) for _ in range(2))
+    ops = called(lambda: packedtri.syr2k(a, b, alpha=0.5))
+    assert ops.count("packedtri.mm.default") == 1
+    assert ops.count("aten.mul.Tensor") == 1 and "aten.add.Tensor" not in ops
+
+
 @wide
 def test_derivatives_of_syrk_and_syr2k(wide, device):
     a, b = (torch.randn(2, 3, 2, dtype=wide, device=device, requires_grad=True) for _ in range(2))
@@ -257,7 +300,6 @@ def test_errors_of_syrk_and_syr2k(device):
         (ValueError, "out of shape", lambda: packedtri.syrk(a.double(), out=S)),
         (ValueError, "batch", lambda: packedtri.syrk(pair, C=S.expand(3, 3, 3))),
         (ValueError, "batch", lambda: packedtri.syr2k(pair, a, C=S.expand(3, 3, 3), beta=0)),
-        (TypeError, "dense operands; got Symmetric", lambda: packedtri.syr2k(S, a)),
         (ValueError, "operands of one shape", lambda: packedtri.syr2k(a, a.mT)),
         (RuntimeError, "use torch.no_grad", lambda: packedtri.syrk(a.requires_grad_(), out=S)),
     ):

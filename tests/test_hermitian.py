@@ -299,7 +299,6 @@ def test_errors_of_herk_and_her2k():
         (ValueError, "herk.*beta is the factor", lambda: packedtri.herk(a, beta=2)),
         (ValueError, "herk.*C of order 3", lambda: packedtri.herk(a, C=Hermitian.eye(2))),
         (ValueError, "herk.*out of shape", lambda: packedtri.herk(z, out=h)),
-        (TypeError, "her2k.*dense operands; got Hermitian", lambda: packedtri.her2k(h, h)),
         (ValueError, "her2k.*one shape", lambda: packedtri.her2k(a, a.mT)),
         (TypeError, "herk.*expected a tensor", lambda: packedtri.herk(2.0)),
     ):

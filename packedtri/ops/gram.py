@@ -17,7 +17,7 @@ from packedtri._autograd import is_plain
 from packedtri._bands import real_diagonal
 from packedtri.dispatch import describe
 from packedtri.layout import DENSE, LOWER
-from packedtri.ops.dense import is_complex_number, write_out
+from packedtri.ops.dense import as_dense, is_complex_number, write_out
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.mm import Operand, adjoint, autocast_dtype, tf32_allowed, transposed
 from packedtri.tensor import Hermitian, PackedTensor, Symmetric, check_dtype
@@ -140,8 +140,8 @@ def syr2k(
     :func:`her2k`.
 
     Args:
-        A: shape (*batch, n, k), dense.
-        B: shape (*batch, n, k), dense; batches broadcast.
+        A: shape (*batch, n, k), a dense matrix or a packed type.
+        B: shape (*batch, n, k), likewise; batches broadcast.
         alpha: factor of the products, a number or a tensor of no dimensions.
         beta: factor of ``C`` like it, 1 unless told. With the number 0, ``C`` is not read, so nan
             stays out.
@@ -154,8 +154,8 @@ def syr2k(
         shape (*batch, n, n).
 
     Raises:
-        TypeError: when an operand is packed, ``C`` is not Symmetric, a factor has
-            dimensions, or a dtype has no kernels.
+        TypeError: when ``C`` is not Symmetric, a factor has dimensions, or a dtype has no
+            kernels.
         ValueError: when shapes or dtypes do not match, or ``beta`` comes without ``C``.
         RuntimeError: when autograd would have to record the change of ``out``.
 
@@ -168,8 +168,12 @@ def syr2k(
     Source:
         BLAS ``xSYR2K``.
     """
-    first, second, n = _products("syr2k", A, B, trans, transposed)
-    return _finish("syr2k", Symmetric, first + second, n, alpha, beta, C, out)
+    _check_pair("syr2k", A, B)
+    _check_factors("syr2k", alpha, beta)
+    if _folds(A, B, alpha, trans):
+        A, alpha = A * alpha, 1
+    packed, n = _both_halves(A, B, trans, transposed)
+    return _finish("syr2k", Symmetric, packed, n, alpha, beta, C, out)
 
 
 def her2k(
@@ -185,8 +189,8 @@ def her2k(
     """``alpha A B^H + conj(alpha) B A^H + beta C``, of which one triangle is computed and stored.
 
     Args:
-        A: shape (*batch, n, k), dense.
-        B: shape (*batch, n, k), dense; batches broadcast.
+        A: shape (*batch, n, k), a dense matrix or a packed type.
+        B: shape (*batch, n, k), likewise; batches broadcast.
         alpha: factor of the first product, a number or a tensor of no dimensions; its conjugate is
             that of the second one.
         beta: factor of ``C``, real, 1 unless told. With the number 0, ``C`` is not read, so nan
@@ -201,8 +205,8 @@ def her2k(
         shape (*batch, n, n).
 
     Raises:
-        TypeError: when an operand is packed, ``C`` is not Hermitian, ``beta`` is
-            complex, a factor has dimensions, or a dtype has no kernels.
+        TypeError: when ``C`` is not Hermitian, ``beta`` is complex, a factor has dimensions, or a
+            dtype has no kernels.
         ValueError: when shapes or dtypes do not match, ``beta`` comes without ``C``, or ``alpha``
             is complex and the operands are real.
         RuntimeError: when autograd would have to record the change of ``out``.
@@ -219,23 +223,22 @@ def her2k(
     """
     _check_real("her2k", beta)
     _check_factors("her2k", alpha, beta)
-    first, second, n = _products("her2k", A, B, trans, adjoint)
-    if is_complex_number(alpha) and not first.is_complex():
-        raise ValueError(f"[her2k] expected a real alpha for operands of {first.dtype}")
-    if _is_given(alpha):
-        conjugate = alpha.conj() if isinstance(alpha, Tensor) else alpha.conjugate()
-        first, second = first * alpha, second * conjugate
-    return _finish("her2k", Hermitian, first + second, n, 1, beta, C, out)
+    _check_pair("her2k", A, B)
+    if is_complex_number(alpha) and not A.is_complex():
+        raise ValueError(f"[her2k] expected a real alpha for operands of {A.dtype}")
+    if is_complex_number(alpha) or _folds(A, B, alpha, trans):
+        # It is conjugated in the product of which it is in the operand that is.
+        if trans:
+            B, alpha = as_dense(B) * alpha, 1
+        else:
+            A, alpha = as_dense(A) * alpha, 1
+    packed, n = _both_halves(A, B, trans, adjoint)
+    return _finish("her2k", Hermitian, packed, n, alpha, beta, C, out)
 
 
-def _products(
-    name: str, A: Tensor, B: Tensor, trans: bool, flip: Flip
-) -> tuple[Tensor, Tensor, int]:
-    """The packed lower triangles of A B' and B A', or of A' B and B' A, and their order."""
+def _check_pair(name: str, A: Tensor, B: Tensor) -> None:
     for argument, x in (("A", A), ("B", B)):
         _check_operand(name, argument, x)
-        if isinstance(x, PackedTensor):
-            raise TypeError(f"[{name}] expected dense operands; got {describe(x)} for {argument}")
     if A.shape[-2:] != B.shape[-2:]:
         raise ValueError(
             f"[{name}] expected operands of one shape; got {describe(A)} and {describe(B)}"
@@ -245,16 +248,52 @@ def _products(
             f"[{name}] expected operands of one dtype whose batches broadcast; "
             f"got {describe(A)} of {A.dtype} and {describe(B)} of {B.dtype}"
         )
-    first, n = _half((A, DENSE), (B, DENSE), A.shape, trans, flip)
-    return first, _half((B, DENSE), (A, DENSE), A.shape, trans, flip)[0], n
+
+
+def _folds(A: Tensor, B: Tensor, alpha: complex | Tensor, trans: bool) -> bool:
+    """Whether an operand is to be multiplied by ``alpha``, since it is smaller than the result.
+
+    Not with 16 bits, which would be rounded once more. Nor where the factor decides the dtype.
+    """
+    if not _is_given(alpha) or A.dtype.itemsize == 2 or not (_is_dense(A) and _is_dense(B)):
+        return False
+    if is_complex_number(alpha) and not A.is_complex():
+        return False
+    n, k = _sizes(A, trans)
+    return 2 * k <= n
+
+
+def _is_dense(x: Tensor) -> bool:
+    return not isinstance(x, PackedTensor)
+
+
+def _sizes(A: Tensor, trans: bool) -> tuple[int, int]:
+    """The order of a product A A', or A' A, and how many terms its sums have."""
+    n, k = A.shape[-2:]
+    return (k, n) if trans else (n, k)
+
+
+def _both_halves(A: Tensor, B: Tensor, trans: bool, flip: Flip) -> tuple[Tensor, int]:
+    """The packed lower triangle of A B' + B A', or of A' B + B' A, and its order."""
+    n, k = _sizes(A, trans)
+    if 4 * k <= n and A.shape == B.shape and _is_dense(A) and _is_dense(B):
+        # One product of twice as many terms writes the result once: [A B] [B A]'.
+        dim = -2 if trans else -1
+        first, second = torch.cat((A, B), dim), torch.cat((B, A), dim)
+        return _half((first, DENSE), (second, DENSE), A.shape, trans, flip)
+    a, b = _operand(A), _operand(B)
+    first, n = _half(a, b, A.shape, trans, flip)
+    return first + _half(b, a, A.shape, trans, flip)[0], n
 
 
 def _square(A: Tensor, trans: bool, flip: Flip) -> tuple[Tensor, int]:
     """The packed lower triangle of A A', or of A' A, and its order."""
-    operand = (A, DENSE)
-    if isinstance(A, PackedTensor):
-        operand = (_nodes.to_packed(A), A.kind)
+    operand = _operand(A)
     return _half(operand, operand, A.shape, trans, flip)
+
+
+def _operand(x: Tensor) -> Operand:
+    return (_nodes.to_packed(x), x.kind) if isinstance(x, PackedTensor) else (x, DENSE)
 
 
 def product_for(t: PackedTensor, a: Tensor, b: Tensor) -> Tensor | None:
@@ -302,7 +341,7 @@ def _finish(
     cls: type[P],
     packed: Tensor,
     n: int,
-    alpha: float | Tensor,
+    alpha: complex | Tensor,
     beta: float | Tensor | None,
     C: P | None,
     out: Tensor | None,
