@@ -16,7 +16,7 @@ from packedtri.layout import UPPER
 from packedtri.ops.autocast import FLOAT32
 
 LOWER_DTYPE = """
-    addbmm addmm addmv baddbmm bmm chain_matmul einsum linalg_multi_dot linear matmul mm mv
+    addbmm addmm addmv addr baddbmm bmm chain_matmul einsum linalg_multi_dot linear matmul mm mv
     tensordot
 """
 WIDEST_DTYPE = "addcdiv addcmul atan2 cat stack"

@@ -216,6 +216,34 @@ def test_a_thin_update_writes_its_result_once(device):
     assert ops.count("aten.mul.Tensor") == 1 and "aten.add.Tensor" not in ops
 
 
+@pytest.mark.parametrize("cls", MIRRORED)
+def test_a_vector_times_itself_is_added_in_the_type(cls, device):
+    options = {"dtype": torch.float64, "device": device}
+    s, x = cls.randn(33, **options).requires_grad_(), torch.randn(33, **options, requires_grad=True)
+    u, v = dense(s).requires_grad_(), x.detach().clone().requires_grad_()
+    for factors in ({}, {"beta": 0.5}, {"alpha": -2, "beta": 0}):
+        ours, twin = torch.addr(s, x, x, **factors), torch.addr(u, v, v, **factors)
+        assert type(ours) is cls
+        torch.testing.assert_close(dense(ours), twin)
+        grads, expected = (
+            torch.autograd.grad(weighted_sum(c), leaves, allow_unused=True)
+            for c, leaves in ((ours.to_dense(), (s, x)), (twin, (u, v)))
+        )
+        assert grads[0] is None or torch.allclose(dense(grads[0]), project(cls, expected[0]))
+        torch.testing.assert_close(grads[1], expected[1])
+    s, x, u = s.detach(), x.detach(), u.detach()
+    ops = called(lambda: s.addr_(x, x, alpha=3))
+    torch.testing.assert_close(dense(s), u.addr(x, x, alpha=3))
+    assert not any("unpack" in op or "packedtri.pack" in op for op in ops)
+    assert type(torch.addr(s, x, x.clone())) is type(torch.addr(s[:2, :3], x[:2], x[:3])) is Tensor
+    z = torch.randn(33, dtype=torch.complex128, device=device)
+    h = cls.randn(33, dtype=torch.complex128, device=device)
+    assert type(torch.addr(h, z, z)) is (Symmetric if cls is Symmetric else Tensor)
+    torch.testing.assert_close(dense(torch.addr(h, z, z)), torch.addr(dense(h), z, z))
+    for other in (torch.addr(h, x, x), torch.addr(s, z, z)):
+        assert other.dtype == torch.complex128 and type(other) is Tensor
+
+
 @wide
 def test_derivatives_of_syrk_and_syr2k(wide, device):
     a, b = (torch.randn(2, 3, 2, dtype=wide, device=device, requires_grad=True) for _ in range(2))

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
-from twins import TYPES
+from twins import MIRRORED, TYPES, called, dense, each_type, project
 
 from packedtri import Hermitian, LowerTriangular, PackedTensor, dispatch
+from packedtri.ops import convert
 
 DTYPES = (torch.float64, torch.complex128)
 OVERRIDES = torch.overrides.get_testing_overrides()
@@ -177,3 +178,57 @@ def test_every_function_is_in_one_of_three_classes():
         if isinstance(info.value, NotImplementedError) and "_cpu" not in str(info.value):
             for part in (dispatch.function_name(function), "LowerTriangular", "(3, 3)"):
                 assert part in str(info.value)
+
+
+@each_type
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.complex64])
+def test_what_a_quick_look_at_the_other_half_accepts(cls, dtype):
+    """The halves are compared as a whole first, element by element where that leaves doubts."""
+    size, eps = 5, torch.finfo(dtype).eps
+    numbers = (0, 1, size * eps / 2, 3 * size * eps, float("inf"), -float("inf"), float("nan"))
+    for base in (torch.full((size, size), float(cls in MIRRORED)), torch.zeros(size, size)):
+        for own, other in itertools.product(numbers, numbers):
+            x = base.to(dtype).repeat(2, 1, 1)
+            x[1, 3, 1] += own
+            x[1, 1, 3] += other
+            stored = cls.from_dense(x).packed
+            try:
+                convert._check_other_half(cls, "", x, "")
+            except ValueError:
+                assert not convert.fits(cls, x, stored)
+                with pytest.raises(ValueError, match="element"):
+                    cls.from_dense(x, check=True)
+            else:
+                found = cls.from_dense(x, check=True)
+                assert torch.equal(found.packed.isfinite(), stored.isfinite())
+                assert not stored.isfinite().all() or convert.fits(cls, x, stored)
+
+
+@each_type
+def test_dense_operands_in_place_are_packed_where_they_fit(cls):
+    t, d = cls.randn(2, 9, dtype=torch.float64), cls.randn(9, dtype=torch.float64).to_dense()
+    for f in (
+        lambda s, x: s.add_(x, alpha=2),
+        lambda s, x: s.sub_(x),
+        lambda s, x: s.lerp_(x, 0.25),
+        lambda s, x: s.lerp_(x.expand(2, 9, 9), weight=0.5),
+    ):
+        ours, twin = t.clone(), t.to_dense()
+        ops = called(lambda f=f, ours=ours: f(ours, d))
+        f(twin, d)
+        torch.testing.assert_close(ours.to_dense(), twin)
+        assert not any("unpack" in op for op in ops)
+        leaves = [s.clone().requires_grad_() for s in (t, d)]
+        twins = [dense(s).detach().clone().requires_grad_() for s in leaves]
+        results = [dense(f(a * 1, b)) for a, b in (leaves, twins)]
+        torch.testing.assert_close(*results)
+        grads, expected = (
+            torch.autograd.grad((r * r.detach().sin()).sum(), pair)
+            for r, pair in zip(results, (leaves, twins), strict=True)
+        )
+        torch.testing.assert_close(dense(grads[0]), project(cls, expected[0]))
+        torch.testing.assert_close(project(cls, grads[1]), project(cls, expected[1]))
+    wrong = d.clone()
+    wrong[1:3, 1:3] = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    with pytest.raises(NotImplementedError, match="cannot hold the result: element"):
+        t.add_(wrong)

@@ -9,12 +9,13 @@ too. So it is for ``pack_block`` and ``unpack_block``, with zeros outside of the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from packedtri import _nodes, layout
+from packedtri import _bands, _nodes, layout
 from packedtri._autograd import library, register_multilinear, register_vmap_over_batch
 from packedtri._bands import real_diagonal
 from packedtri.dispatch import describe
@@ -96,11 +97,49 @@ def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:
         raise NotImplementedError(
             f"[{name}] check=True looks at values, which torch.vmap shows nobody. Pass check=False"
         )
-    # Most matrices are what the type makes of them. Others may differ by rounding, or by nan.
-    if check and not torch.equal(_unpack(half.detach(), n, cls.kind), x.detach()):
+    if check and not fits(cls, x.detach(), half.detach()):
         way = f"Pack it with {cls.__name__}.from_dense" if caller else "Pass check=False"
         _check_other_half(cls, name, x.detach(), f"{way} to ignore that half")
     return _nodes.from_packed(cls, real_diagonal(half, cls.kind, n), n)
+
+
+def fits(cls: type[PackedTensor], x: Tensor, half: Tensor, exactly: bool = False) -> bool:
+    """Whether the other half of ``x`` is what the type makes of the one that it stores.
+
+    False may also mean that infinities and nan are to be looked at one by one.
+
+    Args:
+        cls: the type.
+        x: shape (*batch, n, n).
+        half: what the type would store of it.
+        exactly: refuse rounding.
+    """
+    if half.numel() == 0:
+        return True
+    n = x.shape[-1]
+    if cls.kind not in layout.MIRRORED:
+        return not bool(_largest(_bands.without_diagonal(_other_half(cls, x), n)).any())
+    difference = _largest(_other_half(cls, x).sub_(half))
+    worst = float(difference.max())
+    if exactly or worst == 0 or not isfinite(worst):
+        # Infinities have no difference.
+        return worst == 0 or (not isfinite(worst) and torch.equal(half, _other_half(cls, x)))
+    scale = torch.maximum(_largest(half), _largest(_other_half(cls, x)))
+    return bool((difference <= n * torch.finfo(x.dtype).eps * scale).all())
+
+
+def _other_half(cls: type[PackedTensor], x: Tensor) -> Tensor:
+    """The half that the type does not store, in the order of the other one: no dense temporary."""
+    other = _pack(x, layout.LOWER if cls.kind == layout.UPPER else layout.UPPER)
+    return other.conj_physical_() if cls.kind == layout.HERMITIAN else other
+
+
+def _largest(packed: Tensor) -> Tensor:
+    """The largest absolute value of each triangle, or nan where there is one, shape (*batch)."""
+    if packed.is_complex():
+        return packed.abs().amax(-1)
+    # Several times as fast as torch.aminmax or torch.equal, and with no temporary.
+    return torch.maximum(-packed.amin(-1), packed.amax(-1))
 
 
 def _is_mapped(x: Tensor) -> bool:

@@ -15,11 +15,18 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._autograd import is_plain
 from packedtri._bands import real_diagonal
-from packedtri.dispatch import describe
+from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER
-from packedtri.ops.dense import as_dense, is_complex_number, write_out
+from packedtri.ops.dense import as_dense, densify, functions, is_complex_number, write_out
 from packedtri.ops.dims import can_broadcast
-from packedtri.ops.mm import Operand, adjoint, autocast_dtype, tf32_allowed, transposed
+from packedtri.ops.mm import (
+    Operand,
+    adjoint,
+    autocast_dtype,
+    cast_as_mv,
+    tf32_allowed,
+    transposed,
+)
 from packedtri.tensor import Hermitian, PackedTensor, Symmetric, check_dtype
 
 _mm = torch.ops.packedtri.mm.default
@@ -402,3 +409,17 @@ def _check_matrix(name: str, cls: type[P], C: Any, n: int, batch: torch.Size) ->
             f"[{name}] expected C with a batch that broadcasts to {tuple(batch)} of the product; "
             f"got {describe(C)}"
         )
+
+
+@row(functions("addr"))
+def _addr(input: Any, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """``beta input + alpha vec1 vec2^T``, of the type of ``input`` where the vectors are one."""
+    if isinstance(input, (Symmetric, Hermitian)) and vec1 is vec2:
+        real = isinstance(input, Symmetric) or not (input.is_complex() or vec1.is_complex())
+        fits = type(vec1) is Tensor and vec1.dim() == 1 and vec1.dtype == input.dtype
+        numbers = not any(map(is_complex_number, (beta, alpha)))
+        if real and numbers and fits and input.shape == (len(vec1),) * 2:
+            compute: Any = syrk if isinstance(input, Symmetric) else herk
+            with cast_as_mv(vec1):
+                return compute(vec1.unsqueeze(-1), alpha=alpha, beta=beta, C=input)
+    return densify(torch.addr, input, vec1, vec2, beta=beta, alpha=alpha)

@@ -19,10 +19,14 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-from packedtri import dispatch
+from packedtri import dispatch, layout
+from packedtri._autograd import carries_autograd, is_batched, is_plain, values_visible
 from packedtri.dispatch import Function, Row, describe, function_name
+from packedtri.ops.convert import fits, from_dense
 from packedtri.ops.dense import densify
+from packedtri.ops.dims import can_expand
 from packedtri.tensor import PackedTensor
 
 # In place they draw random numbers, where the functions of the same names do something else.
@@ -107,8 +111,13 @@ def in_place(function: Function, compute: Function, self: Any, *args: Any, **kwa
     """Write the value that ``compute`` returns into ``self``, for the in-place ``function``."""
     if not isinstance(self, PackedTensor):
         return densify(function, self, *args, **kwargs)
+    typed = _typed(function, self, args)
+    if typed is not None:
+        return function(self, *typed, **kwargs)
     # What the computation saves for its derivative must not be what is overwritten.
-    before = self.clone() if torch.is_grad_enabled() else self
+    tensors = (x for x in tree_leaves((self, args, kwargs)) if isinstance(x, Tensor))
+    computed = is_plain(*tensors) and not carries_autograd(self._packed)
+    before = self if computed else self.clone()
     result = compute(before, *args, **kwargs)
     known = type(result) is type(self) or any(map(_is_dense, (*args, *kwargs.values())))
     if not known or result.shape != self.shape or not torch.can_cast(result.dtype, self.dtype):
@@ -119,6 +128,38 @@ def in_place(function: Function, compute: Function, self: Any, *args: Any, **kwa
         )
     advice = f"Use {function_name(compute)}, which returns a new tensor"
     return write_back(function_name(function), self, result, advice)
+
+
+# Of operands of a type they give a matrix of it, and the same that they give of dense ones.
+_LINEAR = ("add_", "sub_", "subtract_", "lerp_")
+
+
+def _typed(function: Function, t: PackedTensor, args: tuple[Any, ...]) -> list[Any] | None:
+    """The operands with dense ones as matrices of the type of ``t``, where they are that exactly.
+
+    None where one is not: then the result is to be looked at.
+    """
+    if _name(function) not in _LINEAR or not any(map(_is_dense, args)):
+        return None
+    found = [_exactly(t, x) if _is_dense(x) else x for x in args]
+    return None if any(x is None for x in found) else found
+
+
+def _exactly(t: PackedTensor, x: Tensor) -> PackedTensor | None:
+    """A dense operand as the matrix of the type of ``t`` that it is without rounding, or None."""
+    alike = x.dtype == t.dtype and x.device == t.device and x.layout == t.layout
+    if not alike or x.shape[-2:] != t.shape[-2:] or not can_expand(x.shape, t.shape):
+        return None
+    if t.n == 0 or not values_visible(x) or is_batched(x):
+        return None
+    values = x.detach()
+    if t.kind in layout.MIRRORED:
+        # Rounding mostly shows in one line already.
+        column = values[..., 0].conj() if t.kind == layout.HERMITIAN else values[..., 0]
+        if not torch.equal(values[..., 0, :], column):
+            return None
+    found = from_dense(type(t), x, False)
+    return found if fits(type(t), values, found._packed, exactly=True) else None
 
 
 def _is_dense(x: Any) -> bool:
