@@ -52,6 +52,11 @@ LOST: dict[str, Callable[[Any], Any]] = {
     "einsum": lambda t: torch.einsum("bij->ijb", t).zero_(),
     "narrow": lambda t: t.narrow(-1, 0, 1).zero_(),
     "through a batch": lambda t: t.expand(2, *t.shape)[0].diagonal(0, -2, -1).zero_(),
+    "einsum of a diagonal": lambda t: torch.einsum("...ii->...i", t).add_(1),
+    "through .data": lambda t: t.data.diagonal(0, -2, -1).add_(1),
+    "through a detached one": lambda t: t.detach()[0].diagonal().add_(1),
+    "through a detached transpose": lambda t: t.detach().mT[0, 1].add_(1),
+    "einsum of .data": lambda t: torch.einsum("...ii->...i", t.data).zero_(),
     "through a transpose": lambda t: t.mT.diagonal(0, -2, -1).zero_(),
 }
 
@@ -111,6 +116,10 @@ KEPT: dict[str, Callable[[Any], Any]] = {
     "diagonal_copy": lambda t: torch.diagonal_copy(t).add_(1),
     "diag": lambda t: torch.diag(t).add_(1),
     "to_dense": lambda t: t.to_dense().add_(1),
+    "einsum of a sum": lambda t: torch.einsum("ij->i", t).add_(1),
+    "einsum of a temporary": lambda t: torch.einsum("ii->i", t * 2).add_(1),
+    "data of a temporary": lambda t: (t * 2).data.diagonal().log_(),
+    "exponential": lambda t: torch.exp(t.detach().requires_grad_()).diagonal().add_(1),
     "of a temporary": lambda t: (t * 2).diagonal().log_(),
     "read": lambda t: (t.diagonal().log().sum(), t[0] @ t[1], [row.sum() for row in t]),
     "parameter": train,
@@ -135,6 +144,14 @@ def test_views_are_no_copies(device):
         for part in t.unbind():
             part.add_(part)
     assert torch.equal(t[0].diagonal(), torch.full((3,), 6.0, device=device))
+
+
+def test_writes_through_another_type_of_the_same_vector_warn():
+    packed = torch.ones(6)
+    t = Symmetric(packed)
+    with pytest.warns(UserWarning, match="Tensor.diagonal"):
+        Symmetric(t.packed).diagonal().add_(1)
+    assert packed.sum() == 6
 
 
 def test_a_late_change_warns_when_the_copy_goes():

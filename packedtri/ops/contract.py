@@ -17,6 +17,7 @@ from torch import Tensor
 
 from packedtri.dispatch import row
 from packedtri.ops.dense import densify, functions
+from packedtri.ops.lost_writes import watch
 from packedtri.tensor import PackedTensor
 
 Labels = tuple[Hashable, ...]
@@ -103,7 +104,15 @@ def _einsum(equation: Any, *operands: Any) -> Tensor:
         result = None if labels is None else contract(given[0], labels[0], given[1], *labels[1:])
         if result is not None:
             return result
-    return densify(torch.einsum, equation, *operands)
+    result = densify(torch.einsum, equation, *operands)
+    if len(given) == 1 and isinstance(given[0], PackedTensor) and _is_view(result):
+        watch("torch.einsum", result, given[0])
+    return result
+
+
+def _is_view(x: Tensor) -> bool:
+    """Whether torch gives elements of an operand; watched is nothing that is traced."""
+    return not torch.compiler.is_compiling() and x._is_view()
 
 
 def _permutation(equation: str, rank: int) -> list[int] | None:

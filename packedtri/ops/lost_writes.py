@@ -2,8 +2,9 @@
 
 ``S.diagonal().add_(eps)`` and ``S[0].zero_()`` change dense matrices. Diagonals, rows and blocks of
 packed types are copies, since no strided view of the storage has their shape. Whether one was
-changed is looked at when nobody holds it any more. It does not matter where the matrix is gone as
-well, or where the copy was assigned to a matrix, as ``S[0] += 1`` does.
+changed is looked at when nobody holds it any more. It does not matter where the elements are gone
+as well, which all types that have them keep, as a parameter and its ``.data`` do. Nor where the
+copy was assigned to a matrix, as ``S[0] += 1`` does.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from packedtri.ops.dense import functions
 from packedtri.tensor import PackedTensor
 
 # By the id of the copy, which belongs to nobody else while it lives: a reference that tells when it
-# does not, a tensor with the same count of changes, that count at first, and the matrix.
-_copies: dict[int, tuple[Any, Tensor, int, Any]] = {}
+# does not, a tensor with the same count of changes, that count at first, and references to what
+# lives as long as a type with the elements does.
+_copies: dict[int, tuple[Any, Tensor, int, list[Any]]] = {}
 
 
 def forget(value: Any) -> None:
@@ -67,8 +69,19 @@ def watch(name: str, copy: Tensor, t: PackedTensor) -> None:
     memory = _memory(copy)
     gone = functools.partial(_gone, name, id(memory), type(t).__name__)
     # A detached tensor counts the changes of the other as its own.
-    entry = (weakref.ref(memory, gone), memory.detach(), memory._version, weakref.ref(owner_of(t)))
-    _copies[id(memory)] = entry
+    counter, reference = memory.detach(), weakref.ref(memory, gone)
+    _copies[id(memory)] = reference, counter, memory._version, _holders(t)
+
+
+def _holders(t: PackedTensor) -> list[Any]:
+    """References to what all types with the elements of ``t`` hold.
+
+    A detached type holds the very tensor that the other does; types that were made from one vector
+    have a family, which lives as long as one of them.
+    """
+    owner: Any = owner_of(t)
+    family = owner.__dict__.get("_family")
+    return [weakref.ref(x) for x in (owner._packed, family) if x is not None]
 
 
 def _gone(name: str, key: int, kind: str, reference: Any) -> None:
@@ -76,8 +89,8 @@ def _gone(name: str, key: int, kind: str, reference: Any) -> None:
     if entry is None or entry[0] is not reference:
         return
     del _copies[key]
-    _, counter, version, matrix = entry
-    if counter._version != version and matrix() is not None:
+    _, counter, version, holders = entry
+    if counter._version != version and any(holder() is not None for holder in holders):
         warnings.warn(
             f"[{name}] a copy of elements of a {kind} was changed in place, which does not change "
             "the matrix. To change the matrix, assign to it, as in S[i, j] = x, or use "
