@@ -74,12 +74,36 @@ def primal(x: torch.Tensor) -> torch.Tensor:
 # What autograd itself wraps gradients in where it computes many at once.
 is_batched = torch._C._functorch.is_legacy_batchedtensor
 _is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_ABOVE_AUTOGRAD = torch._C.DispatchKey.PreDispatch
 
 
 def carries_autograd(inner: torch.Tensor) -> bool:
-    """Whether the tensor inside a type takes part in a torch.func transform itself."""
+    """Whether the tensor inside a type takes part in a torch.func transform, or export, itself."""
     # Dynamo cannot trace the question; it never meets such tensors.
-    return not torch.compiler.is_compiling() and _is_functorch_wrapped(inner)
+    if torch.compiler.is_compiling():
+        return is_exporting() and hasattr(inner, "_made_in_export")
+    return _is_functorch_wrapped(inner)
+
+
+def is_exporting() -> bool:
+    """Whether torch.export records ops, which it does above autograd.
+
+    The program is differentiated later by the ops that were recorded. Nodes of autograd are not
+    among these, while the detached tensors that they work on would be.
+    """
+    exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+    return exporting and torch._C._dispatch_tls_is_dispatch_key_included(_ABOVE_AUTOGRAD)
+
+
+def to_be_wrapped(packed: torch.Tensor) -> torch.Tensor:
+    """The tensor inside a type that the exported program makes: it carries the derivatives itself.
+
+    Types that the program is given, parameters among them, it reads as torch has it.
+    """
+    # The program may be given tensors that require gradients where those of now do not.
+    inner = packed if torch.is_grad_enabled() else packed.detach()
+    inner._made_in_export = True  # type: ignore[attr-defined]
+    return inner
 
 
 def values_visible(x: torch.Tensor) -> bool:

@@ -28,7 +28,13 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 from packedtri import _tracing, dispatch, layout
-from packedtri._autograd import carries_autograd, forward_mode, is_batched
+from packedtri._autograd import (
+    carries_autograd,
+    forward_mode,
+    is_batched,
+    is_exporting,
+    to_be_wrapped,
+)
 from packedtri._bands import real_diagonal, scale_off_diagonal
 from packedtri._sharing import check_source, share
 
@@ -94,6 +100,9 @@ def exposed(t: PackedTensor) -> Tensor:
         _tracing.expose(t._packed)
     if forward_mode():
         return alias(to_packed(t))
+    if is_exporting():
+        # Apart from the tensor inside, so that a type made of it has its own.
+        return t._packed.view_as(t._packed)
     if not torch.is_grad_enabled() or not requires_grad(t):
         packed = alias(t._packed)
         if not compiling:
@@ -121,6 +130,8 @@ def from_packed(cls: type[P], packed: Tensor, n: int, shared: bool = False) -> P
     if torch.compiler.is_dynamo_compiling():
         # Dynamo puts a call of the class into its graph, and cannot trace what the call does.
         return cls(packed)
+    if is_exporting():
+        return cls._wrap(to_be_wrapped(packed), n)
     if (not packed.requires_grad and not forward_mode()) or carries_autograd(packed):
         return cls._wrap(packed, n)
     if forward_mode():
@@ -163,6 +174,9 @@ def _is_view_of(a: PackedTensor, b: PackedTensor, same: Pair) -> bool:
         return False
     if not torch.is_grad_enabled() or not (requires_grad(a) or requires_grad(b)):
         return True
+    if carries_autograd(a._packed):
+        # What is the same tensor inside has the same derivatives.
+        return True
     return _view_base(a) is _view_base(b)
 
 
@@ -185,7 +199,7 @@ def alias(packed: Tensor) -> Tensor:
     A user's tensor and the one inside a type are kept apart by it: ``requires_grad_()`` on either
     must not reach the other.
     """
-    if packed.requires_grad or forward_mode() or carries_autograd(packed):
+    if packed.requires_grad or forward_mode() or carries_autograd(packed) or is_exporting():
         return settled(packed)
     return packed.detach()
 
@@ -324,7 +338,7 @@ def recorded(*tensors: Tensor) -> bool:
 
 
 def _to_packed_plain(t: PackedTensor) -> Tensor:
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or is_exporting():
         return t._packed
     recorded = requires_grad(t)
     if (recorded or "_family" in t.__dict__) and not torch.compiler.is_compiling():

@@ -86,6 +86,63 @@ def test_exported_programs_read_packed_parameters(cls):
     torch.testing.assert_close(parameter.grad, vector.grad)
 
 
+def _through_views(e: Tensor, x: Tensor, cls: Any) -> Tensor:
+    t = cls(e)
+    return (t @ t.mT).mT @ x + t.mH.clone() @ x + torch.stack([t, 2 * t]).unbind(0)[1].packed.sum()
+
+
+def _past_constants(e: Tensor, x: Tensor, cls: Any) -> Tensor:
+    t = cls(e)
+    with torch.no_grad():
+        constant, elements = cls(e), t.packed
+    return t @ x + (constant.mT @ x) * elements.sum() + (t @ t.detach().mT) @ x
+
+
+def _through_changes(e: Tensor, x: Tensor, cls: Any) -> Tensor:
+    t = cls(e).clone().mul_(2)
+    t[1, 1] = x[0, 0]
+    return t @ x
+
+
+# Functions of the elements of a type and of a matrix.
+EXPORTED: dict[str, Any] = {
+    "product": lambda e, x, cls: x @ cls(e),
+    "dense": lambda e, x, cls: cls(2 * e).to_dense() * x,
+    "from dense": lambda e, x, cls: cls.from_dense(x) @ cls(e).to_dense(),
+    "syrk": lambda e, x, cls: packedtri.syrk(x).to_dense() * e.sum(),
+    "elements": lambda e, x, cls: (cls(e) + cls(e)).packed.sum() * x,
+    "solve": lambda e, x, cls: torch.linalg.solve(cls(e), x),
+    "views": _through_views,
+    "constants": _past_constants,
+    "changes": _through_changes,
+}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", EXPORTED)
+@each_type
+def test_exported_programs_train_elements(cls, name, strict):
+    """The gradients of types that forward makes of plain parameters, as in the module itself."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3, dtype=torch.float64)
+            self.elements = torch.nn.Parameter(packed_vector(3).detach())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return EXPORTED[name](self.elements, self.linear(x), cls)
+
+    layer, x = Layer(), torch.randn(3, 3, dtype=torch.float64)
+    exported = torch.export.export(layer, (x,), strict=strict).module()
+    expected, ours = layer(x), exported(x)
+    torch.testing.assert_close(ours, expected)
+    theirs = torch.autograd.grad(weighted_sum(expected), list(layer.parameters()))
+    parameters = [exported.get_parameter(name) for name, _ in layer.named_parameters()]
+    found = torch.autograd.grad(weighted_sum(ours), parameters)
+    torch.testing.assert_close(found, theirs)
+
+
 @pytest.mark.parametrize("foreach", [False, True])
 @each_type
 def test_compiled_optimizer_steps(cls, foreach, device):

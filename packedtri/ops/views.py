@@ -52,7 +52,7 @@ def _transpose(input: PackedTensor, dim0: int, dim1: int) -> Tensor:
 def _matrix_transpose(input: PackedTensor) -> PackedTensor:
     if carries_autograd(input._packed):
         packed = _nodes.transposed_elements(input)
-        return type(input).transposed._wrap(packed, input.n)
+        return _nodes.from_packed(type(input).transposed, packed, input.n)
     return view(Tensor.transpose, input, -2, -1)
 
 
@@ -60,7 +60,7 @@ def _conj(input: PackedTensor) -> PackedTensor:
     if not input._packed.is_complex():
         return input
     if carries_autograd(input._packed):
-        result = input._wrap(input._packed.conj(), input.n)
+        result = _nodes.from_packed(type(input), input._packed.conj(), input.n)
         result._conjugate_of = input._packed
         return result
     return view(Tensor.conj, input)
@@ -74,7 +74,7 @@ def _adjoint(input: PackedTensor) -> PackedTensor:
 
 def _detach(input: PackedTensor) -> PackedTensor:
     if carries_autograd(input._packed):
-        return input._wrap(input._packed.detach(), input.n)
+        return _nodes.from_packed(type(input), input._packed.detach(), input.n)
     return view(Tensor.detach, input)
 
 
