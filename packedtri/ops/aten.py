@@ -21,7 +21,7 @@ from packedtri._nodes import settled, transposed_elements
 from packedtri._sharing import check_writable, inherit
 from packedtri.dispatch import aten_row, describe, function_name
 from packedtri.layout import DTYPES, HERMITIAN
-from packedtri.ops.callers import caller
+from packedtri.ops.callers import caller, check_not_distributed
 from packedtri.ops.dense import is_complex_number
 from packedtri.tensor import PackedTensor
 
@@ -170,6 +170,7 @@ def _same_shape(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     # A transform of torch.func that is given a type for its result comes here too.
     wrapped = unwrapped or carries_autograd(t._packed)
     if wrapped or len(size) < 2 or any(s not in (-1, t._n) for s in size[-2:]):
+        check_not_distributed(t)
         raise NotImplementedError(
             f"[{op}] packed storage has no strided view of shape {tuple(size)}; got {describe(t)}. "
             "Use .to_dense(), or .packed for the stored elements"

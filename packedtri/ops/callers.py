@@ -11,6 +11,17 @@ from types import FrameType
 
 import torch
 
+from packedtri.dispatch import describe
+from packedtri.tensor import PackedTensor
+
+# What spreads tensors over processes, and the functions of it that take them apart.
+_DISTRIBUTORS = {
+    "FSDP, fully_shard": ("torch.distributed.fsdp._fully_shard._fsdp_param", "_init_sharded_param"),
+    "FSDP": ("torch.distributed.fsdp._flat_param", "flatten_tensors"),
+    "distribute_tensor": ("torch.distributed.tensor._api", "distribute_tensor"),
+    "DDP": ("torch.nn.parallel.distributed", "__init__", "_distributed_broadcast_coalesced"),
+}
+
 
 def caller(module: str, *names: str) -> FrameType | None:
     """The innermost frame under way of one of these functions.
@@ -28,3 +39,17 @@ def caller(module: str, *names: str) -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+def check_not_distributed(t: PackedTensor) -> None:
+    """Raise where torch takes ``t`` apart to spread it over processes, instead of going dense."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return
+    for name, (module, *functions) in _DISTRIBUTORS.items():
+        if caller(module, *functions) is not None:
+            cls = type(t).__name__
+            raise NotImplementedError(
+                f"[{name}] expected dense parameters and buffers; got {describe(t)}, which stores "
+                "only a triangle. Register the vector of its elements instead and build the type "
+                f"from it in forward, as in {cls}(self.elements)"
+            )

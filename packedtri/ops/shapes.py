@@ -24,6 +24,7 @@ from packedtri.layout import numel
 
 # It refuses Tensor.view, whose row below replaces that.
 from packedtri.ops import interop as interop
+from packedtri.ops.callers import check_not_distributed
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import batch_dim, from_front
 from packedtri.ops.views import view
@@ -51,6 +52,8 @@ _PERMUTATIONS = {"permute", "movedim", "moveaxis"}
 _COPYING = {"repeat", "tile", "index_select", "flip", "roll", "repeat_interleave", "cumsum"}
 # Those of these may be copies, which nobody can tell of a type while it is traced.
 _MAYBE_COPYING = {"reshape", "flatten"}
+# Torch takes parameters apart by them to spread them over processes.
+_DISTRIBUTING = {"chunk", "flatten"}
 
 
 @torch_names
@@ -59,6 +62,8 @@ def _apply(
 ) -> Any:
     """``function`` on the stored elements; ``other`` where the matrices do not stay whole."""
     is_packed = isinstance(input, PackedTensor)
+    if is_packed and function.__name__ in _DISTRIBUTING:
+        check_not_distributed(input)
     arguments = translate(input, input._packed.dim() + 1, *args, **kw) if is_packed else None
     if arguments is None:
         return other(input, *args, **kw)
