@@ -377,6 +377,33 @@ def test_numbers_that_change_from_call_to_call(name: str, dynamic: bool | None) 
         torch.testing.assert_close(ours.packed, expected.packed)
 
 
+# Functions of a batch of three matrices.
+OF_ORDERS_THAT_CHANGE: dict[str, Any] = {
+    "where": lambda t: torch.where(t > 0, t, 0.0),
+    "where of batches": lambda t: torch.where(torch.ones(3, 1, 1) > 0, t, 2 * t),
+    "masked_fill": lambda t: t.masked_fill(torch.ones(3, 1, 1) > 0, 0.0),
+    "reshape": lambda t: t.reshape(3, 1, *t.shape[-2:]) * 2,
+    "expand": lambda t: t.unsqueeze(0).expand(2, *t.shape) * 2,
+    "permute": lambda t: t.unsqueeze(0).permute(1, 0, 2, 3).mT * 2,
+    "chunk": lambda t: t.chunk(3)[1] * 2,
+    "lerp": lambda t: torch.lerp(t, 2 * t, 0.5),
+    "gram": lambda t: t @ t.mT,
+}
+
+
+@pytest.mark.parametrize("name", OF_ORDERS_THAT_CHANGE)
+@each_type
+def test_orders_that_change_from_call_to_call(cls, name):
+    f = OF_ORDERS_THAT_CHANGE[name]
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="aot_eager", dynamic=True)
+    for n in (3, 4, 6):
+        t = cls.randn(3, n)
+        ours, expected = compiled(t), f(t)
+        assert type(ours) is type(expected)
+        torch.testing.assert_close(*map(dense, (ours, expected)))
+
+
 @each_type
 def test_assignments_that_fit_look_at_no_values(cls):
     """Parts of the stored triangle alone; the whole function is one graph."""

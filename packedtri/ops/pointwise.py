@@ -352,7 +352,9 @@ def _where(condition: Tensor, input: Any, other: Any, **kwargs: Any) -> Tensor:
     types = [x for x in (input, other) if isinstance(x, PackedTensor)]
     rest = [x for x in (input, other) if not isinstance(x, PackedTensor)]
     first = types[0]
-    keeps = len({(type(t), t.n) for t in types}) == 1 and all(_may_fill(x, first) for x in rest)
+    # Under torch.compile an order may be a symbol, which has no hash.
+    alike = all(type(t) is type(first) and t.n == first.n for t in types)
+    keeps = alike and all(_may_fill(x, first) for x in rest)
     if isinstance(condition, PackedTensor) or not _is_number(condition) or not keeps or kwargs:
         return densify(torch.where, condition, input, other, **kwargs)
     packed = torch.where(_elements(condition), _elements(input), _elements(other))
