@@ -28,6 +28,10 @@ P = TypeVar("P", bound="PackedTensor")
 _TIES = ("_source", "_family", "_conjugate_of")
 _make_wrapper = Tensor._make_wrapper_subclass
 _is_inference_mode = torch.is_inference_mode_enabled
+#: Whether a mode of torch's is to see the functions that are called.
+_is_watched = torch._C._is_torch_function_mode_enabled
+# What multiplies two types, where nobody else is to see it.
+_products: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
 
 
 class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
@@ -211,14 +215,14 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
 
     # The slots skip __torch_function__, which costs about as much as a small product.
     def __matmul__(self, other: Any) -> Any:
-        types = dispatch.canonical_type(self), dispatch.canonical_type(other)
-        row = dispatch.find(Tensor.matmul, types)
-        return NotImplemented if row is None else row.handler(self, other)
+        product = None if _is_watched() else _products.get((type(self), type(other)))
+        product = product or _product(self, other, Tensor.__matmul__, other)
+        return product(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        types = dispatch.canonical_type(other), dispatch.canonical_type(self)
-        row = dispatch.find(Tensor.matmul, types)
-        return NotImplemented if row is None else row.handler(other, self)
+        product = None if _is_watched() else _products.get((type(other), type(self)))
+        product = product or _product(other, self, _reversed_matmul, other)
+        return product(other, self)
 
     # Torch calls add_ and sub_ for both, which change the stored elements for its optimizers.
     def __iadd__(self, other: Any) -> Any:  # type: ignore[misc]
@@ -386,6 +390,44 @@ LowerTriangular.transposed = UpperTriangular
 UpperTriangular.transposed = LowerTriangular
 Symmetric.transposed = Symmetric
 Hermitian.transposed = Hermitian
+
+
+def _product(left: Any, right: Any, overridable: Callable[[Any, Any], Any], other: Any) -> Any:
+    """What multiplies two values for an operator of one of them.
+
+    Args:
+        left: the left operand.
+        right: the right one.
+        overridable: torch's operator, which a mode or the rules of other types may override.
+        other: the operand whose operator it is not.
+    """
+    row = dispatch.find(
+        Tensor.matmul, (dispatch.canonical_type(left), dispatch.canonical_type(right))
+    )
+    if row is not None and not any(map(_has_own_rules, (type(left), type(right)))):
+        _products[type(left), type(right)] = row.handler
+        return overridable if _is_watched() else row.handler
+    return overridable if hasattr(other, "__torch_function__") else _not_implemented
+
+
+def _has_own_rules(cls: type) -> bool:
+    """Whether a type overrides torch functions by other rules than torch's and those here."""
+    disabled = torch._C._disabled_torch_function_impl
+    known = (disabled, *map(_torch_function, (PackedTensor, Tensor)))
+    return _torch_function(cls) not in known
+
+
+def _torch_function(cls: Any) -> Any:
+    rules = cls.__torch_function__
+    return getattr(rules, "__func__", rules)
+
+
+def _reversed_matmul(left: Any, right: Any) -> Any:
+    return Tensor.__rmatmul__(right, left)
+
+
+def _not_implemented(left: Any, right: Any) -> Any:
+    return NotImplemented
 
 
 def rebuild(cls: type[P], packed: Tensor, n: int, requires_grad: bool) -> P:

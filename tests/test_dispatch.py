@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from twins import TYPES, project
+from torch.overrides import TorchFunctionMode
+from twins import TYPES, each_type, project
 
 import packedtri  # noqa: F401  (fills the table)
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, dispatch
@@ -408,3 +409,46 @@ def test_the_import_leaves_dynamo_alone() -> None:
     code = "import sys, packedtri; print('torch._dynamo' in sys.modules, 'sympy' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == ["False", "False"]
+
+
+class _Names(TorchFunctionMode):
+    """Keeps the names of the functions that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@each_type
+def test_operators_of_products_are_seen_by_modes(cls):
+    t, x = cls.randn(3), torch.randn(3, 3)
+    for left, right in itertools.product((t, x), repeat=2):
+        expected = left @ right
+        with _Names() as mode:
+            ours = left @ right
+        assert mode.names[0] in ("matmul", "__rmatmul__")
+        assert type(ours) is type(expected) and torch.equal(ours, expected)
+
+
+@each_type
+def test_operators_of_products_are_left_to_the_rules_of_others(cls):
+    class Rules:
+        @classmethod
+        def __torch_function__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func.__name__
+
+    class Mine(Rules, cls):
+        pass
+
+    t, x = cls.randn(3), torch.randn(3, 3)
+    mine = Mine.randn(3)
+    assert t @ Rules() == "matmul"
+    assert {t @ mine, mine @ t, mine @ x, x @ mine} <= {"matmul", "__rmatmul__"}
+    with pytest.raises(TypeError, match="unsupported operand"):
+        t @ "text"
