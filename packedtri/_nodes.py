@@ -83,6 +83,8 @@ def to_packed(t: PackedTensor) -> Tensor:
             # attribute, apart from the type and its changes.
             return t._to_packed()
         _tracing.check_read(t._packed)
+    elif dispatch.ops_are_watched():
+        dispatch.check_not_traced(t)
     if forward_mode():
         return _to_packed_dual(t)
     return _to_packed_plain(t)
@@ -98,6 +100,8 @@ def exposed(t: PackedTensor) -> Tensor:
     compiling = _tracing.is_compiling()
     if compiling:
         _tracing.expose(t._packed)
+    elif dispatch.ops_are_watched():
+        dispatch.check_not_traced(t)
     if forward_mode():
         return alias(to_packed(t))
     if is_exporting():

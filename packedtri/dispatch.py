@@ -219,8 +219,36 @@ def _by_position(
     return args, kwargs
 
 
+def ops_are_watched() -> bool:
+    """Whether modes of torch's see each op below autograd."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+def check_not_traced(*values: Any) -> None:
+    """Raise where make_fx has one of these types for an argument, and so for a constant.
+
+    It follows the tensors that it knows through ops, and does not know those inside of types.
+    """
+    mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY)
+    if mode is None or _tracing.is_compiling():
+        return
+    from torch.fx.experimental.proxy_tensor import get_proxy_slot
+
+    for value in tree_leaves(values):
+        packed = canonical_type(value) in _packed_types
+        if packed and get_proxy_slot(value, mode.tracer, None) is not None:
+            name = type(value).__name__
+            raise NotImplementedError(
+                f"[make_fx] {describe(value)} would be a constant of the graph, which follows "
+                "plain tensors alone. Trace a function of the stored elements, as in "
+                f"make_fx(lambda p: f({name}(p)))(t.packed)"
+            )
+
+
 def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Run ``function`` by the row that serves it; the whole of ``__torch_function__``."""
+    if ops_are_watched():
+        check_not_traced(args, kwargs)
     by_types, found = _table.get(function), None
     if by_types is not None:
         if kwargs:

@@ -28,8 +28,7 @@ P = TypeVar("P", bound="PackedTensor")
 _TIES = ("_source", "_family", "_conjugate_of")
 _make_wrapper = Tensor._make_wrapper_subclass
 _is_inference_mode = torch.is_inference_mode_enabled
-#: Whether a mode of torch's is to see the functions that are called.
-_is_watched = torch._C._is_torch_function_mode_enabled
+_watches_functions = torch._C._is_torch_function_mode_enabled
 # What multiplies two types, where nobody else is to see it.
 _products: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
 
@@ -408,6 +407,11 @@ def _product(left: Any, right: Any, overridable: Callable[[Any, Any], Any], othe
         _products[type(left), type(right)] = row.handler
         return overridable if _is_watched() else row.handler
     return overridable if hasattr(other, "__torch_function__") else _not_implemented
+
+
+def _is_watched() -> bool:
+    """Whether a mode of torch's is to see the functions that are called, or what they do."""
+    return _watches_functions() or dispatch.ops_are_watched()
 
 
 def _has_own_rules(cls: type) -> bool:

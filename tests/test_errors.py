@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from twins import TRIANGULAR, each_type
 
 import packedtri
@@ -319,6 +320,28 @@ def test_torch_func_over_a_type_raises_and_says_how():
             torch.func.grad(f)(a)
     with pytest.raises(NotImplementedError, match="packed"):
         torch.vmap(lambda t: t @ x)(LowerTriangular.randn(2, 3))
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+@each_type
+def test_make_fx_of_a_type_would_trace_a_constant(cls, mode):
+    t, x = cls.randn(3), torch.randn(3, 3)
+    functions = [
+        lambda t: t @ t.to_dense(),
+        lambda t: x @ t,
+        lambda t: t.packed,
+        lambda t: t.to_dense(),
+        lambda t: t.sum(),
+        lambda t: t.mT.clone(),
+    ]
+    for f in functions:
+        with raises(NotImplementedError, "make_fx", cls.__name__, "p: f("):
+            make_fx(f, tracing_mode=mode)(t)
+    with raises(NotImplementedError, "make_fx", cls.__name__, "p: f("):
+        make_fx(lambda pair: pair[0] @ pair[1], tracing_mode=mode)((t, x))
+    graph = make_fx(lambda p: cls(p) @ t.to_dense(), tracing_mode="real")(t.packed)
+    other = cls.randn(3)
+    torch.testing.assert_close(graph(other.packed), other @ t.to_dense())
 
 
 def test_cuda_tensors_without_the_cuda_library():
