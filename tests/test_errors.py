@@ -254,9 +254,26 @@ def test_assigning_data(cls):
     a, b = cls.randn(2), cls.randn(2)
     a.data = b
     assert torch.equal(a, b)
-    for value in (torch.zeros(2, 2), cls.randn(3), cls.randn(2, dtype=torch.float64)):
-        with raises(TypeError, "[data]", cls.__name__, "from_dense"):
+    for value in (torch.zeros(2, 2), torch.zeros(3)):
+        with raises(TypeError, "[data]", cls.__name__, "order 2", "from_dense"):
             a.data = value
+    with raises(TypeError, "[data]", cls.__name__, "order 2", f"{cls.__name__} (3, 3)", "new"):
+        a.data = cls.randn(3)
+
+
+@each_type
+def test_assigning_data_of_another_dtype_or_batch(cls):
+    """As dense tensors allow it, and Module.double() does it."""
+    p = torch.nn.Parameter(cls.randn(3))
+    expected = p.to_dense().double()
+    p.data = p.data.double()
+    assert p.dtype is p.packed.dtype is torch.float64 and p.requires_grad
+    torch.testing.assert_close(p.to_dense(), expected)
+    p.data = torch.stack([p.data, 2 * p.data])
+    assert p.shape == (2, 3, 3) and p.packed.shape == (2, 6)
+    (p @ torch.ones(3, dtype=torch.float64)).sum().backward()
+    assert type(p.grad) is cls and p.grad.shape == p.shape and p.grad.dtype is p.dtype
+    torch.optim.Adam([p], 0.1).step()
 
 
 @each_triangular

@@ -123,12 +123,15 @@ def _share_memory_(input: PackedTensor) -> PackedTensor:
 
 @row(Tensor.data.__set__)
 def _set_data(input: PackedTensor, value: Tensor) -> None:
-    alike = type(value) is type(input) and value._packed.shape == input._packed.shape
-    if not alike or value.dtype != input.dtype or value.device != input.device:
+    if type(value) is not type(input) or value._n != input._n:
+        advice = (
+            "Make a new tensor for another order"
+            if type(value) is type(input)
+            else f"Convert with {type(input).__name__}.from_dense"
+        )
         raise TypeError(
-            f"[data] expected {describe(input)} of {input.dtype} on {input.device}; got "
-            f"{describe(value)} of {value.dtype} on {value.device}. Convert with "
-            f"{type(input).__name__}.from_dense"
+            f"[data] expected a {type(input).__name__} of order {input._n}; got {describe(value)}. "
+            f"{advice}"
         )
     # Torch's own setter makes an inference tensor of ``input`` where the value is one.
     passed(Tensor.data.__set__, input, value)
