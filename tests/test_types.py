@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from twins import MIRRORED, TYPES, each_type
 
 from packedtri import (
@@ -302,6 +303,8 @@ def test_text_says_what_torch_says():
     )
     assert repr(Symmetric.zeros(0)) == "Symmetric([], size=(0, 0))"
     assert repr(Symmetric.zeros(2, device="meta")) == "Symmetric(..., size=(2, 2), device='meta')"
+    with FakeTensorMode():
+        assert repr(Symmetric.zeros(2, 3)) == "Symmetric(..., size=(2, 3, 3))"
     complex_text = repr(LowerTriangular(torch.tensor([1 + 2j, 0, 3 - 1j])))
     assert complex_text == (
         "LowerTriangular([[1.+2.j,      .],\n                 [0.+0.j, 3.-1.j]])"

@@ -14,6 +14,8 @@ from packedtri._bands import real_diagonal
 from packedtri.tensor import PackedTensor
 
 _ELLIPSIS = "..."
+# Texts that do not tell the shape.
+_WITHOUT_VALUES = (_ELLIPSIS, "[]")
 
 
 def text(t: PackedTensor) -> str:
@@ -28,14 +30,14 @@ def text(t: PackedTensor) -> str:
     with torch._C.DisableTorchFunctionSubclass():
         name = type(t).__name__
         body = _body(t, len(name) + 1)
-        lines = f"{name}({body}{_suffix(t)})"
+        lines = f"{name}({body}{_suffix(t, body not in _WITHOUT_VALUES)})"
         return f"Parameter containing:\n{lines}" if getattr(t, "_is_param", False) else lines
 
 
 def _body(t: PackedTensor, indent: int) -> str:
     packed = _nodes.settled(t._packed)
     if packed.is_meta or carries_autograd(packed) or type(packed) is not Tensor:
-        return "..."
+        return _ELLIPSIS
     if t.numel() == 0:
         return "[]"
     packed = real_diagonal(packed.detach().resolve_conj(), t.kind, t._n)
@@ -116,9 +118,9 @@ def _cell(packed: Tensor, t: PackedTensor, i: int, j: int, formatter: _Formatter
     return formatter.format(value.conjugate() if conjugated else value)
 
 
-def _suffix(t: PackedTensor) -> str:
+def _suffix(t: PackedTensor, shape_shows: bool) -> str:
     parts = []
-    if t.numel() == 0 or t.is_meta:
+    if not shape_shows:
         parts.append(f"size={tuple(t.shape)}")
     if t.device.type != torch._C._get_default_device():
         parts.append(f"device='{t.device}'")
