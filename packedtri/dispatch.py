@@ -17,10 +17,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from numbers import Number
 from types import FunctionType
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -174,9 +174,23 @@ def rule(function: Callable[[Function], Row]) -> Callable[[Function], Row]:
 def rest(function: Function) -> Row:
     """The row of ``function`` for types that its own rows do not name."""
     found = _table.get(function, {}).get(()) or _ruled.get(function)
-    if found is None:
-        found = _ruled[function] = _rules[0](function)
+    if found is not None:
+        return found
+    if isinstance(function, torch._ops.HigherOrderOperator):
+        found = Row(function, (), partial(_refuse_operator, function), "refused", None)
+    else:
+        found = _rules[0](function)
+    _ruled[function] = found
     return found
+
+
+def _refuse_operator(function: Function, *args: Any, **kwargs: Any) -> NoReturn:
+    """Operators that are given functions, such as torch.cond, take their tensors for dense ones."""
+    given = [v for v in tree_leaves((args, kwargs)) if canonical_type(v) in _packed_types]
+    raise NotImplementedError(
+        f"[{function_name(function)}] expected plain tensors; got "
+        f"{', '.join(map(describe, given))}. Pass or capture .packed, and build the type inside"
+    )
 
 
 def classify(function: Function) -> How:
@@ -282,6 +296,12 @@ def _call_out(function: Function, found: Row, args: Any, kwargs: Mapping[str, An
 def function_name(function: Function) -> str:
     """The public name of a torch function, such as ``torch.matmul`` or ``torch.Tensor.add``."""
     name = getattr(function, "__name__", "")
+    if isinstance(function, torch._ops.HigherOrderOperator):
+        name = function.name()
+        if name == "custom_function_call":
+            # What torch.func makes of them.
+            return "torch.autograd.Function"
+        return f"torch.{name}" if hasattr(torch, name) else f"torch.ops.higher_order.{name}"
     # Torch itself would call mm by the name of its alias spmm.
     for home, prefix in ((torch, "torch"), (torch.Tensor, "torch.Tensor")):
         if name and getattr(home, name, None) is function:

@@ -361,6 +361,48 @@ def test_make_fx_of_a_type_would_trace_a_constant(cls, mode):
     torch.testing.assert_close(graph(other.packed), other @ t.to_dense())
 
 
+class _Double(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+@each_type
+def test_operators_that_take_functions_are_named(cls):
+    t, x = cls.randn(3), torch.randn(3, 3)
+    way_out = f"{cls.__name__} (3, 3)", ".packed", "inside"
+    with raises(NotImplementedError, "[torch.autograd.Function]", *way_out):
+        torch.func.grad(lambda x: (_Double.apply(t) @ x).sum())(x)
+    for first, second, argument in (
+        (lambda t: t.to_dense() * 2, lambda t: t.to_dense() + 1, t),
+        (lambda x: t @ x, lambda x: x @ t, x),
+    ):
+        torch._dynamo.reset()
+        named = r"\[torch\.cond\].*" + re.escape(way_out[0])
+        with pytest.raises(Exception, match=named) as info:
+            torch.cond(torch.tensor(True), first, second, (argument,))
+        assert "object at" not in str(info.value).split("[torch.cond]")[1].split("inside")[0]
+
+    def branches(p):
+        return torch.cond(p.sum() > 0, lambda p: cls(p) @ x, lambda p: cls(2 * p) @ x, (p,))
+
+    torch.testing.assert_close(branches(x.new_ones(6)), cls(torch.ones(6)) @ x)
+
+
+@each_type
+def test_lists_of_types_for_nested_tensors(cls):
+    with raises(NotImplementedError, "nested_tensor", f"{cls.__name__} (3, 3)", "stack"):
+        torch.nested.nested_tensor([cls.eye(3), cls.eye(3)])
+
+
 def test_cuda_tensors_without_the_cuda_library():
     """The op's CUDA kernel, where none was built, says how to get one."""
     if _library.cuda_library is not None:

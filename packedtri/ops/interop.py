@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from packedtri import _nodes
-from packedtri.dispatch import Function, describe, function_name, row
+from packedtri.dispatch import Function, aten_row, describe, function_name, row
 from packedtri.ops.aten import clones_before_changes
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import as_dense, densify, functions
@@ -97,6 +97,12 @@ def _on_packed(function: Function, input: PackedTensor, *args: Any, **kwargs: An
 for _function in functions("is_shared is_pinned __dlpack_device__ record_stream", Tensor):
     row(_function)(partial(_on_packed, _function))
 row(Tensor.nbytes.__get__)(partial(_on_packed, Tensor.nbytes.__get__))
+
+
+@aten_row(torch.ops.aten._nested_tensor_from_tensor_list.default)
+def _nested(op: Any, args: tuple[Any, ...], kwargs: Any) -> NoReturn:
+    advice = "Use torch.stack where the matrices have one order, or .to_dense()"
+    raise NotImplementedError(_message("torch.nested.nested_tensor", advice, args))
 
 
 _access = torch.ops.export.access_subclass_inner_tensor.default
