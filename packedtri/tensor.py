@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 
 from packedtri import _nodes, _tracing, dispatch, layout
 from packedtri._factories import Factories
@@ -29,6 +30,8 @@ _TIES = ("_source", "_family", "_conjugate_of")
 _make_wrapper = Tensor._make_wrapper_subclass
 _is_inference_mode = torch.is_inference_mode_enabled
 _watches_functions = torch._C._is_torch_function_mode_enabled
+# Plain tensors, and what stands for them while torch traces.
+_PLAIN = (torch.nn.Parameter, FakeTensor, FunctionalTensor)
 # What multiplies two types, where nobody else is to see it.
 _products: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
 
@@ -82,6 +85,8 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
             # Torch makes such zeros, without storage, for gradients. Nothing could write to them,
             # and what runs below their dispatch key would read their storage.
             packed = packed.clone()
+        if type(packed) is not Tensor:
+            packed = _without_own_rules(packed)
         shape = (n, n) if packed.dim() == 1 else (*packed.shape[:-1], n, n)
         if packed.is_inference() is _is_inference_mode():
             t = _make_wrapper(cls, shape, dtype=packed.dtype, device=packed.device)
@@ -448,6 +453,12 @@ def _check_packed(cls: type, packed: Any) -> int:
             f"[{cls.__name__}] expected a packed tensor (*batch, n(n+1)/2); "
             f"got {dispatch.describe(packed)}"
         )
+    if type(packed) is not Tensor and not issubclass(type(packed), _PLAIN):
+        raise TypeError(
+            f"[{cls.__name__}] expected a plain tensor; got {type(packed).__name__} "
+            f"{tuple(packed.shape)}. Convert with .as_subclass(torch.Tensor), or take the tensor "
+            "that a wrapper holds"
+        )
     check_dtype(cls.__name__, packed)
     if packed.dim() == 0:
         raise ValueError(
@@ -460,6 +471,17 @@ def _check_packed(cls: type, packed: Any) -> int:
             f"[{cls.__name__}] {error}; got a tensor {tuple(packed.shape)}. "
             f"For dense matrices use {cls.__name__}.from_dense"
         ) from None
+
+
+def _without_own_rules(packed: Tensor) -> Tensor:
+    """A tensor without what a type of a user's adds to it by __torch_function__.
+
+    Those that see ops, and may have no memory, stay what they are.
+    """
+    if type(packed).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        return packed
+    with torch._C.DisableTorchFunctionSubclass():
+        return packed.as_subclass(Tensor)
 
 
 def _diagonal_values(t: PackedTensor, values: Tensor) -> Tensor:

@@ -152,3 +152,34 @@ def test_sparse_factors(cls):
         result = t * sparse
         assert result.layout is sparse.layout
         torch.testing.assert_close(result.to_dense(), t.to_dense() * torch.eye(3))
+
+
+class _Tagged(Tensor):
+    """A type of a user's, which results of torch functions have too."""
+
+
+@each_type
+def test_elements_are_plain(cls):
+    v = torch.ones(3)
+    assert cls(torch.nn.Parameter(v)).requires_grad
+    for foreign in (v.as_subclass(_Tagged), torch.nn.Parameter(v.as_subclass(_Tagged))):
+        with pytest.raises(TypeError, match=rf"\[{cls.__name__}\].*_Tagged \(3,\).*as_subclass"):
+            cls(foreign)
+    number, matrix = (x.as_subclass(_Tagged) for x in (torch.tensor(2.0), torch.ones(2, 2)))
+    t = cls(v.clone())
+    for recorded in (False, True):
+        t.requires_grad_(recorded)
+        results = [
+            t * number,
+            number * t,
+            t / number,
+            cls.from_dense(matrix),
+            t.lerp(2 * t, number),
+        ]
+        results += [t * matrix] if cls in TRIANGULAR else []
+        for result in results:
+            assert type(result) is cls and type(result._packed) is type(result.packed) is Tensor
+            assert "..." not in repr(result)
+        torch.testing.assert_close(results[0], 2 * t)
+    (2 * t * number).sum().backward()
+    assert type(t.grad) is cls and type(t.grad.packed) is Tensor
