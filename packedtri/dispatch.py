@@ -69,7 +69,7 @@ _table: dict[Function, dict[tuple[type, ...], Row]] = {}
 _key_names: dict[Function, tuple[frozenset[str], ...]] = {}
 _canonical: dict[type, type] = {}
 # The rows that the rule has given so far, and the rule.
-_ruled: dict[Function, Row] = {}
+_ruled: dict[tuple[Function, str], Row] = {}
 _rules: list[Callable[[Function], Row]] = []
 _aten: dict[Any, Function] = {}
 
@@ -173,14 +173,16 @@ def rule(function: Callable[[Function], Row]) -> Callable[[Function], Row]:
 
 def rest(function: Function) -> Row:
     """The row of ``function`` for types that its own rows do not name."""
-    found = _table.get(function, {}).get(()) or _ruled.get(function)
+    # Aliases of torch's own, as dsmm of mm, are equal to what they stand for, but for their names.
+    key = function, getattr(function, "__name__", "")
+    found = _table.get(function, {}).get(()) or _ruled.get(key)
     if found is not None:
         return found
     if isinstance(function, torch._ops.HigherOrderOperator):
         found = Row(function, (), partial(_refuse_operator, function), "refused", None)
     else:
         found = _rules[0](function)
-    _ruled[function] = found
+    _ruled[key] = found
     return found
 
 

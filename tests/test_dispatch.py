@@ -452,3 +452,9 @@ def test_operators_of_products_are_left_to_the_rules_of_others(cls):
     assert {t @ mine, mine @ t, mine @ x, x @ mine} <= {"matmul", "__rmatmul__"}
     with pytest.raises(TypeError, match="unsupported operand"):
         t @ "text"
+
+
+def test_aliases_have_rows_of_their_own():
+    """Torch has two equal functions, of which one is no operator by its name."""
+    assert torch.dsmm == torch.mm and dispatch.classify(torch.dsmm) == "native"
+    assert dispatch.rest(torch.mm).how == "dense"
