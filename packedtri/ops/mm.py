@@ -91,6 +91,11 @@ def _stored_part(
     if kind in _TRIANGLES:
         return lower(*_of_triangle(a, b, a_kind, b_kind, kind))
     flip = adjoint if kind == HERMITIAN else transposed
+    if a_kind == b_kind == DENSE and 4 * a.shape[-1] <= n and a.shape[:-2] == b.shape[:-2]:
+        # One product of twice as many terms writes its result once: a b + b' a' = [a b'] [b a'].
+        bt, at, _, _ = _flipped(a, b, a_kind, b_kind, flip)
+        both = lower(torch.cat((a, bt), -1), torch.cat((b, at), -2), DENSE, DENSE)
+        return halve_diagonal(both, n, kind)
     mirrored = lower(*_flipped(a, b, a_kind, b_kind, flip))
     return halve_diagonal(lower(a, b, a_kind, b_kind) + mirrored, n, kind)
 
