@@ -240,11 +240,14 @@ def _may_be_own(grad: Tensor) -> bool:
     )
 
 
-def _holders(grad: Tensor) -> tuple[int, int, int]:
-    """How many hold a gradient in Python and in C++, and how many its elements."""
+def _holders(in_python: int, grad: Tensor) -> tuple[int, int, int]:
+    """How many hold a gradient in Python, as its caller counts, and in C++, and its elements.
+
+    The caller counts because a call of this may hold the gradient once more: under Dynamo it does.
+    """
     assert _use_count is not None
     elements = torch._C._storage_Use_Count(grad.untyped_storage()._cdata)
-    return sys.getrefcount(grad), _use_count(grad), elements
+    return in_python, _use_count(grad), elements
 
 
 @functools.cache
@@ -259,7 +262,7 @@ def _lone_holders() -> tuple[int, int, int]:
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor) -> Tensor:
-            counts.append(_holders(grad))
+            counts.append(_holders(sys.getrefcount(grad), grad))
             return grad
 
     # Modes of the caller's may hold tensors, or make others than usual of them.
@@ -289,7 +292,9 @@ class _ToPacked(torch.autograd.Function):
         # type. So its elements must be its own: the gradient of a sum, say, reaches each operand.
         if ctx.cls.kind in layout.MIRRORED:
             grad = scale_off_diagonal(grad, 0.5, ctx.n, ctx.cls.kind)
-        elif not (_may_be_own(grad) and _use_count and _holders(grad) == _lone_holders()):
+        elif not (_may_be_own(grad) and _use_count):
+            grad = grad.clone(memory_format=torch.contiguous_format)
+        elif _holders(sys.getrefcount(grad), grad) != _lone_holders():
             grad = grad.clone(memory_format=torch.contiguous_format)
         return from_packed(ctx.cls, grad, ctx.n), None
 

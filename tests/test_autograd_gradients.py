@@ -178,3 +178,20 @@ def test_who_holds_a_gradient_may_be_asked_for_first_anywhere(context: Any) -> N
     torch.testing.assert_close(grad.packed, 2 * t.packed.detach())
     test_a_gradient_that_nobody_else_holds_is_not_copied(LowerTriangular)
     test_gradients_share_no_elements(LowerTriangular)
+
+
+def test_who_holds_a_gradient_may_be_asked_for_first_between_compiled_graphs() -> None:
+    _lone_holders.cache_clear()
+
+    @torch.compile(backend="eager")
+    def step(t: LowerTriangular) -> Tensor:
+        doubled = t * 2
+        torch._dynamo.graph_break()
+        total = (doubled @ torch.ones(4)).sum()
+        total.backward()
+        return total
+
+    step(torch.nn.Parameter(LowerTriangular.eye(4)))
+    asked_there = _lone_holders()
+    _lone_holders.cache_clear()
+    assert _lone_holders() == asked_there
