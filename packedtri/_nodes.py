@@ -292,9 +292,10 @@ class _ToPacked(torch.autograd.Function):
         # type. So its elements must be its own: the gradient of a sum, say, reaches each operand.
         if ctx.cls.kind in layout.MIRRORED:
             grad = scale_off_diagonal(grad, 0.5, ctx.n, ctx.cls.kind)
-        elif not (_may_be_own(grad) and _use_count):
-            grad = grad.clone(memory_format=torch.contiguous_format)
-        elif _holders(sys.getrefcount(grad), grad) != _lone_holders():
+        elif (
+            not (_may_be_own(grad) and _use_count)
+            or _holders(sys.getrefcount(grad), grad) != _lone_holders()
+        ):
             grad = grad.clone(memory_format=torch.contiguous_format)
         return from_packed(ctx.cls, grad, ctx.n), None
 
