@@ -17,11 +17,13 @@ struct FactorArgs {
 __device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
 __device__ inline double reciprocal_root(double x) { return rsqrt(x); }
 
-// The root of x, whose reciprocal is nearly `reciprocal`: one step of Newton's. That of infinity is infinite.
+// The root of x, whose reciprocal is nearly `reciprocal`: one step of Newton's. That of infinity is infinite, without
+// a branch: Newton's step makes nan of it, which fmax leaves out, and `small` times a finite x is less than its root.
 template <class R>
 __device__ R root(R x, R reciprocal) {
+    constexpr R small = sizeof(R) == sizeof(float) ? R(0x1p-65) : R(0x1p-513);
     const R y = x * reciprocal;
-    return x < R(INFINITY) ? fma(R(0.5) * reciprocal, fma(-y, y, x), y) : x;
+    return fmax(fma(R(0.5) * reciprocal, fma(-y, y, x), y), x * small);
 }
 
 // SIDE lanes share a matrix of at most SIDE rows.
