@@ -115,7 +115,7 @@ def check_writable(t: PackedTensor, *values: Any) -> None:
         _tracing.check_write(t._packed)
     elif torch.is_grad_enabled() and _any_requires_grad(t, *values):
         _check_alone(t)
-    if _source(t)[0] is not None and torch.is_grad_enabled() and _any_requires_grad(t):
+    if torch.is_grad_enabled() and _any_requires_grad(t) and _source(t)[0] is not None:
         if forward_mode():
             raise RuntimeError(
                 f"[{type(t).__name__}] it cannot be changed in place inside a dual level while "

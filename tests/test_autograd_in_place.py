@@ -161,6 +161,35 @@ def test_a_leaf_refuses_in_place_changes(cls):
         t.mul_(2)
 
 
+class Saves(torch.autograd.Function):
+    """The matrix itself is saved, not the elements."""
+
+    @staticmethod
+    def forward(ctx, t: Tensor, x: Tensor) -> Tensor:
+        ctx.save_for_backward(t)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[None, Tensor]:
+        return None, grad * ctx.saved_tensors[0].to_dense()
+
+
+@each_type
+@each_change
+def test_unrecorded_changes_are_counted(cls, name, device):
+    t = cls.randn(2, 3, device=device)
+    x, s = t.clone(), torch.tensor(0.5, device=device)
+    y = Saves.apply(t, torch.randn(2, 3, 3, device=device, requires_grad=True))
+    z = t @ torch.randn(3, 3, device=device, requires_grad=True)
+    view, elements, before = t.mT, t.packed, t._version
+    CHANGES[name](t, x, s)
+    assert t._version == view._version > before
+    assert elements._version > before
+    for result in (y, z):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()
+
+
 @each_type
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=["real", "complex"])
 def test_saved_elements_are_cloned_before_changes_that_torch_allows(cls, dtype, device):

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from packedtri import _nodes
-from packedtri._autograd import carries_autograd
+from packedtri._autograd import carries_autograd, is_plain
 from packedtri._sharing import check_source
-from packedtri.dispatch import Function, describe, row
-from packedtri.ops.aten import check_alike
+from packedtri.dispatch import Function, describe, ops_are_watched, row
+from packedtri.ops.aten import change_unwatched, check_alike
 from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import can_expand
@@ -66,23 +66,31 @@ def _attribute(name: str, accessor: str) -> list[Function]:
     return [getattr(descriptor, accessor)] if hasattr(descriptor, accessor) else []
 
 
+def _has_dimensions(value: Any) -> bool:
+    return isinstance(value, PackedTensor) or (isinstance(value, Tensor) and value.dim() > 0)
+
+
 def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """In place on a packed type torch runs it; a dense one takes packed arguments as dense."""
-    others = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.dim() > 0]
+    others = [a for a in (*args, *kwargs.values()) if _has_dimensions(a)]
     for other in others:
         if isinstance(other, PackedTensor):
             check_source(other)
     if not isinstance(self, PackedTensor):
         return densify(function, self, *args, **kwargs)
     # Stored elements correspond between equal types only.
-    compute = new_value(function)
-    if compute is not None and any(type(other) is not type(self) for other in others):
-        return in_place(function, compute, self, *args, **kwargs)
-    args = tuple(_expanded(a, self) for a in args)
-    kwargs = {name: _expanded(a, self) for name, a in kwargs.items()}
+    if any(type(other) is not type(self) for other in others):
+        compute = new_value(function)
+        if compute is not None:
+            return in_place(function, compute, self, *args, **kwargs)
+    if others:
+        args = tuple([_expanded(a, self) for a in args])
+        kwargs = {name: _expanded(a, self) for name, a in kwargs.items()}
     tensors = [a for a in (self, *args, *kwargs.values()) if isinstance(a, Tensor)]
     types = [t for t in tensors if isinstance(t, PackedTensor)]
     transformed = any(carries_autograd(t._packed) for t in types)
+    if not transformed and is_plain(*tensors) and not ops_are_watched():
+        return change_unwatched(function, self, args, kwargs)
     copied = function is Tensor.copy_ and len(types) == 2
     if transformed or (_nodes.recorded(*tensors) and not copied):
         return _written_back(function, self, args, kwargs, transformed)
@@ -184,7 +192,7 @@ def _written_back(
 
 def _expanded(value: Any, t: PackedTensor) -> Any:
     """An operand of the type and order of ``t`` with the batch dimensions of ``t``."""
-    if type(value) is not type(t) or value.n != t.n or value._packed.shape == t._packed.shape:
+    if type(value) is not type(t) or value._packed.shape == t._packed.shape or value.n != t.n:
         return value
     return value.expand(t.shape) if can_expand(value._packed.shape, t._packed.shape) else value
 

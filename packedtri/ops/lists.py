@@ -61,7 +61,7 @@ def _written(op: Any, args: Args, kwargs: Kwargs) -> list[PackedTensor]:
 def _places(value: Any, changed: set[int]) -> Any:
     """The stored elements to read or, of the types that the op changes, to write."""
     if isinstance(value, (list, tuple)):
-        return type(value)(_places(v, changed) for v in value)
+        return type(value)([_places(v, changed) for v in value])
     return writable(value) if id(value) in changed else inner(value)
 
 
@@ -84,8 +84,7 @@ def _run(op: Any, args: Args, kwargs: Kwargs) -> Any:
     finally:
         for t, view in zip(lazy, views, strict=True):
             t._packed = view
-    for t in written:
-        bump_version(t._packed)
+    bump_version(*[t._packed for t in written])
     return result
 
 
@@ -93,9 +92,10 @@ def _run(op: Any, args: Args, kwargs: Kwargs) -> Any:
 def _foreach(op: Any, args: Args, kwargs: Kwargs) -> Any:
     # Lists of the same length correspond element by element.
     first = args[0]
+    lists = [a for a in args[1:] if isinstance(a, (list, tuple)) and len(a) == len(first)]
+    numbers = [a for a in (*args[1:], *kwargs.values()) if is_complex_number(a)]
     for i, t in enumerate(first):
-        others = [a[i] for a in args[1:] if isinstance(a, (list, tuple)) and len(a) == len(first)]
-        others += filter(is_complex_number, (*args[1:], *kwargs.values()))
+        others = [*[a[i] for a in lists], *numbers]
         if isinstance(t, PackedTensor):
             check_alike(op, t, tuple(others))
         elif any(isinstance(o, PackedTensor) for o in others):
