@@ -9,9 +9,8 @@ every torch.func transform, torch.compile and compiled autograd.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -25,8 +24,7 @@ Adjoint = Callable[[torch.Tensor, Sequence[Any], torch.Size], torch.Tensor]
 Together = Callable[[torch.Tensor, Sequence[Any]], Sequence[torch.Tensor] | None]
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """An earlier call of an op, as its derivatives see it.
 
     Attributes:
@@ -159,6 +157,14 @@ def _is_only_computed(grad: torch.Tensor) -> bool:
     )
 
 
+def _skipping_autograd(grad: torch.Tensor) -> AbstractContextManager[None]:
+    """A context for backward functions, in which ops skip their Python kernels if these are idle.
+
+    They would cost as much as small ops do.
+    """
+    return torch._C._AutoDispatchBelowAutograd() if _is_only_computed(grad) else nullcontext()
+
+
 def past_autograd(op: Any) -> Callable[..., torch.Tensor]:
     """``op`` without its Python kernel, to call where ``is_plain`` holds.
 
@@ -173,7 +179,7 @@ def past_autograd(op: Any) -> Callable[..., torch.Tensor]:
     return call
 
 
-def past_autograd_if_plain(op: Any, count: int = 1) -> Callable[..., torch.Tensor]:
+def past_autograd_if_plain(op: Any, count: int = 1) -> Callable[..., Any]:
     """``past_autograd`` where it may be called, for ``op`` with ``count`` tensors; else ``op``."""
     past = past_autograd(op)
 
@@ -218,7 +224,8 @@ def register_multilinear(op: Any, *adjoints: Adjoint, together: Together | None 
 
     def saved(args: Sequence[Any], needs: Sequence[bool]) -> list[Any]:
         # An argument is saved for the gradients of the others.
-        return [args[i] if any((*needs[:i], *needs[i + 1 :])) else None for i in range(count)]
+        wanted = sum(needs)
+        return [args[i] if wanted > needs[i] else None for i in range(count)]
 
     _register_kernel(op, _make_function(op, count, pullback, pushforward, saved, False), count)
 
@@ -313,8 +320,9 @@ def _make_function(
     def backward(ctx: Any, grad: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
         grads: list[torch.Tensor | None] = [None] * (1 + count + len(ctx.others))
         if grad is not None:
-            needs = ctx.needs_input_grad[1 : 1 + count]
-            found = pullback(grad, call(ctx, ctx.saved_tensors, needs))
+            earlier = call(ctx, ctx.saved_tensors, ctx.needs_input_grad[1 : 1 + count])
+            with _skipping_autograd(grad):
+                found = pullback(grad, earlier)
             for i, (g, shape) in enumerate(zip(found, ctx.shapes, strict=True)):
                 grads[1 + i] = None if g is None else _sum_to(g, shape)
         return tuple(grads)
@@ -362,6 +370,8 @@ def _register_kernel(op: Any, node: Any, count: int) -> None:
         backward_mode = torch.is_grad_enabled() and any_requires_grad(*args[:count])
         if not backward_mode and not forward_mode():
             return _below_autograd(op, keyset, args)
+        if torch._C._functorch.maybe_current_level() is None:
+            return node.apply(keyset, *args)
         # functorch forbids such functions, because users would meet them at a wrong level. On this
         # key the dispatcher has already brought us to the right one.
         before = single_level_allowed()

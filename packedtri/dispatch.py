@@ -72,6 +72,8 @@ _canonical: dict[type, type] = {}
 _ruled: dict[tuple[Function, str], Row] = {}
 _rules: list[Callable[[Function], Row]] = []
 _aten: dict[Any, Function] = {}
+# Those of them that compute nothing.
+_aten_views: set[Any] = set()
 
 
 def add_type(cls: type) -> None:
@@ -321,11 +323,19 @@ def describe(value: object) -> str:
     return type(value).__name__
 
 
-def aten_row(*ops: Any) -> Callable[[Function], Function]:
-    """Decorator: let aten overloads reach packed types, through a handler(op, args, kwargs)."""
+def aten_row(*ops: Any, computes: bool = True) -> Callable[[Function], Function]:
+    """Decorator: let aten overloads reach packed types, through a handler(op, args, kwargs).
+
+    Args:
+        ops: the overloads.
+        computes: whether the handler calls ops. Otherwise it gives the tensor inside to another
+            type, and what ops need is not set up for it.
+    """
 
     def add(handler: Function) -> Function:
         _aten.update(dict.fromkeys(ops, handler))
+        if not computes:
+            _aten_views.update(ops)
         return handler
 
     return add
@@ -358,6 +368,8 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         for value in tree_leaves((args, kwargs)):
             if canonical_type(value) in _packed_types:
                 _tracing.check_read(value._packed)
+    if op in _aten_views:
+        return handler(op, args, kwargs)
     included = _included()
     passed = _LAYERS_OF_BATCHES if included.has(_VMAP) else _LAYERS
     with torch._C._ForceDispatchKeyGuard(included, _excluded() - passed):

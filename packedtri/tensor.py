@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from packedtri import _nodes, _tracing, dispatch, layout
+from packedtri._autograd import past_autograd_if_plain
 from packedtri._factories import Factories
 from packedtri._formats import Formats
 from packedtri._in_place import InPlaceProducts
@@ -27,6 +28,7 @@ P = TypeVar("P", bound="PackedTensor")
 
 # What ties a type to other tensors, which stays behind when it is stored or copied.
 _TIES = ("_source", "_family", "_conjugate_of")
+_unpack = past_autograd_if_plain(torch.ops.packedtri.unpack.default)
 _make_wrapper = Tensor._make_wrapper_subclass
 _is_inference_mode = torch.is_inference_mode_enabled
 _watches_functions = torch._C._is_torch_function_mode_enabled
@@ -175,7 +177,7 @@ class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
                     f"[to_dense] expected one of {dtype_names()}; got {dtype}. Convert the result"
                 )
             packed = packed.to(dtype)
-        return torch.ops.packedtri.unpack(packed, self.n, self.kind)
+        return _unpack(packed, self.n, self.kind)
 
     def set_diagonal_(self: P, values: Tensor) -> P:
         """Write the main diagonal of each matrix in place, differentiably.

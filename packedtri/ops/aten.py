@@ -124,7 +124,7 @@ def increment_version(t: PackedTensor) -> None:
         torch.autograd.graph.increment_version(t)
 
 
-@aten_row(*_overloads("detach lift_fresh"))
+@aten_row(*_overloads("detach lift_fresh"), computes=False)
 def _detach(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t = args[0]
     return _as_made(t, t._wrap(t._packed, t._n))
@@ -150,7 +150,7 @@ def _as_made(t: PackedTensor, view: PackedTensor) -> PackedTensor:
     return view
 
 
-@aten_row(*_overloads("alias"))
+@aten_row(*_overloads("alias"), computes=False)
 def _alias(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t = args[0]
     return view_below(t, type(t), t._packed)
@@ -205,16 +205,16 @@ def _without_batch(packed: Tensor, size: int) -> Tensor:
 def _transpose(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t, rank = args[0], args[0]._packed.dim() + 1
     dims = {d % rank for d in args[1:]}
-    if dims and max(dims) < rank - 2:
+    if not dims or dims == {rank - 2, rank - 1}:
+        if t.kind != HERMITIAN:
+            return view_below(t, t.transposed, t._packed)
         with shared_version():
-            packed = op(t._packed, *(sorted(dims) if len(dims) == 2 else (0, 0)))
-        return view_below(t, type(t), packed)
-    if dims and dims != {rank - 2, rank - 1}:
+            return view_below(t, t.transposed, transposed_elements(t))
+    if max(dims) >= rank - 2:
         raise NotImplementedError(f"[{op}] mixes batch dimensions and those of packed matrices")
-    if t.kind != HERMITIAN:
-        return view_below(t, t.transposed, t._packed)
     with shared_version():
-        return view_below(t, t.transposed, transposed_elements(t))
+        packed = op(t._packed, *(sorted(dims) if len(dims) == 2 else (0, 0)))
+    return view_below(t, type(t), packed)
 
 
 @aten_row(*_overloads("_conj"))

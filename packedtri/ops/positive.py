@@ -18,7 +18,12 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, dispatch
-from packedtri._autograd import forward_mode, outside_autocast, values_visible
+from packedtri._autograd import (
+    forward_mode,
+    outside_autocast,
+    past_autograd_if_plain,
+    values_visible,
+)
 from packedtri._bands import diagonal, real_diagonal, scale_off_diagonal
 from packedtri._sharing import check_source
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
@@ -26,7 +31,7 @@ from packedtri.ops.potrf import cholesky
 from packedtri.ops.trsm import invert_triangle, solve, widened
 from packedtri.tensor import PackedTensor
 
-_mm = torch.ops.packedtri.mm.default
+_mm = past_autograd_if_plain(torch.ops.packedtri.mm.default, 2)
 
 
 @dataclass(frozen=True)

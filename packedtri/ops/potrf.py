@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri._autograd import Call, library, register_implicit
+from packedtri._autograd import Call, library, past_autograd_if_plain, register_implicit
 from packedtri._bands import halve_diagonal
 from packedtri.layout import DENSE, LOWER, UPPER
 
@@ -26,6 +26,7 @@ _mm = torch.ops.packedtri.mm.default
 _pack, _unpack = torch.ops.packedtri.pack.default, torch.ops.packedtri.unpack.default
 _solve = torch.ops.packedtri.solve_triangular.default
 _cholesky = torch.ops.packedtri.cholesky.default
+_quick_cholesky = past_autograd_if_plain(_cholesky)
 
 
 def cholesky(packed: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -42,7 +43,7 @@ def cholesky(packed: Tensor, n: int) -> tuple[Tensor, Tensor]:
     if packed.dtype.itemsize == 2:
         factor, info = cholesky(packed.float(), n)
         return factor.to(packed.dtype), info
-    return _cholesky(packed, n)
+    return _quick_cholesky(packed, n)
 
 
 @torch.library.register_fake("packedtri::cholesky", lib=library)
