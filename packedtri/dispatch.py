@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from numbers import Number
@@ -329,7 +330,7 @@ def aten_row(*ops: Any, computes: bool = True) -> Callable[[Function], Function]
     Args:
         ops: the overloads.
         computes: whether the handler calls ops. Otherwise it gives the tensor inside to another
-            type, and what ops need is not set up for it.
+            type, and what ops need is not set up for it: see ``layers_for_ops``.
     """
 
     def add(handler: Function) -> Function:
@@ -368,17 +369,20 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         for value in tree_leaves((args, kwargs)):
             if canonical_type(value) in _packed_types:
                 _tracing.check_read(value._packed)
-    if op in _aten_views:
-        return handler(op, args, kwargs)
-    included = _included()
-    passed = _LAYERS_OF_BATCHES if included.has(_VMAP) else _LAYERS
-    with torch._C._ForceDispatchKeyGuard(included, _excluded() - passed):
+    with nullcontext() if op in _aten_views else layers_for_ops():
         try:
             return handler(op, args, kwargs)
         except NotImplementedError as error:
             if not _transformed():
                 raise
             raise NotImplementedError(str(error) + _TRANSFORMS) from None
+
+
+def layers_for_ops() -> AbstractContextManager[Any]:
+    """A context for ops on the tensors inside of types, below autograd."""
+    included = _included()
+    passed = _LAYERS_OF_BATCHES if included.has(_VMAP) else _LAYERS
+    return torch._C._ForceDispatchKeyGuard(included, _excluded() - passed)
 
 
 _TRANSFORMS = (

@@ -19,7 +19,7 @@ from packedtri._autograd import carries_autograd, forward_mode, is_batched
 from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
 from packedtri._nodes import settled, transposed_elements
 from packedtri._sharing import check_writable, inherit
-from packedtri.dispatch import Function, aten_row, describe, function_name
+from packedtri.dispatch import Function, aten_row, describe, function_name, layers_for_ops
 from packedtri.layout import DTYPES, HERMITIAN
 from packedtri.ops.callers import caller, check_not_distributed
 from packedtri.ops.dense import is_complex_number
@@ -201,18 +201,18 @@ def _without_batch(packed: Tensor, size: int) -> Tensor:
     return torch._remove_batch_dim(packed, level, size, 0)
 
 
-@aten_row(*_overloads("t transpose.int"))
+@aten_row(*_overloads("t transpose.int"), computes=False)
 def _transpose(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t, rank = args[0], args[0]._packed.dim() + 1
     dims = {d % rank for d in args[1:]}
     if not dims or dims == {rank - 2, rank - 1}:
         if t.kind != HERMITIAN:
             return view_below(t, t.transposed, t._packed)
-        with shared_version():
+        with layers_for_ops(), shared_version():
             return view_below(t, t.transposed, transposed_elements(t))
     if max(dims) >= rank - 2:
         raise NotImplementedError(f"[{op}] mixes batch dimensions and those of packed matrices")
-    with shared_version():
+    with layers_for_ops(), shared_version():
         packed = op(t._packed, *(sorted(dims) if len(dims) == 2 else (0, 0)))
     return view_below(t, type(t), packed)
 
