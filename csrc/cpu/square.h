@@ -38,14 +38,15 @@ inline void store_elements(E* dst, Elements<E> v, int64_t count) {
 }
 
 // A row is one vector. Squares that the end of the matrix cuts short have fewer rows or columns that
-// count, and zeros in the others.
+// count, and zeros in the others. What is called for every square is flattened, since compilers else
+// call its parts one by one: half as long again for small matrices.
 template <class E>
 struct Square {
     static constexpr int order = block_order<E>;
     alignas(64) E x[order][order];
 
     // Elements (i, j) ... (i + rows - 1, j + cols - 1) of the view.
-    void read(const View<E>& d, int64_t i, int64_t j, int64_t rows, int64_t cols) {
+    [[gnu::flatten]] void read(const View<E>& d, int64_t i, int64_t j, int64_t rows, int64_t cols) {
         clear_unless_full(rows, cols);
         if (d.col_stride == 1) {
             for (int r = 0; r < rows; ++r) set_row(r, load_elements(&d.at(i + r, j), cols));
@@ -61,7 +62,8 @@ struct Square {
         }
     }
 
-    void write(const View<E>& d, int64_t i, int64_t j, int64_t rows, int64_t cols) const {
+    [[gnu::flatten]] void write(const View<E>& d, int64_t i, int64_t j, int64_t rows,
+                                int64_t cols) const {
         if (d.col_stride == 1) {
             for (int r = 0; r < rows; ++r) store_elements(&d.at(i + r, j), row(r), cols);
         } else if (d.row_stride != 1) {
@@ -77,14 +79,14 @@ struct Square {
     }
 
     // Those from (i, j) on, i >= j, of a packed triangle of order n; where i = j, the lower half of them.
-    void read_stored(const E* packed, int64_t n, int64_t i, int64_t j) {
+    [[gnu::flatten]] void read_stored(const E* packed, int64_t n, int64_t i, int64_t j) {
         const int64_t rows = std::min<int64_t>(order, n - i);
         clear_unless_full(rows, order);
         const E* row = packed + offset(i, j);
         for (int r = 0; r < rows; ++r, row += i + r) set_row(r, load_elements(row, i + r + 1 - j));
     }
 
-    void write_stored(E* packed, int64_t n, int64_t i, int64_t j) const {
+    [[gnu::flatten]] void write_stored(E* packed, int64_t n, int64_t i, int64_t j) const {
         const int64_t rows = std::min<int64_t>(order, n - i);
         E* to = packed + offset(i, j);
         for (int r = 0; r < rows; ++r, to += i + r) store_elements(to, row(r), i + r + 1 - j);
