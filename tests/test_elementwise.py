@@ -36,6 +36,44 @@ def test_rows_columns_and_batches_broadcast(cls, n):
 
 
 @each_type
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("n", [0, 1, 2, 17])
+def test_dense_operands_that_nobody_records(cls, dtype, n):
+    """The result takes the place of the unpacked copy: it is that of torch to the last bit."""
+    functions = [
+        torch.add, torch.sub, lambda a, b: a + b, lambda a, b: a - b, torch.rsub,
+        lambda a, b: torch.sub(a, b, alpha=2),
+    ]  # fmt: skip
+    if cls in MIRRORED:
+        functions += [torch.mul, torch.div, lambda a, b: a * b, lambda a, b: a / b]
+        if not dtype.is_complex:
+            functions.append(lambda a, b: torch.div(a, b, rounding_mode="floor"))
+    for batch, shape in (
+        ((), (n, n)), ((), (n,)), ((), (n, 1)), ((), (3, n, n)), ((0,), (n, n)),
+        ((2, 1), (n, n)), ((2, 1), (2, 1, 1, n)), ((2, 1), (3, n, n)),
+    ):  # fmt: skip
+        t = cls.randn(*batch, n, dtype=dtype)
+        packed, twin = t.packed.clone(), t.to_dense()
+        for other in (dtype, torch.float64, torch.int64):
+            x = (torch.rand(shape, dtype=torch.float64) * 9 + 1).to(other)
+            before = x.clone()
+            for f in functions:
+                for ours, expected in ((f(t, x), f(twin, x)), (f(x, t), f(x, twin))):
+                    torch.testing.assert_close(dense(ours), expected, rtol=0, atol=0)
+            assert torch.equal(x, before) and torch.equal(t.packed, packed)
+
+
+@each_type
+def test_a_dense_operand_makes_no_second_copy(cls, monkeypatch):
+    t, x = cls.randn(5), torch.rand(5, 5)
+    monkeypatch.setattr("packedtri.ops.pointwise.densify", None)
+    for f in (torch.add, torch.sub, *([torch.mul] if cls in MIRRORED else [])):
+        assert type(f(t, x)) is type(f(x, t)) is Tensor
+    if cls in MIRRORED:
+        assert type(t / x) is type(t / x[0]) is Tensor
+
+
+@each_type
 def test_a_factor_of_each_matrix_keeps_the_type(cls):
     n = 3
     for batch, shape in (

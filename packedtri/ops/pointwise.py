@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._autograd import is_batched, is_plain
 from packedtri._bands import real_diagonal
 from packedtri._sharing import share
-from packedtri.dispatch import INTEGERS, REALS, Function, function_name, row
+from packedtri.dispatch import INTEGERS, REALS, Function, function_name, ops_are_watched, row
 from packedtri.ops.dense import densify, functions, is_complex_number
 from packedtri.tensor import (
     DTYPES,
@@ -54,6 +55,13 @@ _ACTIVATIONS = "hardsigmoid hardtanh logsigmoid sigmoid softplus threshold"
 _ADDITION = "add sub subtract rsub __add__ __radd__ __sub__ __rsub__"
 _MULTIPLICATION = "mul multiply __mul__ __rmul__"
 _DIVISION = " div divide true_divide __truediv__ __div__"
+# What of these computes into a tensor of the caller's, by their names.
+_COMPUTE_INTO: dict[str, Function] = {
+    **dict.fromkeys(("add", "__add__", "__radd__"), torch.add),
+    **dict.fromkeys(("sub", "subtract", "__sub__"), torch.sub),
+    **dict.fromkeys(_MULTIPLICATION.split(), torch.mul),
+    **dict.fromkeys(_DIVISION.split(), torch.div),
+}
 _POWER = "pow __pow__"
 _REMAINDERS = "floor_divide fmod remainder __floordiv__ __mod__"
 # Functions of two elements that map two zeros to zero, and others.
@@ -157,11 +165,38 @@ def _pair(function: Function, input: PackedTensor, other: PackedTensor, **kwargs
     return _keep(function, input, other, **kwargs)
 
 
+def _with_dense(function: Function, *operands: Any, **kwargs: Any) -> Tensor:
+    """Combine a type and a dense tensor, in any order, to a dense one.
+
+    It takes the place of the unpacked copy where that has its shape and dtype: of large matrices a
+    second one costs more than all else, since the system gives it new pages each time.
+    """
+    compute = _COMPUTE_INTO.get(_bare_name(function))
+    packed = [x for x in operands if isinstance(x, PackedTensor)]
+    others = [x for x in operands if type(x) is Tensor]
+    alone = len(packed) == len(others) == 1 and len(operands) == 2 and "out" not in kwargs
+    if compute is None or not alone or not _may_overwrite(packed[0], others[0]):
+        return densify(function, *operands, **kwargs)
+    x = packed[0].to_dense()
+    return compute(*(x if isinstance(o, PackedTensor) else o for o in operands), **kwargs, out=x)
+
+
+def _may_overwrite(t: PackedTensor, other: Tensor) -> bool:
+    """Whether what is made of the two has the shape and dtype of ``t``, and nobody looks on."""
+    inner = t._packed
+    watched = ops_are_watched() or not is_plain(t, inner, other)
+    if watched or any(map(is_batched, (inner, other))) or other.layout is not torch.strided:
+        return False
+    sizes = zip(reversed(other.shape), reversed(t.shape), strict=False)
+    fits = other.dim() <= t.dim() and all(size in (1, own) for size, own in sizes)
+    return fits and torch.result_type(inner, other) == inner.dtype
+
+
 def _scaled(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
     """Multiply or divide by a tensor; only one that is a number for each matrix keeps the type."""
     if _fits_each(other, input):
         return _keep(function, input, other, **kwargs)
-    return densify(function, input, other, **kwargs)
+    return _with_dense(function, input, other, **kwargs)
 
 
 def _hadamard(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
@@ -226,7 +261,7 @@ def _sum_with_scalar(
     first = isinstance(input, PackedTensor)
     symmetric, number = (input, other) if first else (other, input)
     if args or not _fits_each(number, symmetric):
-        return densify(function, input, other, *args, **kwargs)
+        return _with_dense(function, input, other, *args, **kwargs)
     if first:
         return _keep(function, input, other, **kwargs)
     return _keep(partial(_flipped, function), symmetric, number, **kwargs)
@@ -252,7 +287,7 @@ def _fits_each(value: Any, t: PackedTensor) -> bool:
 
 
 def _swapped(compute: Function) -> Function:
-    """The same for a function whose second argument is the packed one, as in ``x * L``."""
+    """The same for a product whose second argument is the packed one, as in ``x * L``."""
 
     def handler(function: Function, input: Any, other: PackedTensor, **kwargs: Any) -> Tensor:
         return compute(function, other, input, **kwargs)
@@ -303,6 +338,8 @@ for _cls in _TRIANGULAR:
     _add(_ADDITION, _sum_with_zero, _cls, Number, result=None)
     _add(_MULTIPLICATION + _DIVISION, _hadamard, _cls, Tensor, result=_cls)
     _add(_MULTIPLICATION, _swapped(_hadamard), Tensor, _cls, result=_cls)
+    _add(_ADDITION, _with_dense, _cls, Tensor, result=None)
+    _add(_ADDITION, _with_dense, Tensor, _cls, result=None)
 for _cls in _MIRRORED:
     _add(_PAIRS, _pair, _cls, _cls, result=_cls)
     _add("__rtruediv__ __rdiv__ __rpow__", _keep, _cls, Number, result=_cls)
