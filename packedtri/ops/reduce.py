@@ -19,7 +19,7 @@ from torch import Tensor
 from packedtri import _nodes, layout
 from packedtri._autograd import is_plain
 from packedtri._bands import halve_diagonal, real_diagonal, scale_off_diagonal, without_diagonal
-from packedtri.dispatch import Function, aten_row, row
+from packedtri.dispatch import Function, aten_row, ops_are_watched, row
 from packedtri.layout import DTYPES
 from packedtri.ops import elements
 from packedtri.ops.aten import Args, Kwargs
@@ -184,12 +184,21 @@ def _extreme(
     packed, over = _nodes.to_packed(input), (*dims.batch, -1)
     x = reduce(packed, over)
     if input.kind not in layout.MIRRORED and input.n > 1:
-        # Equal elements share the gradient, and those that are not stored take theirs with them.
-        stored = (packed == 0).sum(over, dtype=torch.float64)
-        matrices = prod(input.shape[d] for d in dims.batch)
-        share = stored / (stored + matrices * layout.numel(input.n - 1))
-        x = (x * torch.where(x == 0, share, 1).to(x.dtype)).masked_fill(beaten(x, 0), 0)
+        if not is_plain(packed) or ops_are_watched():
+            x = x * _share_of_stored(packed, over, input.n, x)
+        x = x.masked_fill(beaten(x, 0), 0)
     return dims.restore(x) if keepdim else x
+
+
+def _share_of_stored(packed: Tensor, over: tuple[int, ...], n: int, x: Tensor) -> Tensor:
+    """What the stored elements have of the gradient of an extreme ``x``.
+
+    Equal elements share it, and structural zeros take theirs with them.
+    """
+    stored = (packed == 0).sum(over, dtype=torch.float64)
+    matrices = prod(packed.shape[d] for d in over[:-1])
+    zeros = matrices * layout.numel(n - 1)
+    return torch.where(x == 0, stored / (stored + zeros), 1).to(x.dtype)
 
 
 def _trace(input: PackedTensor) -> Tensor:
