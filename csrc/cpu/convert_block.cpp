@@ -37,15 +37,15 @@ struct Part {
     }
 };
 
-// The square of the matrix from (i, j) on, of a packed triangle.
+// The square of an Upper or Symmetric matrix from (i, j) on.
 template <class E>
 void read_matrix(const Conversion& c, const E* packed, int64_t i, int64_t j, Square<E>& x) {
-    if (i < j ? c.kind == Kind::Lower : i > j && c.kind == Kind::Upper) {
+    if (i > j && c.kind == Kind::Upper) {
         std::memset(static_cast<void*>(&x), 0, sizeof x);
         return;
     }
-    x.read_stored(packed, c.n, std::max(i, j), std::min(i, j));
-    if (i < j || (i == j && c.kind == Kind::Upper)) x.transpose();
+    x.read_stored(packed, c.n, j, i);
+    if (i < j || c.kind == Kind::Upper) x.transpose();
     if (i == j && c.kind == Kind::Symmetric) x.mirror();
     if (c.hermitian && i < j) x.conjugate();
     if (c.hermitian && i == j) x.make_hermitian();
@@ -65,6 +65,17 @@ void for_each_square(int64_t i0, int64_t i1, int64_t j0, int64_t j1, const F& f)
                     f(y, x);
 }
 
+// The rows of a block as far as the triangle has them; of a Lower zeros after that.
+template <class E>
+void copy_stored_rows(const BlockConversion& b, int64_t batch, const E* packed) {
+    E* to = static_cast<E*>(b.whole.dense) + batch * b.whole.dense_batch_stride;
+    for (int64_t i = b.top; i < b.top + b.rows; ++i, to += b.whole.row_stride) {
+        const int64_t stored = std::clamp<int64_t>(i + 1 - b.left, 0, b.cols);
+        std::copy_n(packed + offset(i, b.left), stored, to);
+        if (b.whole.kind == Kind::Lower) std::fill_n(to + stored, b.cols - stored, E{});
+    }
+}
+
 template <class E>
 void unpack_block_as(const BlockConversion& b, int64_t batch, int64_t begin, int64_t end) {
     const E* packed = static_cast<const E*>(b.whole.packed) + batch * b.whole.packed_batch_stride;
@@ -74,8 +85,12 @@ void unpack_block_as(const BlockConversion& b, int64_t batch, int64_t begin, int
     strip.top = begin;
     strip.rows = end - begin;
     strip.whole.dense = static_cast<E*>(b.whole.dense) + (begin - b.top) * b.whole.row_stride;
+    const bool rows_stored = b.whole.kind != Kind::Upper;
+    if (rows_stored) copy_stored_rows(strip, batch, packed);
+    if (b.whole.kind == Kind::Lower) return;
     for_each_square<Square<E>::order>(begin, end, b.left, b.left + b.cols,
                                       [&](int64_t i, int64_t j) {
+                                          if (rows_stored && j < i) return;
                                           Square<E> x;
                                           read_matrix(b.whole, packed, i, j, x);
                                           Part<E>(strip, batch, i, j).write(strip, x);

@@ -16,7 +16,13 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import carries_autograd, has_values, is_plain, values_visible
+from packedtri._autograd import (
+    carries_autograd,
+    has_values,
+    is_plain,
+    past_autograd_if_plain,
+    values_visible,
+)
 from packedtri._sharing import check_writable, shares_memory
 from packedtri.dispatch import INTEGERS, describe, row
 from packedtri.layout import HERMITIAN, LOWER, MIRRORED, UPPER
@@ -28,7 +34,7 @@ from packedtri.ops.lost_writes import forget, watch
 from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
 
-_unpack_block = torch.ops.packedtri.unpack_block.default
+_unpack_block = past_autograd_if_plain(torch.ops.packedtri.unpack_block.default)
 _write_block_ = torch.ops.packedtri.write_block_.default
 
 # A gather costs about four times the memory of a slice of the dense matrix, for its positions.
