@@ -16,6 +16,7 @@ from packedtri import _library as _library
 from packedtri import nn as nn
 from packedtri import ops as ops
 from packedtri.ops.condition import rcond
+from packedtri.ops.congruence import congruence
 from packedtri.ops.determinant import inv_quad_logdet
 from packedtri.ops.forms import bilinear_form, quadratic_form
 from packedtri.ops.gram import her2k, herk, syr2k, syrk
@@ -40,6 +41,7 @@ __all__ = [
     "__version__",
     "bilinear_form",
     "cholesky_update",
+    "congruence",
     "her2k",
     "herk",
     "inv_quad_logdet",

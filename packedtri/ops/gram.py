@@ -243,6 +243,25 @@ def her2k(
     return _finish("her2k", Hermitian, packed, n, alpha, beta, C, out)
 
 
+def mirrored_product(
+    name: str,
+    cls: type[P],
+    A: Tensor,
+    B: Tensor,
+    trans: bool,
+    alpha: float | Tensor,
+    beta: float | Tensor | None,
+    C: P | None,
+    out: Tensor | None,
+) -> P:
+    """``alpha A B' + beta C``, or with ``A' B``, where the caller knows that A B' has the type."""
+    if cls is Hermitian:
+        _check_real(name, alpha, beta)
+    flip = adjoint if cls is Hermitian else transposed
+    packed, n = _half(_operand(A), _operand(B), B.shape, trans, flip)
+    return _finish(name, cls, packed, n, alpha, beta, C, out)
+
+
 def _check_pair(name: str, A: Tensor, B: Tensor) -> None:
     for argument, x in (("A", A), ("B", B)):
         _check_operand(name, argument, x)
