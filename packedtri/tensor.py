@@ -18,6 +18,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 from packedtri import _nodes, _tracing, dispatch, layout
 from packedtri._autograd import past_autograd_if_plain
+from packedtri._diagonal_sums import DiagonalSums
 from packedtri._factories import Factories
 from packedtri._formats import Formats
 from packedtri._in_place import InPlaceProducts
@@ -38,7 +39,7 @@ _PLAIN = (torch.nn.Parameter, FakeTensor, FunctionalTensor)
 _products: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
 
 
-class PackedTensor(Factories, Formats, InPlaceProducts, Tensor):
+class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
     """Base of the packed types. Not to be instantiated itself.
 
     Args:
@@ -389,7 +390,7 @@ class _TracedNames(list[str]):
         return name == "packed" or super().__contains__(name)
 
 
-for _base in (PackedTensor, Factories, Formats, InPlaceProducts):
+for _base in (PackedTensor, DiagonalSums, Factories, Formats, InPlaceProducts):
     dispatch.hide_members_from_dynamo(_base)
 
 LowerTriangular.transposed = UpperTriangular

@@ -1,0 +1,119 @@
+"""Sums of packed types and diagonal matrices that are given by their diagonals."""
+
+from __future__ import annotations
+
+from numbers import Number
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from packedtri import _nodes, layout
+from packedtri._bands import embed_diagonal
+from packedtri.dispatch import REALS, describe
+
+T = TypeVar("T", bound="DiagonalSums")
+
+
+class DiagonalSums:
+    """The methods ``add_diagonal`` and ``add_diagonal_`` of every packed type."""
+
+    def add_diagonal(self: T, values: complex | Tensor) -> T:
+        """The matrices plus diagonal ones, as noise or a ridge is added, differentiably.
+
+        Args:
+            values: the diagonal to add, a number or a tensor of a shape that broadcasts with
+                (*batch, n), also to more matrices. It is converted to the dtype of the matrices.
+
+        Returns:
+            shape (*batch, n, n), of the type of ``self``.
+
+        Raises:
+            TypeError: when ``values`` is no number and no dense tensor.
+            ValueError: when the shapes do not broadcast or the devices differ, or a value is
+                complex where the matrices are real, or imaginary where they are Hermitian.
+
+        Example:
+            >>> import torch
+            >>> from packedtri import Symmetric
+            >>> S = Symmetric(torch.tensor([1.0, 2.0, 3.0]))
+            >>> S.add_diagonal(0.5)
+            Symmetric([[1.5000, 2.0000],
+                       [2.0000, 3.5000]])
+            >>> S.add_diagonal(torch.tensor([10.0, 20.0])).packed
+            tensor([11.,  2., 23.])
+        """
+        return _sum("add_diagonal", self, values)
+
+    def add_diagonal_(self: T, values: complex | Tensor) -> T:
+        """``add_diagonal`` in place, differentiably.
+
+        Args:
+            values: the diagonal to add, a number or a tensor of a shape that broadcasts to
+                (*batch, n). It is converted to the dtype of the matrices.
+
+        Returns:
+            The matrices themselves.
+
+        Raises:
+            TypeError: when ``values`` is no number and no dense tensor.
+            ValueError: as ``add_diagonal`` does, and when the result has more matrices.
+            RuntimeError: when autograd would have to record the change of a leaf.
+
+        Example:
+            >>> import torch
+            >>> from packedtri import Symmetric
+            >>> Symmetric(torch.tensor([1.0, 2.0, 3.0])).add_diagonal_(1).packed
+            tensor([2., 2., 4.])
+        """
+        from packedtri.ops import lost_writes
+
+        t: Any = self
+        lost_writes.forget(values)
+        result: Any = _sum("add_diagonal_", t, values)
+        if result.shape != t.shape:
+            raise ValueError(
+                f"[add_diagonal_] expected values that broadcast to {tuple(t.shape[:-1])}; "
+                f"got {describe(values)}"
+            )
+        return t.copy_(result)
+
+
+def _sum(name: str, t: Any, values: Any) -> Any:
+    """``t`` plus the diagonal matrices of ``values``; the method's name is for messages."""
+    diagonal = _diagonal(name, t, values)
+    packed = _nodes.to_elements(t)
+    return _nodes.from_packed(type(t), packed + embed_diagonal(diagonal, t.n), t.n)
+
+
+def _diagonal(name: str, t: Any, values: Any) -> Tensor:
+    """``values`` as (*batch, n) of the dtype of ``t``, which can hold the sum."""
+    from packedtri.ops import elements
+
+    if isinstance(values, (Number, *REALS)):
+        dtype = torch.complex128 if isinstance(values, complex) else t.dtype
+        values = torch.as_tensor(values, dtype=dtype, device=t.device)
+    if not isinstance(values, Tensor) or hasattr(values, "_packed"):
+        raise TypeError(
+            f"[{name}] expected a number or a dense tensor of values; got {describe(values)}"
+        )
+    _check_fits(name, t, values)
+    elements.check_real(t, values)
+    values = values.real if t.kind == layout.HERMITIAN and values.is_complex() else values
+    batch = torch.broadcast_shapes(values.shape[:-1], t.shape[:-2])
+    return values.to(t.device, t.dtype).expand(*batch, t.n)
+
+
+def _check_fits(name: str, t: Any, values: Tensor) -> None:
+    from packedtri.ops.dims import can_broadcast
+
+    expected = t.shape[:-1]
+    if values.shape[-1:] not in ((), (1,), (t.n,)) or not can_broadcast(values.shape, expected):
+        raise ValueError(
+            f"[{name}] expected values that broadcast with {tuple(expected)}; "
+            f"got {describe(values)}"
+        )
+    if values.dim() and values.device != t.device:
+        raise ValueError(f"[{name}] expected values on {t.device}; got {values.device}")
+    if values.is_complex() and not t.dtype.is_complex:
+        raise ValueError(f"[{name}] expected real values for {describe(t)} of {t.dtype}")
