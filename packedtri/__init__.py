@@ -21,6 +21,7 @@ from packedtri.ops.determinant import inv_quad_logdet
 from packedtri.ops.forms import bilinear_form, quadratic_form
 from packedtri.ops.gram import her2k, herk, syr2k, syrk
 from packedtri.ops.matrix_functions import logm, sqrtm
+from packedtri.ops.square_roots import tria
 from packedtri.ops.update import cholesky_update
 from packedtri.tensor import (
     Hermitian,
@@ -51,6 +52,7 @@ __all__ = [
     "sqrtm",
     "syr2k",
     "syrk",
+    "tria",
 ]
 
 # torch.load(weights_only=True) rebuilds only classes that it knows, by functions that it knows.

@@ -29,7 +29,8 @@ def congruence(
 
     Of the second product, of ``F P`` and ``F^T``, one triangle is computed and stored, so that the
     result is symmetric whatever the rounding. That it is semidefinite where ``P`` is holds but for
-    rounding: of a P that is given by its factor, as L L^T, take ``syrk(F @ L)``.
+    rounding: of a P that is given by its factor, as L L^T, take ``syrk(F @ L)``, or :func:`tria`
+    of ``F @ L`` for the factor of the result.
 
     Args:
         F: shape (*batch, m, n), a dense matrix or a packed type.
