@@ -19,6 +19,7 @@ from packedtri.ops.condition import rcond
 from packedtri.ops.congruence import congruence
 from packedtri.ops.determinant import inv_quad_logdet
 from packedtri.ops.forms import bilinear_form, quadratic_form
+from packedtri.ops.fractional_powers import fractional_matrix_power
 from packedtri.ops.gram import her2k, herk, syr2k, syrk
 from packedtri.ops.matrix_functions import logm, sqrtm
 from packedtri.ops.square_roots import tria
@@ -43,6 +44,7 @@ __all__ = [
     "bilinear_form",
     "cholesky_update",
     "congruence",
+    "fractional_matrix_power",
     "her2k",
     "herk",
     "inv_quad_logdet",
