@@ -23,6 +23,7 @@ from packedtri.ops.fractional_powers import fractional_matrix_power
 from packedtri.ops.gram import her2k, herk, syr2k, syrk
 from packedtri.ops.matrix_functions import logm, sqrtm
 from packedtri.ops.square_roots import tria
+from packedtri.ops.submatrices import principal_submatrix
 from packedtri.ops.update import cholesky_update
 from packedtri.tensor import (
     Hermitian,
@@ -49,6 +50,7 @@ __all__ = [
     "herk",
     "inv_quad_logdet",
     "logm",
+    "principal_submatrix",
     "quadratic_form",
     "rcond",
     "sqrtm",
