@@ -124,8 +124,7 @@ def _without_values(cls: type, x: Tensor) -> list[tuple[str, Any]]:
     }
     if cls is Hermitian:
         functions["inv_quad_logdet"] = lambda: inv_quad_logdet(make(), b[:, None])[1]
-    if cls in TRIANGULAR:
-        functions["rcond"] = lambda: rcond(make())
+    functions["rcond"] = lambda: rcond(make())
     return [(name, function()) for name, function in functions.items()]
 
 

@@ -1,7 +1,10 @@
-"""Condition numbers of triangles without their inverses."""
+"""Condition numbers without inverses, from solves by substitution or by a factorization."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +13,9 @@ from torch import Tensor
 from packedtri import _nodes, layout
 from packedtri.dispatch import describe
 from packedtri.ops import elements
+from packedtri.ops.positive import positive
 from packedtri.ops.trsm import widened
-from packedtri.tensor import LowerTriangular, UpperTriangular
+from packedtri.tensor import PackedTensor
 
 # LAPACK stops after as many steps. Estimates are nearly always final after two.
 _STEPS = 5
@@ -20,22 +24,42 @@ _STEPS = 5
 _SMALL = 2.0**-60
 
 
-def rcond(A: LowerTriangular | UpperTriangular) -> Tensor:
+@dataclass(frozen=True)
+class _Solves:
+    """How systems with a matrix A are solved, for right-hand sides of shape (*batch, n, 1).
+
+    Attributes:
+        direct: b -> A^-1 b.
+        adjoint: b -> A^-H b.
+        regular: which matrices of the batch are not singular, shape (*batch).
+    """
+
+    direct: Callable[[Tensor], Tensor]
+    adjoint: Callable[[Tensor], Tensor]
+    regular: Tensor
+
+
+def rcond(A: PackedTensor) -> Tensor:
     """An estimate of the reciprocal condition number 1 / (‖A‖ ‖A⁻¹‖) in the 1-norm.
 
     The norm of the inverse is estimated from a few solves, of O(n^2) operations each, where
     ``torch.linalg.cond(A, 1)`` inverts the matrix. The estimate is never below the true value and
     rarely above three times it: a matrix may be conditioned worse than it says, but not better.
 
+    A Symmetric or Hermitian is factored for the solves: by Cholesky on packed storage where all
+    matrices of the batch are positive definite, else by LU on a dense temporary, as in
+    torch.linalg.solve.
+
     Args:
-        A: shape (*batch, n, n). ``torch.linalg.cond`` takes the other types.
+        A: shape (*batch, n, n), of any packed type.
 
     Returns:
-        shape (*batch), real; 0 for a singular matrix. It has no gradient. For 16-bit types it is
-        float32, since a rounding to 16 bits could take it below the true value, or to 0.
+        shape (*batch), real; 0 for a singular matrix, and for an indefinite one whose true value is
+        below the smallest normal number. It has no gradient. For 16-bit types it is float32, since
+        a rounding to 16 bits could take it below the true value, or to 0.
 
     Raises:
-        TypeError: when ``A`` is not triangular.
+        TypeError: when ``A`` is not packed.
 
     Example:
         >>> import packedtri
@@ -44,12 +68,11 @@ def rcond(A: LowerTriangular | UpperTriangular) -> Tensor:
 
     Source:
         N. J. Higham, "FORTRAN codes for estimating the one-norm of a real or complex matrix", ACM
-        TOMS 14 (1988); LAPACK's dtpcon.
+        TOMS 14 (1988); LAPACK's dtpcon, dppcon and dgecon.
     """
-    if not isinstance(A, (LowerTriangular, UpperTriangular)):
+    if not isinstance(A, PackedTensor):
         raise TypeError(
-            f"[rcond] expected a LowerTriangular or UpperTriangular; got {describe(A)}. "
-            "torch.linalg.cond takes any matrix"
+            f"[rcond] expected a packed type; got {describe(A)}. torch.linalg.cond takes any matrix"
         )
     with torch.no_grad():
         return _reciprocal(A.detach())
@@ -59,15 +82,32 @@ def _reciprocal(A: Any) -> Tensor:
     A = widened(A)
     if A.n == 0:
         return torch.full(A.shape[:-2], torch.inf, dtype=A._packed.real.dtype, device=A.device)
-    regular = (elements.diagonal(A) != 0).all(-1)
     # The result has no scale, but norms and solutions have one that may overflow.
     A = _scaled(A)
-    inverse = _inverse_norm(A)
+    solves = _by_factorization(A) if A.kind in layout.MIRRORED else _by_substitution(A)
+    inverse = _inverse_norm(A, solves)
     # Solutions that overflow have differences inf - inf on the way. Of a singular matrix they mean
     # nothing, and the last line leaves them out.
     inverse = torch.where(inverse.isnan(), torch.inf, inverse)
     value = _SMALL / (torch.linalg.matrix_norm(A, 1) * inverse)
-    return torch.where(regular, value, 0)
+    return torch.where(solves.regular, value, 0)
+
+
+def _by_substitution(A: Any) -> _Solves:
+    def solve(t: Any) -> Callable[[Tensor], Tensor]:
+        return partial(torch.linalg.solve_triangular, t, upper=t.kind == layout.UPPER)
+
+    return _Solves(solve(A), solve(A.mH), (elements.diagonal(A) != 0).all(-1))
+
+
+def _by_factorization(A: Any) -> _Solves:
+    matrix = positive(A)
+    if matrix is not None:
+        every = torch.ones(A.shape[:-2], dtype=torch.bool, device=A.device)
+        return _Solves(matrix.solve, matrix.solve, every)
+    lu, pivots, info = torch.linalg.lu_factor_ex(A.to_dense())
+    solve = partial(torch.linalg.lu_solve, lu, pivots)
+    return _Solves(solve, partial(solve, adjoint=True), info == 0)
 
 
 def _scaled(A: Any) -> Any:
@@ -83,24 +123,23 @@ def _scaled(A: Any) -> Any:
     return _nodes.from_packed(type(A), packed, A.n)
 
 
-def _inverse_norm(A: Any) -> Tensor:
+def _inverse_norm(A: Any, solves: _Solves) -> Tensor:
     """Estimate of the 1-norm of the inverse of each matrix times _SMALL, shape (*batch)."""
-    n, adjoint = A.n, A.mH
+    n = A.n
     x = A._packed.new_full((*A.shape[:-2], n), _SMALL / n)
-    estimate = _solve(A, x).abs().sum(-1)
+    estimate = _solve(solves.direct, x).abs().sum(-1)
     for _ in range(_STEPS):
-        y = _solve(A, x)
+        y = _solve(solves.direct, x)
         estimate = torch.maximum(estimate, y.abs().sum(-1))
-        z = _solve(adjoint, torch.where(y == 0, 1, torch.sgn(y)) * _SMALL)
+        z = _solve(solves.adjoint, torch.where(y == 0, 1, torch.sgn(y)) * _SMALL)
         # The next vector is the unit vector of the direction of steepest ascent.
         x = torch.nn.functional.one_hot(z.abs().argmax(-1), n).to(x.dtype) * _SMALL
     # Against matrices that are built to mislead the steps above.
     k = torch.arange(n, device=x.device)
     alternating = ((-1.0) ** k * (1 + k / max(n - 1, 1))).to(x.dtype).expand_as(x)
-    lower_bound = _solve(A, alternating * _SMALL).abs().sum(-1) / (1.5 * n)
+    lower_bound = _solve(solves.direct, alternating * _SMALL).abs().sum(-1) / (1.5 * n)
     return torch.maximum(estimate, lower_bound)
 
 
-def _solve(A: Any, x: Tensor) -> Tensor:
-    upper = A.kind == layout.UPPER
-    return torch.linalg.solve_triangular(A, x.unsqueeze(-1), upper=upper).squeeze(-1)
+def _solve(solve: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return solve(x.unsqueeze(-1)).squeeze(-1)
