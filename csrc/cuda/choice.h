@@ -82,6 +82,8 @@ Config choose_direct(const Product& p, const Device& device, bool scratch);
 bool engine_can(const Product& p, const Device& device);
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together);
 Config choose_engine(const Product& p, const Device& device, int together);
+// The same of what is in between, where there is scratch memory.
+bool goes_by_strips(const Product& p, const Device& device);
 // Brings what was forced within what the engine can do, and lets it make images itself where that pays.
 void complete_engine(Config& config, const Product& p);
 

@@ -1,9 +1,11 @@
 // The kernels for a packed operand and a dense one of a few vectors, or of a hundred or so.
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "choice.h"
 #include "engine_layout.h"
+#include "strip_units.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -38,6 +40,52 @@ int64_t most_thin(const Product& p) {
     if (rows <= (p.dtype == DType::f32 ? 1024 : 512) || (p.dtype == DType::f64 && n <= 32))
         return 32;
     return n < (p.dtype == DType::f32 ? 3000 : 6000) ? 16 : 32;
+}
+
+// Whether a product can be computed by strips: for what both halves of a symmetric matrix add up there has to be room.
+bool strips_can(const Product& p, const Device& device) {
+    if (p.dtype != DType::f32 && p.dtype != DType::f64) return false;
+    if (!has_vectors(p) || is_mv(p) || p.k == 0 || !device.clusters) return false;
+    const int64_t vectors = strip_vectors(p), groups = ceil_div(vectors_of(p), vectors);
+    return strip_units(p.k).all() * groups * p.batch * STRIP_BAND * vectors *
+               element_size(p.dtype) <=
+           device.scratch;
+}
+
+// Up to so many vectors, from which order on strips are faster than the other kernels and than dense torch on unpacked
+// copies. FEW of a symmetric matrix are so below the order MIDDLE, too.
+constexpr int64_t NEVER = INT64_MAX, STRIP_VECTORS[] = {4, 8, 16, 32, 64, 128}, FEW = 8,
+                  MIDDLE = 1300;
+struct StripOrders {
+    int64_t least[6];
+    int64_t few;  // For FEW below MIDDLE.
+    // Of batches of at least 8000 rows: for so many vectors, from this order on.
+    int64_t least_vectors, most_vectors, in_batch;
+};
+// Measured on an H200 at orders of 256 to 12288. By rows, by columns, and both.
+constexpr StripOrders STRIPS_F32[] = {{{NEVER, NEVER, 2500, 1500, 700, 1500}, NEVER, 9, 32, 500},
+                                      {{NEVER, 8000, 2500, 1500, 2500, 2500}, NEVER, 17, 32, 1000},
+                                      {{2500, 2500, 500, 2500, 2500, NEVER}, 350, 2, 32, 500}},
+                      STRIPS_F64[] = {{{NEVER, 2000, 900, 700, 350, 1500}, NEVER, 5, 32, 250},
+                                      {{NEVER, 2500, 2500, 2000, 2000, 1500}, NEVER, 9, 32, 500},
+                                      {{2500, 700, 1000, 2000, 2500, 2500}, 700, 2, 32, 500}};
+
+bool strips_pay(const Product& p) {
+    const int64_t n = p.k, vectors = vectors_of(p);
+    const bool both = has_symmetric(p), f64 = p.dtype == DType::f64;
+    // Dense torch multiplies more of them sooner: by larger tiles, or in TF32.
+    if (vectors > (f64 ? 96 : p.tf32 ? (both ? 32 : 64) : 128)) return false;
+    const StripOrders& orders = (f64 ? STRIPS_F64 : STRIPS_F32)[both                 ? 2
+                                                                : sums_along_rows(p) ? 0
+                                                                                     : 1];
+    if (p.batch > 1 && n * p.batch >= 8000 && n >= orders.in_batch &&
+        vectors >= orders.least_vectors && vectors <= orders.most_vectors)
+        return true;
+    if (p.batch > 1 && n < 2500) return false;
+    if (vectors <= FEW && n >= orders.few && n < MIDDLE) return true;
+    const auto* bucket =
+        std::lower_bound(std::begin(STRIP_VECTORS), std::end(STRIP_VECTORS), vectors);
+    return n >= orders.least[bucket - STRIP_VECTORS];
 }
 
 // Whether a product has the kernel for a hundred vectors or so, which has to map the dense operand or a copy.
@@ -100,6 +148,10 @@ bool wide_when_aligned(const Product& p, const Device& device) {
     // One dense matrix for a whole batch would be copied for each.
     const Operand& x = p.a.kind == Kind::Dense ? p.a : p.b;
     return p.batch == 1 || x.batch_stride != 0;
+}
+
+bool goes_by_strips(const Product& p, const Device& device) {
+    return strips_can(p, device) && (forced.method < 0 ? strips_pay(p) : is_forced(Method::Strips));
 }
 
 Config choose_wide(const Product& p, const Device& device) {

@@ -22,6 +22,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (p.marks) return {Method::Direct, TileSize::Large, 1, 1, 1};
     if (is_mv(p)) return {Method::Vector, TileSize::Small, 1, 1, 1};
     if (goes_wide(p, device)) return choose_wide(p, device);
+    if (scratch && goes_by_strips(p, device)) return {Method::Strips, TileSize::Small, 1, 1, 1};
     if (goes_thin(p)) return {Method::Thin, TileSize::Small, 1, 1, 1};
     if (small_side(p, device)) return {Method::Small, TileSize::Small, 1, 1, 1};
     Config config = choose_direct(p, device, scratch);

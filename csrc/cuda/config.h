@@ -26,8 +26,9 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 // elements by its tensor cores (main_loop_wgmma.cuh). Thin: for a dense operand of few vectors (thin.h).
 // Fused: the engine, which makes the images while it multiplies, instead of a kernel before it. Wide: for a dense
 // operand of a hundred vectors or so (wide.h), of which Tile says how many a block has: 128 or 256, or 64 where there
-// are no more. Vector: for one vector (mv.h). Small: for many small products (small.h, small_side).
-enum class Method : int32_t { Direct, Engine, Hopper, Thin, Fused, Wide, Vector, Small };
+// are no more. Vector: for one vector (mv.h). Small: for many small products (small.h, small_side). Strips: for a
+// dense operand of some vectors, by tensor cores and with scratch memory (strips.h).
+enum class Method : int32_t { Direct, Engine, Hopper, Thin, Fused, Wide, Vector, Small, Strips };
 enum class TileSize : int32_t { Small, Large };
 
 struct Config {
@@ -102,6 +103,12 @@ inline bool has_vectors(const Product& p) {
            (p.a.kind == Kind::Dense) != (p.b.kind == Kind::Dense);
 }
 inline int64_t vectors_of(const Product& p) { return p.a.kind == Kind::Dense ? p.m : p.n; }
+
+// How many vectors Method::Strips has at once.
+inline int strip_vectors(const Product& p) {
+    const int64_t vectors = vectors_of(p);
+    return vectors <= 8 ? 8 : vectors <= 16 ? 16 : vectors <= 32 || p.dtype == DType::f64 ? 32 : 64;
+}
 
 // Those of a single one have kernels of their own (mv.h).
 inline bool is_mv(const Product& p) { return has_vectors(p) && vectors_of(p) == 1; }

@@ -59,6 +59,9 @@ std::string explain(const Product& p, const Device& device) {
             return has_symmetric(p) ? "a few vectors, two passes over the triangle"
                                     : "a few vectors";
         case Method::Wide: return explain_wide(p, c);
+        case Method::Strips:
+            return "strips of the triangle, " + std::to_string(strip_vectors(p)) +
+                   " vectors at once";
         case Method::Small: return explain_small(p, small_side(p, device));
         default: return explain_tiles(p, c);
     }

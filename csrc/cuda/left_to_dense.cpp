@@ -138,7 +138,9 @@ bool goes_on_unpacked(const Product& p, const Device& device) {
 }
 
 bool leaves_to_dense(const Product& p, const Device& device) {
-    if (p.k == 0 || any_forced() || goes_thin(p) || goes_wide(p, device)) return false;
+    if (p.k == 0 || any_forced() || goes_by_strips(p, device) || goes_thin(p) ||
+        goes_wide(p, device))
+        return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);
     if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p) && !slow_here)

@@ -6,6 +6,7 @@
 #include "mv.h"
 #include "products.h"
 #include "small.h"
+#include "strips.h"
 #include "thin.h"
 #include "wide.h"
 
@@ -88,6 +89,11 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
         case Method::Thin:
             return by_triangles(p, [&](const Product& part) { mm_thin(part, stream); });
         case Method::Wide: return mm_wide(p, config, stream);
+        case Method::Strips: {
+            const auto strips = p.dtype == DType::f32 ? mm_strips_f32 : mm_strips_f64;
+            if (!strips(p, *scratch, stream)) mm(p, nullptr, stream);
+            return;
+        }
         case Method::Small: return small(p, small_side(p, device), stream);
         case Method::Engine:
         case Method::Fused: {

@@ -92,13 +92,13 @@ void few_vectors() {
     const auto thin = [](const Product& p) {
         return cuda::choose(p, hopper).method == Method::Thin && !cuda::leaves_to_dense(p, hopper);
     };
-    CHECK(thin(product(DType::f32, Kind::Lower, 8192, 16)), "float32");
+    CHECK(thin(product(DType::f32, Kind::Lower, 8192, 4)), "float32");
     CHECK(thin(product(DType::bf16, Kind::Upper, 8192, 64)), "bfloat16");
     CHECK(!thin(product(DType::bf16, Kind::Upper, 8192, 65)), "more vectors");
     CHECK(!thin(product(DType::c64, Kind::Lower, 8192, 16)), "complex");
     CHECK(thin(product(DType::f64, Kind::Lower, 64, 64)), "small");
     CHECK(!thin(product(DType::f64, Kind::Lower, 64, 64, 1000)), "many small ones");
-    CHECK(thin(product(DType::f64, Kind::Symmetric, 4096, 8)), "symmetric");
+    CHECK(thin(product(DType::f64, Kind::Symmetric, 2000, 2)), "symmetric");
     CHECK(!thin(product(DType::bf16, Kind::Symmetric, 4096, 8)), "sums rounded twice");
 
     Product transposed = product(DType::f32, Kind::Lower, 4096, 8);
@@ -107,12 +107,47 @@ void few_vectors() {
     transposed.a = {&dense, Kind::Dense, 8, 4096, 4096, 1, 0};
     CHECK(thin(transposed), "rows times a triangle");
     CHECK(cuda::explain(transposed, hopper).find("a few vectors") == 0, "explain");
-    const Product symmetric = product(DType::f64, Kind::Symmetric, 4096, 8);
+    const Product symmetric = product(DType::f64, Kind::Symmetric, 2000, 2);
     CHECK(cuda::explain(symmetric, hopper).find("two passes") != std::string::npos, "explain");
+}
+
+// More of them in float32 and float64 go by strips on Hopper, where there is memory for what they add up.
+void some_vectors() {
+    static const char dense = 0;
+    Product p{};
+    const auto strips = [&](DType dtype, Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
+        p = lower_product(dtype, n, batch);
+        p.a.kind = kind;
+        p.b = {&dense, Kind::Dense, n, vectors, vectors, 1, n * vectors};
+        p.c = {nullptr, Kind::Dense, vectors, n * vectors};
+        p.n = vectors;
+        return cuda::choose(p, hopper).method == Method::Strips &&
+               !cuda::leaves_to_dense(p, hopper);
+    };
+    CHECK(strips(DType::f64, Kind::Symmetric, 8192, 16), "symmetric");
+    CHECK(cuda::explain(p, hopper) == "strips of the triangle, 16 vectors at once", "in words");
+    CHECK(cuda::choose(p, hopper, false).method == Method::Thin, "without memory");
+    CHECK(cuda::choose(p, cuda::Device{108, false}).method == Method::Thin, "another chip");
+    CHECK(strips(DType::f32, Kind::Lower, 8192, 64) && cuda::strip_vectors(p) == 64, "float32");
+    CHECK(strips(DType::f64, Kind::Upper, 8192, 64) && cuda::strip_vectors(p) == 32, "two groups");
+    CHECK(strips(DType::f32, Kind::Symmetric, 512, 8), "small");
+    CHECK(!strips(DType::f32, Kind::Symmetric, 1600, 8), "not much larger");
+    CHECK(!strips(DType::f32, Kind::Symmetric, 8192, 100), "many vectors");
+    CHECK(!strips(DType::bf16, Kind::Lower, 8192, 16), "bfloat16");
+    CHECK(strips(DType::f64, Kind::Symmetric, 1024, 16, 64), "a batch");
+    CHECK(!strips(DType::f64, Kind::Symmetric, 128, 16, 64), "small ones");
+    strips(DType::f32, Kind::Symmetric, 8192, 50);
+    p.tf32 = true;
+    CHECK(cuda::choose(p, hopper).method != Method::Strips, "dense torch in TF32");
+    cuda::Device little = hopper;
+    little.scratch = 1000;
+    strips(DType::f64, Kind::Symmetric, 8192, 16);
+    CHECK(cuda::choose(p, little).method != Method::Strips, "little memory");
 }
 
 int main() {
     a_hundred_vectors();
+    some_vectors();
     symmetric_vectors();
     few_vectors();
     std::puts("choose_vectors: ok");

@@ -38,6 +38,7 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
         "test_left_to_dense",
         "test_engine_work",
         "test_persistent_work",
+        "test_strip_units",
         "test_image",
         "test_pack_order",
     ],

@@ -58,14 +58,17 @@ void tf32_is_left_to_dense_torch_without_the_engine() {
 // Where a few tiles leave most of the device idle.
 void narrow_products_are_left_to_dense_torch() {
     static const char dense = 0;
-    const auto left = [](DType dtype, int64_t n, int64_t vectors, int64_t batch = 1) {
+    const auto left = [](DType dtype, int64_t n, int64_t vectors, int64_t batch = 1,
+                         const cuda::Device& device = hopper) {
         Product p = lower_product(dtype, n, batch);
         p.b = {&dense, Kind::Dense, n, vectors, vectors, 1, 0};
         p.c = {nullptr, Kind::Dense, vectors, 0};
         p.n = vectors;
-        return cuda::leaves_to_dense(p, hopper);
+        return cuda::leaves_to_dense(p, device);
     };
-    CHECK(left(DType::f64, 1536, 32) && left(DType::f64, 1024, 128), "float64");
+    CHECK(left(DType::f64, 1024, 128), "float64");
+    CHECK(left(DType::f64, 1536, 32, 1, cuda::Device{108, false}), "where there are no strips");
+    CHECK(!left(DType::f64, 1536, 32), "where there are");
     CHECK(left(DType::f64, 256, 256) && left(DType::f64, 160, 160, 64), "small, batches");
     CHECK(!left(DType::f64, 4096, 32) && !left(DType::f64, 512, 64), "other sizes");
     CHECK(!left(DType::f64, 1536, 32, 2) && !left(DType::f32, 1536, 32), "batches, float32");

@@ -41,7 +41,7 @@ PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
 # What the fixture `force` takes: the method, the tile, the split of sums and from what length
 # on, and the grouping of tiles.
 Force = Callable[[int, int, int, int, int], None]
-DIRECT, ENGINE, HOPPER, THIN, FUSED, WIDE = 0, 1, 2, 3, 4, 5
+DIRECT, ENGINE, HOPPER, THIN, FUSED, WIDE, STRIPS = 0, 1, 2, 3, 4, 5, 8
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SIXTEEN_BITS = FLOATS[:2]
 # What the engine multiplies.
@@ -115,6 +115,13 @@ def draw_operand(
     else:
         shape = (*batch, numel(n))
     return Operand(draw(shape, dtype, rng.device, rng), kind, n)
+
+
+def vector_layouts(x: Tensor) -> dict[str, Tensor]:
+    """The same matrices with rows, or columns, that lie side by side, with and without gaps."""
+    gaps = x.new_full((*x.shape[:-1], x.shape[-1] + 3), math.nan)
+    gaps[..., :-3] = x
+    return {"rows": x.contiguous(), "columns": x.mT.contiguous().mT, "gaps": gaps[..., :-3]}
 
 
 def part_of(c_kind: int) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from cases import (
@@ -17,20 +15,13 @@ from cases import (
     draw_operand,
     each,
     mm,
+    vector_layouts,
 )
-from torch import Tensor
 
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 from packedtri.testing import random_integers
 
 pytestmark = pytest.mark.cuda
-
-
-def thin_layouts(x: Tensor) -> dict[str, Tensor]:
-    """The same matrices with rows, or columns, that lie side by side, with and without gaps."""
-    gaps = x.new_full((*x.shape[:-1], x.shape[-1] + 3), math.nan)
-    gaps[..., :-3] = x
-    return {"rows": x.contiguous(), "columns": x.mT.contiguous().mT, "gaps": gaps[..., :-3]}
 
 
 @pytest.mark.sanitizer
@@ -48,10 +39,10 @@ def test_thin_forced(
         b = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=vectors, draw=random_integers)
         c = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=vectors, draw=random_integers)
         force(THIN, -1, -1, -1, -1)
-        for name, right in thin_layouts(b.stored).items():
+        for name, right in vector_layouts(b.stored).items():
             with failures.case(f"n={n}, {batch}, kind {kind} times {name}"):
                 assert_exact(mm(a.stored, right, n, kind, DENSE, DENSE), a, b, DENSE)
-        for name, left in thin_layouts(c.stored).items():
+        for name, left in vector_layouts(c.stored).items():
             with failures.case(f"n={n}, {batch}, {name} times kind {kind}"):
                 assert_exact(mm(left, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
     failures.report()

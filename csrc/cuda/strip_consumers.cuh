@@ -1,0 +1,225 @@
+// What the warps of the kernel for strips (strips.cuh) do that multiply. A team of eight adds up what rows of the
+// triangle make with the vectors at the columns of a strip, another one what columns make with the vectors at the rows
+// of a band. Both read every tile.
+#pragma once
+
+#include "strip_shape.cuh"
+
+namespace packedtri::cuda {
+
+template <class T, class Shape>
+class StripConsumer {
+  protected:
+    using Math = typename Shape::Math;
+    using Sums = typename Shape::Sums;
+    using Tile = typename Shape::Tile;
+
+    __device__ StripConsumer(const StripArgs<T>& args, typename Shape::Shared& shared)
+        : args_(args), shared_(shared), at_(args), warp_(threadIdx.x / 32 % 8),
+          lane_(threadIdx.x % 32) {}
+
+    // Tile `step` of the block, once it is there; and that the warp is done with it.
+    __device__ Tile take(int step) {
+        shared_.ring.wait_full(step);
+        return at_.tile(shared_.tiles[step % Shape::STAGES]);
+    }
+    __device__ void give_back(int step, int tile) {
+        // What threads have written, copies of words may overwrite.
+        if (!at_.whole(tile)) ptx::bulk_fence();
+        arrive(shared_.ring.empty(step));
+    }
+    // For the whole warp.
+    __device__ void arrive(uint32_t barrier) const {
+        __syncwarp();
+        if (lane_ == 0) ptx::mbarrier_arrive(barrier);
+    }
+
+    __device__ static void clear(Sums& sums) {
+#pragma unroll
+        for (auto& sum : sums)
+#pragma unroll
+            for (T& x : sum) x = T{};
+    }
+    // Calls f(r, c, x, y) for the sums x and y, of elements r of vectors c and c + 1, that the lane has of 16 elements
+    // from the `first` on.
+    template <class F>
+    __device__ void each_pair(const Sums& sums, int first, F f) const {
+#pragma unroll
+        for (int v = 0; v < Shape::VECTORS / 8; ++v)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+                f(first + lane_ / 4 + 8 * h, 8 * v + lane_ % 4 * 2, sums[v][2 * h],
+                  sums[v][2 * h + 1]);
+    }
+
+    // What Math::multiply does, over stored elements only. The vectors come from memory as they are, from step k0 on.
+    template <bool ALONG, class Stored>
+    __device__ void add_stored(Sums& sums, Tile tile, int k0, Stored stored) const {
+        const int g = lane_ / 4, t = lane_ % 4;
+#pragma unroll 1
+        for (int k = 0; k < 32; ++k)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                if (!stored(g + 8 * h, k)) continue;
+                const T a = ALONG ? *tile.at(g + 8 * h, k) : *tile.at(k, g + 8 * h);
+#pragma unroll
+                for (int v = 0; v < Shape::VECTORS / 8; ++v)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        fma_into(sums[v][2 * h + e], a, at_.element(k0 + k, 8 * v + 2 * t + e));
+            }
+    }
+    // Whether tensor cores are to multiply a tile. Zeros past the diagonal must not meet elements of the vectors that
+    // are not finite.
+    __device__ bool is_ordinary(int tile, bool bad_vectors) const {
+        return !bad_vectors || !(Math::NEEDS_ORDINARY || at_.has_zeros(tile));
+    }
+
+    const StripArgs<T>& args_;
+    typename Shape::Shared& shared_;
+    StripWalk<T, Shape> at_;
+    const unsigned warp_, lane_;
+};
+
+template <class T, class Shape>
+class StripRows : StripConsumer<T, Shape> {
+    using Base = StripConsumer<T, Shape>;
+    using Base::args_, Base::shared_, Base::at_, Base::warp_, Base::lane_;
+    using Sums = typename Base::Sums;
+    // Named barriers: of the team, and of each half of it.
+    static constexpr int TEAM = 1, HALF = 2;
+
+  public:
+    __device__ StripRows(const StripArgs<T>& args, typename Shape::Shared& shared)
+        : Base(args, shared), row_(warp_ % 2 * 16), share_(warp_ / 2) {}
+
+    __device__ void run() {
+        bool begins = true;
+        for (int u = 0, step = 0; u < at_.units; ++u) {
+            if (begins) put_strip(u);
+            Sums sums = {};
+            for (int tile = 0; tile < STRIP_TILES; ++tile, ++step) {
+                const auto memory = Base::take(step);
+                if (at_.exists(tile)) add_tile(sums, memory, tile);
+                Base::give_back(step, tile);
+            }
+            store(sums, u);
+            begins = at_.next();
+        }
+    }
+
+  private:
+    // The vectors at the columns of the strip.
+    __device__ void put_strip(int u) {
+        ptx::barrier_sync(TEAM, Shape::TEAM);  // Those of the strip before have been multiplied.
+        using Share = StripShare<STRIP_WIDTH, Shape::VECTORS, Shape::TEAM>;
+        const Share share(args_.x_next == 1, threadIdx.x);
+#pragma unroll 4
+        for (int o = 0; o < Share::COUNT; ++o) {
+            const int k = share.k(o), c = share.c(o);
+            T four[4];
+            at_.elements(at_.column(0) + k, c, four);
+            if (share.has(o) && !shared_.strip.put(k, c, four)) shared_.bad_strip = u;
+        }
+        began_ = u;
+        ptx::barrier_sync(TEAM, Shape::TEAM);
+    }
+
+    // 16 rows, and a share of the columns.
+    __device__ void add_tile(Sums& sums, typename Base::Tile memory, int tile) const {
+        constexpr int EACH = STRIP_TILE / Shape::SHARES;
+        const int k = share_ * EACH, i0 = at_.row() + row_, j0 = at_.column(tile) + k;
+        const auto from = memory.from(row_, k);
+        if (Base::is_ordinary(tile, shared_.bad_strip == began_) &&
+            Base::Math::template multiply<true>(sums, from, shared_.strip, tile * STRIP_TILE + k))
+            return;
+        Base::template add_stored<true>(sums, from, j0, [&](int r, int c) {
+            return i0 + r < args_.n && j0 + c < i0 + r + args_.reach;
+        });
+    }
+
+    // The warps that have the same rows of the band add up their sums.
+    __device__ void store(const Sums& sums, int u) const {
+        constexpr int THREADS = 32 * Shape::SHARES, VECTORS = Shape::VECTORS;
+        const int barrier = HALF + row_ / 16, first = row_ * VECTORS;
+        ptx::barrier_sync(barrier, THREADS);  // Those of the band before have been read.
+        Base::each_pair(sums, row_, [&](int r, int c, T x, T y) {
+            T* to = &shared_.row_sums[share_][r][c];
+            to[0] = x, to[1] = y;
+        });
+        ptx::barrier_sync(barrier, THREADS);
+        T* out = args_.by_rows + (at_.first + u) * (STRIP_BAND * VECTORS) + first;
+        const T* from = &shared_.row_sums[0][0][0] + first;
+#pragma unroll
+        for (unsigned e = share_ * 32 + lane_; e < 16 * VECTORS; e += THREADS) {
+            T sum = from[e];
+#pragma unroll
+            for (int s = 1; s < Shape::SHARES; ++s) sum += from[s * STRIP_BAND * VECTORS + e];
+            out[e] = sum;
+        }
+    }
+
+    const int row_, share_;
+    int began_ = 0;
+};
+
+template <class T, class Shape>
+class StripColumns : StripConsumer<T, Shape> {
+    using Base = StripConsumer<T, Shape>;
+    using Base::args_, Base::shared_, Base::at_, Base::warp_;
+    using Sums = typename Base::Sums;
+
+  public:
+    __device__ StripColumns(const StripArgs<T>& args, typename Shape::Shared& shared)
+        : Base(args, shared), column_(warp_ * 16) {}
+
+    __device__ void run() {
+        Sums sums[STRIP_TILES] = {};
+        for (int u = 0, step = 0; u < at_.units; ++u) {
+            shared_.band_ring.wait_full(u);
+#pragma unroll
+            for (int tile = 0; tile < STRIP_TILES; ++tile, ++step) {
+                const auto memory = Base::take(step);
+                if (at_.exists(tile)) add_tile(sums[tile], memory, tile, u);
+                Base::give_back(step, tile);
+            }
+            Base::arrive(shared_.band_ring.empty(u));
+            T* to = args_.column_sums(blockIdx.x, at_.matrix, at_.strip);
+            if (at_.next() || u + 1 == at_.units) store(sums, to);
+        }
+    }
+
+  private:
+    // 16 columns. Of a symmetric matrix the diagonal is added with the rows.
+    __device__ void add_tile(Sums& sums, typename Base::Tile memory, int tile, int u) const {
+        const int i0 = at_.row(), j0 = at_.column(tile) + column_,
+                  reach = Shape::BOTH ? 0 : args_.reach;
+        const auto from = memory.from(0, column_);
+        const auto multiply = [&](auto without_diagonal) {
+            return Base::Math::template multiply<false, decltype(without_diagonal)::value>(
+                sums, from, shared_.bands[u % 2], 0, i0 - j0);
+        };
+        if (Base::is_ordinary(tile, shared_.bad_bands[u % 2] == u) &&
+            (Shape::BOTH && at_.has_zeros(tile)
+                 ? multiply(std::integral_constant<bool, Shape::BOTH>{})
+                 : multiply(std::false_type{})))
+            return;
+        Base::template add_stored<false>(sums, from, i0, [&](int c, int r) {
+            return i0 + r < args_.n && j0 + c < i0 + r + reach;
+        });
+    }
+
+    __device__ void store(Sums (&sums)[STRIP_TILES], T* to) const {
+#pragma unroll
+        for (int tile = 0; tile < STRIP_TILES; ++tile) {
+            Base::each_pair(sums[tile], tile * STRIP_TILE + column_, [&](int c, int v, T x, T y) {
+                to[c * Shape::VECTORS + v] = x, to[c * Shape::VECTORS + v + 1] = y;
+            });
+            Base::clear(sums[tile]);
+        }
+    }
+
+    const int column_;
+};
+
+}  // namespace packedtri::cuda

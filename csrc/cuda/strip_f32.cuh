@@ -1,0 +1,102 @@
+// How the kernel for strips (strips.cuh) multiplies float32: each element is split into three bfloat16, and the six
+// products of parts that matter are summed, the small ones first.
+#pragma once
+
+#include "strip_f64.cuh"
+
+namespace packedtri::cuda {
+
+// The upper 16 bits of x and of what the part before has left. Bits that the third part leaves go to `lost`: x is
+// smaller than 2^-109 then, or not finite.
+struct Bfloat16Parts {
+    uint32_t bits[3];
+
+    __device__ Bfloat16Parts(float x, uint32_t& lost) {
+        constexpr uint32_t UPPER = 0xffff0000u;
+#pragma unroll
+        for (int p = 0; p < 3; ++p) {
+            bits[p] = __float_as_uint(x);
+            x -= __uint_as_float(bits[p] & UPPER);
+        }
+        lost |= bits[2] & ~UPPER;
+    }
+};
+
+template <int VECTORS>
+struct StripMath<float, VECTORS> {
+    static constexpr int STAGES = VECTORS < 64 ? 4 : 3;
+    // Of the rows of a tile: a warp reads 4 elements of 8 rows, or 8 of 4, from no bank more than twice.
+    static constexpr int PITCH = STRIP_TILE + 8;
+    static constexpr bool NEEDS_ORDINARY = true;
+
+    // The order of the steps of a sum does not matter. Of 16 of them lane t has those that are t modulo 4; of a vector
+    // these lie side by side.
+    template <int K>
+    struct Vectors {
+        alignas(16) uint16_t at[3][VECTORS][K + 16];
+
+        // Four elements that are 4 steps apart. Returns whether tensor cores can multiply them.
+        __device__ bool put(int k, int c, const float (&x)[4]) {
+            uint32_t lost = 0;
+            const Bfloat16Parts parts[] = {{x[0], lost}, {x[1], lost}, {x[2], lost}, {x[3], lost}};
+#pragma unroll
+            for (int p = 0; p < 3; ++p)
+                *reinterpret_cast<uint2*>(&at[p][c][k / 16 * 16 + k % 4 * 4]) = {
+                    __byte_perm(parts[0].bits[p], parts[1].bits[p], 0x7632),
+                    __byte_perm(parts[2].bits[p], parts[3].bits[p], 0x7632)};
+            return lost == 0;
+        }
+        __device__ void read(uint32_t (&b)[2], int part, int k, int c, int t) const {
+            const uint2 four = *reinterpret_cast<const uint2*>(&at[part][c][k + 4 * t]);
+            b[0] = four.x, b[1] = four.y;
+        }
+    };
+
+    template <bool ALONG, bool WITHOUT_DIAGONAL = false, int K>
+    __device__ static bool multiply(float (&acc)[VECTORS / 8][4], StripTile<float, PITCH> tile,
+                                    const Vectors<K>& x, int k0, int diagonal = 0) {
+        const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        // Rows that lie 8 apart begin at the same place in a word.
+        const float *even = ALONG ? tile.at(g, t) : tile.at(t, g),
+                    *odd = ALONG ? even + 4 : tile.at(t + 4, g);
+        constexpr int OUT = ALONG ? PITCH : 1, STEP = ALONG ? 1 : PITCH;
+        uint32_t a[2][3][4], lost = 0;
+#pragma unroll
+        for (int k = 0; k < 2; ++k)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int away = e % 2 * 8 * OUT + (16 * k + e / 2 * 8) * STEP;
+                const auto element = [&](float x, unsigned step) {
+                    return WITHOUT_DIAGONAL && g + e % 2 * 8 == step + diagonal ? 0 : x;
+                };
+                const unsigned step = 16 * k + t + e / 2 * 8;
+                const Bfloat16Parts first(element(even[away], step), lost),
+                    second(element(odd[away], step + 4), lost);
+#pragma unroll
+                for (int p = 0; p < 3; ++p)
+                    a[k][p][e] = __byte_perm(first.bits[p], second.bits[p], 0x7632);
+            }
+        if (__any_sync(~0u, lost)) return false;
+#pragma unroll
+        for (int v = 0; v < VECTORS / 8; ++v) {
+            uint32_t b[2][3][2];
+#pragma unroll
+            for (int k = 0; k < 2; ++k)
+#pragma unroll
+                for (int p = 0; p < 3; ++p) x.read(b[k][p], p, k0 + 16 * k, 8 * v + g, t);
+            // Tensor cores cut off every addition, so that sums are put together elsewhere.
+            float sum[4] = {};
+            const auto add = [&](int of_a, int of_b) {
+#pragma unroll
+                for (int k = 0; k < 2; ++k)
+                    ptx::mma_16816(sum, a[k][of_a], b[k][of_b], __nv_bfloat16{});
+            };
+            add(2, 0), add(1, 1), add(0, 2), add(1, 0), add(0, 1), add(0, 0);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) acc[v][e] += sum[e];
+        }
+        return true;
+    }
+};
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,85 @@
+// How the kernel for strips (strips.cuh) multiplies float64.
+#pragma once
+
+#include "../index.h"
+#include "ptx.cuh"
+#include "scalar.cuh"
+#include "strip_units.h"
+
+namespace packedtri::cuda {
+
+// Elements of a tile. A row of it begins where it begins in its word of 16 bytes in memory. Rows are counted from a
+// multiple of 8 on, so that this follows from the place of the first one: the row `8 m` of a packed triangle begins
+// a multiple of 4 elements after row 0.
+template <class T, int PITCH>
+struct StripTile {
+    static constexpr int WORD = 16 / sizeof(T);
+    T* first;
+    unsigned place;
+
+    __device__ int place_of(unsigned row) const {
+        const unsigned r = row % 8;
+        return (place + r * (r + 1) / 2) % WORD;
+    }
+    // Where the word of its first element lies.
+    __device__ T* row(int row) const { return first + row * PITCH; }
+    __device__ T* at(int row, int col) const { return this->row(row) + place_of(row) + col; }
+    // The same from another element on.
+    __device__ StripTile from(int row, int col) const { return {first + row * PITCH + col, place}; }
+};
+
+template <class T, int VECTORS>
+struct StripMath;
+
+template <int VECTORS>
+struct StripMath<double, VECTORS> {
+    static constexpr int STAGES = VECTORS == 32 ? 3 : 4;
+    // Of the rows of a tile: half a warp reads 4 x 4 elements along either side, from as good as 16 different pairs
+    // of banks.
+    static constexpr int PITCH = STRIP_TILE + 4;
+    // Tensor cores multiply nan and infinity like any other number.
+    static constexpr bool NEEDS_ORDINARY = false;
+
+    // K steps of the vectors, side by side.
+    template <int K>
+    struct Vectors {
+        double at[K][VECTORS + 4];
+
+        // Four elements that are 4 steps apart. Returns whether tensor cores can multiply them with zeros.
+        __device__ bool put(int k, int c, const double (&x)[4]) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) at[k + 4 * e][c] = x[e];
+            return isfinite(x[0]) && isfinite(x[1]) && isfinite(x[2]) && isfinite(x[3]);
+        }
+    };
+
+    // acc += 16 rows of a tile, 32 elements of each, times 32 steps of x; of 32 rows 16 columns where not ALONG, and
+    // without those `diagonal` columns right of their row if WITHOUT_DIAGONAL. Returns whether it could.
+    template <bool ALONG, bool WITHOUT_DIAGONAL = false, int K>
+    __device__ static bool multiply(double (&acc)[VECTORS / 8][4], StripTile<double, PITCH> tile,
+                                    const Vectors<K>& x, int k0, int diagonal = 0) {
+        const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        // Rows that lie 4 apart begin at the same place in a word.
+        const double* from = ALONG ? tile.at(g, t) : tile.at(t, g);
+        constexpr int OUT = ALONG ? PITCH : 1, STEP = ALONG ? 1 : PITCH;
+#pragma unroll
+        for (int k = 0; k < 32; k += 16) {
+            double a[8];
+#pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                a[e] = from[e % 2 * 8 * OUT + (k + e / 2 * 4) * STEP];
+                if (WITHOUT_DIAGONAL && g + e % 2 * 8 == k + t + e / 2 * 4 + diagonal) a[e] = 0;
+            }
+#pragma unroll
+            for (int v = 0; v < VECTORS / 8; ++v) {
+                double b[4];
+#pragma unroll
+                for (int e = 0; e < 4; ++e) b[e] = x.at[k0 + k + t + 4 * e][8 * v + g];
+                ptx::mma_16816(acc[v], a, b);
+            }
+        }
+        return true;
+    }
+};
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,170 @@
+// What the warps of the kernel for strips (strips.cuh) share: the work of their block, and its shared memory.
+#pragma once
+
+#include "../index.h"
+#include "hopper.cuh"
+#include "ring.cuh"
+#include "strip_f32.cuh"
+#include "strip_f64.cuh"
+#include "strip_units.h"
+
+namespace packedtri::cuda {
+
+// Y = alpha T X + beta Y for a packed matrix T of order n, in groups of vectors.
+template <class T>
+struct StripArgs {
+    const T* triangle;
+    const T* x;
+    T* y;
+    int64_t triangle_batch_stride, x_batch_stride, y_batch_stride;
+    // From one element of a vector to the next, and from vector to vector.
+    int64_t x_step, x_next, y_step, y_next;
+    int n, vectors, batch, groups;
+    int at_once;  // Vectors of a group.
+    int reach;    // Row i has the columns below i + reach.
+    StripUnits units;
+    int64_t all;  // Units of all groups of all matrices.
+    int blocks;
+    bool rows, columns;  // Which sums there are.
+    T alpha, beta;
+    T* by_rows;     // STRIP_BAND elements of a group of vectors for each unit.
+    T* by_columns;  // STRIP_WIDTH elements of them for each strip that a block has: see column_sums.
+
+    // A block comes from strip to strip, so block + strip is another number for each pair of them.
+    __device__ T* column_sums(int64_t block, int64_t matrix, int strip) const {
+        return by_columns + (block + matrix * units.strips() + strip) * STRIP_WIDTH * at_once;
+    }
+};
+
+// What a block is made of: eight warps for the sums over rows, eight for those over columns, as far as there are such,
+// and four that load.
+template <class T, int VECTORS_, bool ROWS_, bool COLUMNS_>
+struct StripShape {
+    using Math = StripMath<T, VECTORS_>;
+    using Tile = StripTile<T, Math::PITCH>;
+    static constexpr int VECTORS = VECTORS_, STAGES = Math::STAGES;
+    static constexpr bool ROWS = ROWS_, COLUMNS = COLUMNS_, BOTH = ROWS && COLUMNS;
+    static constexpr int TEAM = 256, CONSUMERS = BOTH ? 2 * TEAM : TEAM, PRODUCERS = 128,
+                         THREADS = CONSUMERS + PRODUCERS;
+    // Per thread, as in PersistentShape.
+    static constexpr int COMPILED_REGISTERS = 65536 / THREADS / 8 * 8;
+    static constexpr int PRODUCER_REGISTERS = BOTH ? 64 : 96, ROW_REGISTERS = BOTH ? 88 : 200,
+                         COLUMN_REGISTERS = BOTH ? 120 : 200;
+    static_assert(PRODUCERS * PRODUCER_REGISTERS +
+                      TEAM * (ROWS * ROW_REGISTERS + COLUMNS * COLUMN_REGISTERS) <=
+                  THREADS * COMPILED_REGISTERS);
+    // Warps that have the same rows of a tile, each a part of their elements.
+    static constexpr int SHARES = 4;
+    // Of 16 rows or columns and all vectors, what a lane has: two neighbouring vectors of two of them, for each 8.
+    using Sums = T[VECTORS / 8][4];
+
+    struct Shared {
+        alignas(16) T tiles[STAGES][STRIP_BAND * Math::PITCH];
+        typename Math::template Vectors<STRIP_WIDTH> strip;
+        typename Math::template Vectors<STRIP_BAND> bands[2];
+        T row_sums[SHARES][STRIP_BAND][VECTORS];
+        Ring<STAGES> ring;
+        Ring<2> band_ring;
+        // The last strip and the last bands, as the block counts units, where the vectors have elements that tensor
+        // cores cannot multiply.
+        int bad_strip, bad_bands[2];
+    };
+    static_assert(sizeof(Shared) <= 227 * 1024, "");
+    static_assert(Math::PITCH * sizeof(T) % 16 == 0 && Math::PITCH >= STRIP_TILE + Tile::WORD, "");
+};
+
+// Where a warp stands in the units of its block. Producers and consumers go through them each for themselves.
+template <class T, class Shape>
+class StripWalk {
+  public:
+    const StripArgs<T>& args;
+    int64_t first;  // The first of so many units.
+    int units;
+    int64_t matrix;   // Which of all groups of all matrices.
+    int strip, band;  // The band is counted from the first row of the matrix.
+    // Of the matrix and the group of vectors.
+    const T *triangle, *x;
+    int vector;
+
+    __device__ explicit StripWalk(const StripArgs<T>& args)
+        : args(args), first(first_unit(blockIdx.x, args.blocks, args.all)),
+          units(static_cast<int>(first_unit(blockIdx.x + 1, args.blocks, args.all) - first)),
+          matrix(first / args.units.all()), strip(0) {
+        band = static_cast<int>(first % args.units.all());
+        while (band >= args.units.before(strip + 1)) ++strip;
+        band += strip * args.units.fewer - args.units.before(strip);
+        enter_matrix();
+    }
+
+    // Goes to the next unit. Returns whether another strip begins.
+    __device__ bool next() {
+        if (++band < args.units.bands) return false;
+        if (++strip == args.units.strips()) {
+            ++matrix, strip = 0;
+            enter_matrix();
+        }
+        band = strip * args.units.fewer;
+        return true;
+    }
+
+    __device__ int row() const { return band * STRIP_BAND; }
+    __device__ int column(int tile) const { return strip * STRIP_WIDTH + tile * STRIP_TILE; }
+    // Of a tile of the unit, whether any elements are stored, whether all are, and whether it crosses the diagonal.
+    __device__ bool exists(int tile) const {
+        return column(tile) < min(row() + STRIP_BAND, args.n) - 1 + args.reach;
+    }
+    __device__ bool whole(int tile) const {
+        return row() + STRIP_BAND <= args.n && !has_zeros(tile);
+    }
+    __device__ bool has_zeros(int tile) const {
+        return column(tile) + STRIP_TILE > row() + args.reach;
+    }
+    __device__ typename Shape::Tile tile(T* memory) const {
+        return {memory, static_cast<unsigned>(ptx::past_word(triangle))};
+    }
+
+    // Element k of vector c of the group; and four that are 4 steps apart.
+    __device__ T element(int k, int c) const {
+        return k < args.n && vector + c < args.vectors ? x[k * args.x_step + c * args.x_next] : T{};
+    }
+    __device__ void elements(int k, int c, T (&four)[4]) const {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) four[e] = element(k + 4 * e, c);
+    }
+
+  private:
+    __device__ void enter_matrix() {
+        const int64_t of_batch = matrix / args.groups;
+        vector = static_cast<int>(matrix - of_batch * args.groups) * Shape::VECTORS;
+        triangle = args.triangle + of_batch * args.triangle_batch_stride;
+        x = args.x + of_batch * args.x_batch_stride + vector * args.x_next;
+    }
+};
+
+// Which elements of K steps of the vectors one of so many threads has: fours of a vector that are 4 steps apart, so
+// that neighbours have neighbours in memory.
+template <int K, int VECTORS, int THREADS>
+struct StripShare {
+    static constexpr int FOURS = K / 4,
+                         COUNT = FOURS * VECTORS > THREADS ? FOURS * VECTORS / THREADS : 1;
+    static_assert(THREADS % VECTORS == 0 && THREADS % FOURS == 0,
+                  "threads keep to a vector or to steps");
+    const bool across;
+    const int four0, c0;
+
+    __device__ StripShare(bool across, unsigned thread)
+        : across(across), four0(across ? thread / VECTORS : thread % FOURS),
+          c0(across ? thread % VECTORS : thread / FOURS) {}
+    // The vector and the first step of four `o`, and whether the thread has it.
+    __device__ int c(int o) const { return c0 + (across ? 0 : o * (THREADS / FOURS)); }
+    __device__ int k(int o) const {
+        const unsigned four = this->four(o);
+        return four / 4 * 16 + four % 4;
+    }
+    __device__ bool has(int o) const { return four(o) < FOURS && c(o) < VECTORS; }
+
+  private:
+    __device__ int four(int o) const { return four0 + (across ? o * (THREADS / VECTORS) : 0); }
+};
+
+}  // namespace packedtri::cuda

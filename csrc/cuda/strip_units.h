@@ -1,0 +1,43 @@
+// How the work of the kernel for strips (strips.cuh) is numbered and shared. Free of CUDA.
+#pragma once
+
+#include "../index.h"
+
+namespace packedtri::cuda {
+
+// Rows of a band, and columns of a tile and of a strip.
+constexpr int STRIP_BAND = 32, STRIP_TILE = 128, STRIP_TILES = 2,
+              STRIP_WIDTH = STRIP_TILES * STRIP_TILE;
+
+// The units of work of one packed matrix: the bands of its strips, strip after strip. Each strip begins where the
+// diagonal comes to its first column, and so has fewer bands than the one before.
+struct StripUnits {
+    int bands;  // Of the first strip.
+    int fewer;  // How many fewer the next strip has: as many as it is wide.
+
+    PACKEDTRI_HD constexpr int strips() const { return static_cast<int>(ceil_div(bands, fewer)); }
+    // Units of the strips before this one.
+    PACKEDTRI_HD constexpr int before(int strip) const {
+        return strip * bands - fewer * (strip * (strip - 1) / 2);
+    }
+    PACKEDTRI_HD constexpr int64_t all() const { return before(strips()); }
+    // The unit of a band, which is counted from the first row of the matrix.
+    PACKEDTRI_HD constexpr int at(int strip, int band) const {
+        return before(strip) + band - strip * fewer;
+    }
+};
+
+PACKEDTRI_HD constexpr StripUnits strip_units(int64_t n) {
+    return {static_cast<int>(ceil_div(n, STRIP_BAND)), STRIP_WIDTH / STRIP_BAND};
+}
+
+// `all` units in the same order for each of some blocks, of which each has at least one: where those of a block begin,
+// and the block that has a unit.
+PACKEDTRI_HD constexpr int64_t first_unit(int64_t block, int64_t blocks, int64_t all) {
+    return all * block / blocks;
+}
+PACKEDTRI_HD constexpr int64_t block_of_unit(int64_t unit, int64_t blocks, int64_t all) {
+    return ((unit + 1) * blocks - 1) / all;
+}
+
+}  // namespace packedtri::cuda
