@@ -34,7 +34,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 # Signatures say "the type of the matrix itself" by type variables.
-autodoc_type_aliases = dict.fromkeys("FPT", "packedtri.PackedTensor")
+autodoc_type_aliases = dict.fromkeys("FPST", "packedtri.PackedTensor")
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 

@@ -21,7 +21,7 @@ def congruence(
     *,
     alpha: float | Tensor = 1,
     beta: float | Tensor | None = None,
-    C: S | None = None,
+    C: Symmetric | Hermitian | None = None,
     trans: bool = False,
     out: Tensor | None = None,
 ) -> S:

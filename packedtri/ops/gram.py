@@ -251,7 +251,7 @@ def mirrored_product(
     trans: bool,
     alpha: float | Tensor,
     beta: float | Tensor | None,
-    C: P | None,
+    C: PackedTensor | None,
     out: Tensor | None,
 ) -> P:
     """``alpha A B' + beta C``, or with ``A' B``, where the caller knows that A B' has the type."""
@@ -369,7 +369,7 @@ def _finish(
     n: int,
     alpha: complex | Tensor,
     beta: float | Tensor | None,
-    C: P | None,
+    C: PackedTensor | None,
     out: Tensor | None,
 ) -> P:
     """``alpha`` times the product plus ``beta C``, in ``out`` where there is one."""
