@@ -19,7 +19,7 @@ from packedtri import _library
 from packedtri.layout import DENSE, LOWER, numel
 from packedtri.testing import densify, random
 
-assert _library.cpu_isa() == sys.argv[1]
+assert _library.cpu_isa() == sys.argv[1], _library.cpu_isa()
 rng = torch.Generator().manual_seed(int(sys.argv[2]))
 for dtype in DTYPES:
     for n in (1, 3, 8, 9, 17, 64, 65, 130):
