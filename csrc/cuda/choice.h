@@ -82,13 +82,13 @@ Config choose_direct(const Product& p, const Device& device, bool scratch);
 bool engine_can(const Product& p, const Device& device);
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together);
 Config choose_engine(const Product& p, const Device& device, int together);
-// The same of what is in between, where there is scratch memory.
-bool goes_by_strips(const Product& p, const Device& device);
 // Brings what was forced within what the engine can do, and lets it make images itself where that pays.
 void complete_engine(Config& config, const Product& p);
 
 // Whether a product has the kernel for few vectors, and is fastest with it.
 bool goes_thin(const Product& p);
+// The same of more vectors of float32 and float64, where there is scratch memory.
+bool goes_by_strips(const Product& p, const Device& device);
 // The same of a hundred vectors or so, and how it has them.
 bool goes_wide(const Product& p, const Device& device);
 Config choose_wide(const Product& p, const Device& device);

@@ -42,14 +42,15 @@ int64_t most_thin(const Product& p) {
     return n < (p.dtype == DType::f32 ? 3000 : 6000) ? 16 : 32;
 }
 
-// Whether a product can be computed by strips: for what both halves of a symmetric matrix add up there has to be room.
+// Whether a product can be computed by strips: there has to be room for the sums that are added up at last.
 bool strips_can(const Product& p, const Device& device) {
     if (p.dtype != DType::f32 && p.dtype != DType::f64) return false;
-    if (!has_vectors(p) || is_mv(p) || p.k == 0 || !device.clusters) return false;
-    const int64_t vectors = strip_vectors(p), groups = ceil_div(vectors_of(p), vectors);
-    return strip_units(p.k).all() * groups * p.batch * STRIP_BAND * vectors *
-               element_size(p.dtype) <=
-           device.scratch;
+    if (!has_vectors(p) || is_mv(p) || !device.clusters) return false;
+    if (p.k == 0 || p.k > STRIP_ORDER) return false;
+    const int64_t vectors = strip_vectors(p), matrices = ceil_div(vectors_of(p), vectors) * p.batch;
+    const StripSums sums = strip_sums(strip_units(p.k), matrices, device.multiprocessors,
+                                      strips_sum_rows(p), strips_sum_columns(p));
+    return sums.all() * vectors * element_size(p.dtype) <= device.scratch;
 }
 
 // Up to so many vectors, from which order on strips are faster than the other kernels and than dense torch on unpacked
@@ -62,22 +63,25 @@ struct StripOrders {
     // Of batches of at least 8000 rows: for so many vectors, from this order on.
     int64_t least_vectors, most_vectors, in_batch;
 };
-// Measured on an H200 at orders of 256 to 12288. By rows, by columns, and both.
-constexpr StripOrders STRIPS_F32[] = {{{NEVER, NEVER, 2500, 1500, 700, 1500}, NEVER, 9, 32, 500},
-                                      {{NEVER, 8000, 2500, 1500, 2500, 2500}, NEVER, 17, 32, 1000},
-                                      {{2500, 2500, 500, 2500, 2500, NEVER}, 350, 2, 32, 500}},
-                      STRIPS_F64[] = {{{NEVER, 2000, 900, 700, 350, 1500}, NEVER, 5, 32, 250},
-                                      {{NEVER, 2500, 2500, 2000, 2000, 1500}, NEVER, 9, 32, 500},
-                                      {{2500, 700, 1000, 2000, 2500, 2500}, 700, 2, 32, 500}};
+// Measured on an H200 at orders of 256 to 12288.
+constexpr StripOrders STRIPS_F32[] = {
+    {{NEVER, NEVER, 2500, 1500, 700, 1500}, NEVER, 9, 32, 500},    // Sums along rows.
+    {{NEVER, 8000, 2500, 1500, 2500, 2500}, NEVER, 17, 32, 1000},  // Down columns.
+    {{2500, 2500, 500, 2500, 2500, NEVER}, 350, 2, 32, 500},       // Both.
+};
+constexpr StripOrders STRIPS_F64[] = {
+    {{NEVER, 2000, 900, 700, 350, 1500}, NEVER, 5, 32, 250},
+    {{NEVER, 2500, 2500, 2000, 2000, 1500}, NEVER, 9, 32, 500},
+    {{2500, 700, 1000, 2000, 2500, 2500}, 700, 2, 32, 500},
+};
 
 bool strips_pay(const Product& p) {
     const int64_t n = p.k, vectors = vectors_of(p);
     const bool both = has_symmetric(p), f64 = p.dtype == DType::f64;
     // Dense torch multiplies more of them sooner: by larger tiles, or in TF32.
     if (vectors > (f64 ? 96 : p.tf32 ? (both ? 32 : 64) : 128)) return false;
-    const StripOrders& orders = (f64 ? STRIPS_F64 : STRIPS_F32)[both                 ? 2
-                                                                : sums_along_rows(p) ? 0
-                                                                                     : 1];
+    const int sums = both ? 2 : strips_sum_rows(p) ? 0 : 1;
+    const StripOrders& orders = (f64 ? STRIPS_F64 : STRIPS_F32)[sums];
     if (p.batch > 1 && n * p.batch >= 8000 && n >= orders.in_batch &&
         vectors >= orders.least_vectors && vectors <= orders.most_vectors)
         return true;

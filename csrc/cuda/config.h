@@ -110,6 +110,10 @@ inline int strip_vectors(const Product& p) {
     return vectors <= 8 ? 8 : vectors <= 16 ? 16 : vectors <= 32 || p.dtype == DType::f64 ? 32 : 64;
 }
 
+// Which sums it has: along the rows of the triangle's memory, and down its columns.
+inline bool strips_sum_rows(const Product& p) { return has_symmetric(p) || sums_along_rows(p); }
+inline bool strips_sum_columns(const Product& p) { return has_symmetric(p) || !sums_along_rows(p); }
+
 // Those of a single one have kernels of their own (mv.h).
 inline bool is_mv(const Product& p) { return has_vectors(p) && vectors_of(p) == 1; }
 

@@ -87,7 +87,7 @@ class StripRows : StripConsumer<T, Shape> {
     using Base::args_, Base::shared_, Base::at_, Base::warp_, Base::lane_;
     using Sums = typename Base::Sums;
     // Named barriers: of the team, and of each half of it.
-    static constexpr int TEAM = 1, HALF = 2;
+    static constexpr int TEAM_BARRIER = 1, HALF_BARRIER = 2;
 
   public:
     __device__ StripRows(const StripArgs<T>& args, typename Shape::Shared& shared)
@@ -111,7 +111,8 @@ class StripRows : StripConsumer<T, Shape> {
   private:
     // The vectors at the columns of the strip.
     __device__ void put_strip(int u) {
-        ptx::barrier_sync(TEAM, Shape::TEAM);  // Those of the strip before have been multiplied.
+        ptx::barrier_sync(TEAM_BARRIER,
+                          Shape::TEAM);  // Those of the strip before have been multiplied.
         using Share = StripShare<STRIP_WIDTH, Shape::VECTORS, Shape::TEAM>;
         const Share share(args_.x_next == 1, threadIdx.x);
 #pragma unroll 4
@@ -122,7 +123,7 @@ class StripRows : StripConsumer<T, Shape> {
             if (share.has(o) && !shared_.strip.put(k, c, four)) shared_.bad_strip = u;
         }
         began_ = u;
-        ptx::barrier_sync(TEAM, Shape::TEAM);
+        ptx::barrier_sync(TEAM_BARRIER, Shape::TEAM);
     }
 
     // 16 rows, and a share of the columns.
@@ -133,15 +134,14 @@ class StripRows : StripConsumer<T, Shape> {
         if (Base::is_ordinary(tile, shared_.bad_strip == began_) &&
             Base::Math::template multiply<true>(sums, from, shared_.strip, tile * STRIP_TILE + k))
             return;
-        Base::template add_stored<true>(sums, from, j0, [&](int r, int c) {
-            return i0 + r < args_.n && j0 + c < i0 + r + args_.reach;
-        });
+        Base::template add_stored<true>(
+            sums, from, j0, [&](int r, int c) { return i0 + r < args_.n && j0 + c <= i0 + r; });
     }
 
     // The warps that have the same rows of the band add up their sums.
     __device__ void store(const Sums& sums, int u) const {
         constexpr int THREADS = 32 * Shape::SHARES, VECTORS = Shape::VECTORS;
-        const int barrier = HALF + row_ / 16, first = row_ * VECTORS;
+        const int barrier = HALF_BARRIER + row_ / 16, first = row_ * VECTORS;
         ptx::barrier_sync(barrier, THREADS);  // Those of the band before have been read.
         Base::each_pair(sums, row_, [&](int r, int c, T x, T y) {
             T* to = &shared_.row_sums[share_][r][c];
@@ -192,8 +192,7 @@ class StripColumns : StripConsumer<T, Shape> {
   private:
     // 16 columns. Of a symmetric matrix the diagonal is added with the rows.
     __device__ void add_tile(Sums& sums, typename Base::Tile memory, int tile, int u) const {
-        const int i0 = at_.row(), j0 = at_.column(tile) + column_,
-                  reach = Shape::BOTH ? 0 : args_.reach;
+        const int i0 = at_.row(), j0 = at_.column(tile) + column_;
         const auto from = memory.from(0, column_);
         const auto multiply = [&](auto without_diagonal) {
             return Base::Math::template multiply<false, decltype(without_diagonal)::value>(
@@ -205,7 +204,7 @@ class StripColumns : StripConsumer<T, Shape> {
                  : multiply(std::false_type{})))
             return;
         Base::template add_stored<false>(sums, from, i0, [&](int c, int r) {
-            return i0 + r < args_.n && j0 + c < i0 + r + reach;
+            return i0 + r < args_.n && j0 + c + (Shape::BOTH ? 1 : 0) <= i0 + r;
         });
     }
 

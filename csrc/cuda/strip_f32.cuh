@@ -2,12 +2,13 @@
 // products of parts that matter are summed, the small ones first.
 #pragma once
 
-#include "strip_f64.cuh"
+#include "strip_tile.cuh"
 
 namespace packedtri::cuda {
 
-// The upper 16 bits of x and of what the part before has left. Bits that the third part leaves go to `lost`: x is
-// smaller than 2^-109 then, or not finite.
+// The upper 16 bits of x and of what the part before has left, which are rounded in the second part, so that what the
+// six products leave out has no sign of its own. Bits that the third part leaves go to `lost`: x is smaller than 2^-109
+// then, or not finite, for the nan of a difference has all bits set but the sign.
 struct Bfloat16Parts {
     uint32_t bits[3];
 
@@ -15,7 +16,7 @@ struct Bfloat16Parts {
         constexpr uint32_t UPPER = 0xffff0000u;
 #pragma unroll
         for (int p = 0; p < 3; ++p) {
-            bits[p] = __float_as_uint(x);
+            bits[p] = __float_as_uint(x) + (p == 1 ? 0x8000u : 0u);
             x -= __uint_as_float(bits[p] & UPPER);
         }
         lost |= bits[2] & ~UPPER;
@@ -28,6 +29,9 @@ struct StripMath<float, VECTORS> {
     // Of the rows of a tile: a warp reads 4 elements of 8 rows, or 8 of 4, from no bank more than twice.
     static constexpr int PITCH = STRIP_TILE + 8;
     static constexpr bool NEEDS_ORDINARY = true;
+    // Elements that three parts cannot hold because they are small are multiplied with UP before. Sums are finite all
+    // the same beside elements of the triangle below MOST and of the vectors below MOST_OF_VECTORS.
+    static constexpr float UP = 0x1p40f, MOST = 0x1p20f, MOST_OF_VECTORS = 0x1p60f;
 
     // The order of the steps of a sum does not matter. Of 16 of them lane t has those that are t modulo 4; of a vector
     // these lie side by side.
@@ -39,6 +43,8 @@ struct StripMath<float, VECTORS> {
         __device__ bool put(int k, int c, const float (&x)[4]) {
             uint32_t lost = 0;
             const Bfloat16Parts parts[] = {{x[0], lost}, {x[1], lost}, {x[2], lost}, {x[3], lost}};
+#pragma unroll
+            for (float one : x) lost |= !(fabsf(one) < MOST_OF_VECTORS);
 #pragma unroll
             for (int p = 0; p < 3; ++p)
                 *reinterpret_cast<uint2*>(&at[p][c][k / 16 * 16 + k % 4 * 4]) = {
@@ -60,23 +66,35 @@ struct StripMath<float, VECTORS> {
         const float *even = ALONG ? tile.at(g, t) : tile.at(t, g),
                     *odd = ALONG ? even + 4 : tile.at(t + 4, g);
         constexpr int OUT = ALONG ? PITCH : 1, STEP = ALONG ? 1 : PITCH;
-        uint32_t a[2][3][4], lost = 0;
+        uint32_t a[2][3][4];
+        // Splits the elements, `up` times as large. Returns whether that is exact.
+        const auto split = [&](auto up) -> bool {
+            uint32_t lost = 0;
 #pragma unroll
-        for (int k = 0; k < 2; ++k)
+            for (int k = 0; k < 2; ++k)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const int away = e % 2 * 8 * OUT + (16 * k + e / 2 * 8) * STEP;
-                const auto element = [&](float x, unsigned step) {
-                    return WITHOUT_DIAGONAL && g + e % 2 * 8 == step + diagonal ? 0 : x;
-                };
-                const unsigned step = 16 * k + t + e / 2 * 8;
-                const Bfloat16Parts first(element(even[away], step), lost),
-                    second(element(odd[away], step + 4), lost);
+                for (int e = 0; e < 4; ++e) {
+                    const int away = e % 2 * 8 * OUT + (16 * k + e / 2 * 8) * STEP;
+                    const auto element = [&](float x, unsigned step) {
+                        if (WITHOUT_DIAGONAL && g + e % 2 * 8 == step + diagonal) return 0.f;
+                        if (!decltype(up)::value) return x;
+                        lost |= !(fabsf(x) < MOST);
+                        return x * UP;
+                    };
+                    const unsigned step = 16 * k + t + e / 2 * 8;
+                    const Bfloat16Parts first(element(even[away], step), lost),
+                        second(element(odd[away], step + 4), lost);
 #pragma unroll
-                for (int p = 0; p < 3; ++p)
-                    a[k][p][e] = __byte_perm(first.bits[p], second.bits[p], 0x7632);
-            }
-        if (__any_sync(~0u, lost)) return false;
+                    for (int p = 0; p < 3; ++p)
+                        a[k][p][e] = __byte_perm(first.bits[p], second.bits[p], 0x7632);
+                }
+            return !__any_sync(~0u, lost);
+        };
+        float down = 1;
+        if (!split(std::false_type{})) {
+            if (!split(std::true_type{})) return false;
+            down = 1 / UP;
+        }
 #pragma unroll
         for (int v = 0; v < VECTORS / 8; ++v) {
             uint32_t b[2][3][2];
@@ -93,7 +111,7 @@ struct StripMath<float, VECTORS> {
             };
             add(2, 0), add(1, 1), add(0, 2), add(1, 0), add(0, 1), add(0, 0);
 #pragma unroll
-            for (int e = 0; e < 4; ++e) acc[v][e] += sum[e];
+            for (int e = 0; e < 4; ++e) acc[v][e] = fmaf(sum[e], down, acc[v][e]);
         }
         return true;
     }

@@ -66,7 +66,7 @@ class StripProducer {
             const uint32_t there = ptx::shared_address(to.at(r, thread_ % 32));
 #pragma unroll
             for (int c = 0; c < STRIP_TILE; c += 32) {
-                const bool stored = i < args_.n && j + c < i + args_.reach;
+                const bool stored = i < args_.n && j + c <= i;
                 ptx::cp_async<sizeof(T)>(there + c * static_cast<uint32_t>(sizeof(T)),
                                          stored ? from + c : at_.triangle, stored);
             }

@@ -10,7 +10,7 @@
 
 namespace packedtri::cuda {
 
-// Y = alpha T X + beta Y for a packed matrix T of order n, in groups of vectors.
+// Y = T X for a packed matrix T of order n, in groups of vectors.
 template <class T>
 struct StripArgs {
     const T* triangle;
@@ -21,13 +21,11 @@ struct StripArgs {
     int64_t x_step, x_next, y_step, y_next;
     int n, vectors, batch, groups;
     int at_once;  // Vectors of a group.
-    int reach;    // Row i has the columns below i + reach.
     StripUnits units;
     int64_t all;  // Units of all groups of all matrices.
     int blocks;
     bool rows, columns;  // Which sums there are.
-    T alpha, beta;
-    T* by_rows;     // STRIP_BAND elements of a group of vectors for each unit.
+    T* by_rows;          // STRIP_BAND elements of a group of vectors for each unit.
     T* by_columns;  // STRIP_WIDTH elements of them for each strip that a block has: see column_sums.
 
     // A block comes from strip to strip, so block + strip is another number for each pair of them.
@@ -111,14 +109,12 @@ class StripWalk {
     __device__ int column(int tile) const { return strip * STRIP_WIDTH + tile * STRIP_TILE; }
     // Of a tile of the unit, whether any elements are stored, whether all are, and whether it crosses the diagonal.
     __device__ bool exists(int tile) const {
-        return column(tile) < min(row() + STRIP_BAND, args.n) - 1 + args.reach;
+        return column(tile) < min(row() + STRIP_BAND, args.n);
     }
     __device__ bool whole(int tile) const {
         return row() + STRIP_BAND <= args.n && !has_zeros(tile);
     }
-    __device__ bool has_zeros(int tile) const {
-        return column(tile) + STRIP_TILE > row() + args.reach;
-    }
+    __device__ bool has_zeros(int tile) const { return column(tile) + STRIP_TILE > row() + 1; }
     __device__ typename Shape::Tile tile(T* memory) const {
         return {memory, static_cast<unsigned>(ptx::past_word(triangle))};
     }

@@ -8,6 +8,8 @@ namespace packedtri::cuda {
 // Rows of a band, and columns of a tile and of a strip.
 constexpr int STRIP_BAND = 32, STRIP_TILE = 128, STRIP_TILES = 2,
               STRIP_WIDTH = STRIP_TILES * STRIP_TILE;
+// No GPU has memory for matrices of a larger order, whose units an int would not hold.
+constexpr int64_t STRIP_ORDER = 1 << 20;
 
 // The units of work of one packed matrix: the bands of its strips, strip after strip. Each strip begins where the
 // diagonal comes to its first column, and so has fewer bands than the one before.
@@ -29,6 +31,19 @@ struct StripUnits {
 
 PACKEDTRI_HD constexpr StripUnits strip_units(int64_t n) {
     return {static_cast<int>(ceil_div(n, STRIP_BAND)), STRIP_WIDTH / STRIP_BAND};
+}
+
+// How many sums are written to scratch memory, to be added up, for each vector of a group.
+struct StripSums {
+    int64_t by_rows, by_columns;
+    constexpr int64_t all() const { return by_rows + by_columns; }
+};
+
+// Every unit has some of rows; of columns so many blocks have some of each of their strips.
+constexpr StripSums strip_sums(StripUnits units, int64_t matrices, int64_t blocks, bool rows,
+                               bool columns) {
+    return {rows ? units.all() * matrices * STRIP_BAND : 0,
+            columns ? (blocks + matrices * units.strips()) * STRIP_WIDTH : 0};
 }
 
 // `all` units in the same order for each of some blocks, of which each has at least one: where those of a block begin,

@@ -79,11 +79,8 @@ __global__ void __launch_bounds__(ADD_STRIPS_THREADS)
         for (int64_t b = block_of(first); b <= block_of(last); ++b)
             sum += args.column_sums(b, matrix, strip)[place];
     }
-    T& out =
-        args.y[matrix / args.groups * args.y_batch_stride + i * args.y_step + vector * args.y_next];
-    sum *= args.alpha;
-    if (args.beta != 0) sum += args.beta * out;
-    out = sum;
+    args.y[matrix / args.groups * args.y_batch_stride + i * args.y_step + vector * args.y_next] =
+        sum;
 }
 
 template <class T>
@@ -106,13 +103,10 @@ StripArgs<T> strip_args(const Product& p) {
     args.batch = static_cast<int>(p.batch);
     args.at_once = strip_vectors(p);
     args.groups = static_cast<int>(ceil_div(args.vectors, args.at_once));
-    args.reach = triangle.strict ? 0 : 1;
     args.units = strip_units(p.k);
     args.all = args.units.all() * args.batch * args.groups;
-    args.columns = has_symmetric(p) || !sums_along_rows(p);
-    args.rows = has_symmetric(p) || sums_along_rows(p);
-    args.alpha = static_cast<T>(p.alpha);
-    args.beta = static_cast<T>(p.beta);
+    args.rows = strips_sum_rows(p);
+    args.columns = strips_sum_columns(p);
     return args;
 }
 
@@ -121,15 +115,12 @@ bool launch_strips(StripArgs<T> args, Scratch& scratch, cudaStream_t stream) {
     using Shape = StripShape<T, VECTORS, ROWS, COLUMNS>;
     constexpr const char* failure = "cannot launch a product";
     args.blocks = static_cast<int>(std::min<int64_t>(args.all, current_device().multiprocessors));
-    const int64_t matrices = int64_t{args.batch} * args.groups,
-                  by_rows = args.rows ? args.all * STRIP_BAND * VECTORS : 0,
-                  by_columns = args.columns ? (args.blocks + matrices * args.units.strips()) *
-                                                  STRIP_WIDTH * VECTORS
-                                            : 0;
+    const int64_t matrices = int64_t{args.batch} * args.groups;
+    const StripSums sums = strip_sums(args.units, matrices, args.blocks, args.rows, args.columns);
     args.by_rows = static_cast<T*>(
-        scratch.reserve_if_free((by_rows + by_columns) * static_cast<int64_t>(sizeof(T))));
+        scratch.reserve_if_free(sums.all() * VECTORS * static_cast<int64_t>(sizeof(T))));
     if (!args.by_rows) return false;
-    args.by_columns = args.by_rows + by_rows;
+    args.by_columns = args.by_rows + sums.by_rows * VECTORS;
     const auto kernel = strips_kernel<T, Shape>;
     allow_shared(kernel);
     launch_overlapping(kernel, grid_of(args.blocks), Shape::THREADS, args, stream, failure, 1,

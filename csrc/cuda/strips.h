@@ -1,5 +1,5 @@
-// A packed matrix of float32 or float64 times 2 to 64 vectors, the columns of a dense matrix or its rows on the
-// other side, by the tensor cores. What is stored is read once, of a symmetric matrix too.
+// A packed matrix of float32 or float64 times some vectors, the columns of a dense matrix or its rows on the other side,
+// by the tensor cores. What is stored is read once, of a symmetric matrix too.
 #pragma once
 
 #include "kernels.h"

@@ -306,6 +306,18 @@ def test_big_thin(kind: int, device: str, rng: torch.Generator) -> None:
         assert (excess <= 0).all(), f"{thin} {'rows' if left else 'columns'}: {excess.max()}"
 
 
+@needs_memory
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
+def test_big_strips(kind: int, device: str, rng: torch.Generator) -> None:
+    """A big matrix of float32 times some columns: on Hopper by strips."""
+    n, m = BIG, 12
+    t = random((numel(n),), torch.float32, device, rng)
+    x = random((n, m), torch.float32, device, rng)
+    error = (mm(t, x, n, kind, DENSE, DENSE) - packed_times(t, n, kind, x)).abs().max()
+    # Of sums about n^(1/2) that take some thousand roundings; a wrong element would be about 1.
+    assert error <= n**0.5 * 2**-16, error
+
+
 @pytest.mark.skipif(SMALL, reason="large sizes")
 @pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC])
 @pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)

@@ -68,7 +68,7 @@ def test_left_to_dense(dtype: torch.dtype, value: float, device: str, rng: torch
         (torch.float64, 203, 210, ()),
         (torch.float64, 130, 128, (3,)),
         (torch.float64, 700, 100, ()),
-        (torch.float64, 1201, 20, ()),
+        (torch.float64, 1201, 100, ()),
     ],
     ids=str,
 )

@@ -12,7 +12,7 @@ from cases import FUSED, SMALL, Force, draw_operand, each, hopper, mm
 from torch import Tensor
 
 from packedtri import _library
-from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, numel
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import random
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(SMALL, reason="many runs")]
@@ -159,3 +159,17 @@ def test_vectors_at_once(device: str, dtype: torch.dtype, rng: torch.Generator) 
             x = draw_operand(DENSE, n, dtype, rng, batch=(2,), cols=1).stored
             calls.append(partial(mm, s, x, n, kind, DENSE, DENSE))
     assert_independent(calls, turns=300)
+
+
+@hopper
+def test_strips_at_once(device: str, rng: torch.Generator) -> None:
+    """Some vectors, whose sums meet in scratch memory."""
+    n, m = 2600, 16
+    calls: list[Call] = []
+    for dtype, kind in each((torch.float32, torch.float64), (LOWER, UPPER, SYMMETRIC)):
+        gpu = torch.device("cuda", torch.cuda.current_device())
+        kernel = _library.cuda_kernel(dtype, n, m, 1, (kind, DENSE, DENSE), gpu)
+        assert "strips" in kernel, kernel
+        a, x = random((numel(n),), dtype, device, rng), random((n, m), dtype, device, rng)
+        calls.append(partial(mm, a, x, n, kind, DENSE, DENSE))
+    assert_independent(calls, turns=200)

@@ -22,17 +22,31 @@ from cases import (
     vector_layouts,
 )
 
+from packedtri import _library
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import assert_product_close, random, random_integers
 
 pytestmark = [pytest.mark.cuda, hopper]
 
 KINDS = (LOWER, UPPER, SYMMETRIC)
+# Of small matrices so many give every block of a GPU several bands, one after the other.
+MANY = 60
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
+def by_strips(force: Force, dtype: torch.dtype) -> None:
+    """Gives all products that can have it the kernel for strips."""
+    force(STRIPS, -1, -1, -1, -1)
+    device = torch.device("cuda", torch.cuda.current_device())
+    for kind in KINDS:
+        kernel = _library.cuda_kernel(dtype, 300, 12, 1, (kind, DENSE, DENSE), device)
+        assert "strips" in kernel, kernel
+
+
 @pytest.mark.sanitizer
-@pytest.mark.parametrize("vectors", [2, 12, 40] if SMALL else [2, 8, 9, 16, 30, 32, 33, 64, 100])
+@pytest.mark.parametrize(
+    "vectors", [2, 12, 30, 40] if SMALL else [2, 8, 9, 16, 30, 32, 33, 64, 100]
+)
 @dtypes
 def test_strips_forced(
     vectors: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
@@ -40,8 +54,8 @@ def test_strips_forced(
     """Columns, and rows on the other side, at sizes around those of bands, tiles and strips."""
     failures = Failures()
     sizes = (67, 300) if SMALL else (1, 2, 31, 32, 33, 127, 128, 129, 255, 257, 300, 513, 1030)
-    force(STRIPS, -1, -1, -1, -1)
-    for n, kind, batch in each(sizes, KINDS, ((), (3,))):
+    by_strips(force, dtype)
+    for n, kind, batch in each(sizes, KINDS, ((), (MANY if SMALL else 3,))):
         a = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
         b = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=vectors, draw=random_integers)
         c = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=vectors, draw=random_integers)
@@ -61,13 +75,34 @@ def test_strips_start_anywhere(
 ) -> None:
     """Rows that begin at every place in a word of 16 bytes, and matrices of batches likewise."""
     failures = Failures()
-    force(STRIPS, -1, -1, -1, -1)
+    by_strips(force, dtype)
     for n, kind, by in each((290,) if SMALL else (290, 701), KINDS, (0, 1, 2, 3)):
         a = draw_operand(kind, n, dtype, rng, batch=(2,), draw=random_integers)
         b = draw_operand(DENSE, n, dtype, rng, cols=11, draw=random_integers)
         with failures.case(f"{n=}, {kind=}, {by} elements further"):
             c = mm(shifted(a.stored, by), b.stored, n, kind, DENSE, DENSE)
             assert_exact(c, a, b, DENSE)
+    failures.report()
+
+
+@dtypes
+def test_strips_of_batches(
+    dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """One matrix for many, and one dense operand for many."""
+    failures = Failures()
+    n = 290
+    by_strips(force, dtype)
+    for kind, (packed_batch, dense_batch), m in each(
+        KINDS, (((MANY,), ()), ((), (MANY,)), ((2, 1), (3,))), (5, 70)
+    ):
+        a = draw_operand(kind, n, dtype, rng, batch=packed_batch, draw=random_integers)
+        b = draw_operand(DENSE, n, dtype, rng, batch=dense_batch, cols=m, draw=random_integers)
+        with failures.case(f"{kind=}, {packed_batch} @ {dense_batch}, {m=}"):
+            assert_exact(mm(a.stored, b.stored, n, kind, DENSE, DENSE), a, b, DENSE)
+        c = Operand(b.stored.mT, DENSE, n)
+        with failures.case(f"{dense_batch} @ {packed_batch}, {kind=}, {m=}"):
+            assert_exact(mm(c.stored, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
     failures.report()
 
 
@@ -78,7 +113,7 @@ def test_strips_accuracy(
 ) -> None:
     """Elements with all of their bits, and sums that several blocks and strips share."""
     failures = Failures()
-    force(STRIPS, -1, -1, -1, -1)
+    by_strips(force, dtype)
     for kind, m in each(KINDS, (5, 16, 32, 60)):
         n = 3001
         a = draw_operand(kind, n, dtype, rng)
@@ -97,17 +132,20 @@ def test_strips_not_finite(
 ) -> None:
     """Elements that are not finite meet no zero that is not stored, and lose nothing."""
     failures = Failures()
-    n, m = (300, 12) if SMALL else (700, 40)
-    force(STRIPS, -1, -1, -1, -1)
+    n, m, batch = (300, 12, MANY) if SMALL else (700, 40, 20)
+    by_strips(force, dtype)
     for kind, left, bad in each(KINDS, (True, False), ("packed", "dense", "one row")):
-        x = random_integers((numel(n),), dtype, device, rng)
-        y = random_integers((n, m) if left else (m, n), dtype, device, rng)
+        x = random_integers((batch, numel(n)), dtype, device, rng)
+        y = random_integers((batch, n, m) if left else (batch, m, n), dtype, device, rng)
+        # What a block has found in one matrix must not be taken for what is in the next.
+        some_x, some_y = x[::3], y[::3]
         if bad == "packed":
-            x[[0, numel(n // 2), numel(n - 40) + 3, numel(n) - 1]] = value
+            some_x[:, [0, numel(n // 2), numel(n - 40) + 3, numel(n) - 1]] = value
         elif bad == "dense":
-            y[7, 5] = y[n // 4 if left else 2, 3] = y[-1, 1] = y[0, 1] = value
+            for i, j in ((7, 5), (n // 4 if left else 2, 3), (-1, 1), (0, 1)):
+                some_y[:, i, j] = value
         else:
-            (y if left else y.mT)[n // 2] = value
+            (some_y if left else some_y.mT)[:, n // 2] = value
         a, b = Operand(x, kind, n), Operand(y, DENSE, n)
         a, b = (a, b) if left else (b, a)
         c = mm(a.stored, b.stored, n, a.kind, b.kind, DENSE)
@@ -116,26 +154,61 @@ def test_strips_not_finite(
     failures.report()
 
 
-@pytest.mark.parametrize("tiny", ["packed", "dense"])
-def test_strips_of_tiny_elements(
-    tiny: str, device: str, rng: torch.Generator, force: Force
+@pytest.mark.parametrize(
+    ("of_packed", "of_dense"),
+    [(-118, 0), (-118, 118), (-106, 0), (100, -100), (0, -118), (0, -106), (-100, 100)],
+)
+def test_strips_of_tiny_and_huge_elements(
+    of_packed: int, of_dense: int, device: str, rng: torch.Generator, force: Force
 ) -> None:
-    """Elements of float32 whose three parts would lose bits keep them."""
+    """Elements of float32 whose three parts would lose bits, or are subnormal, or large."""
     n = 400
-    force(STRIPS, -1, -1, -1, -1)
+    by_strips(force, torch.float32)
     failures = Failures()
     for kind in KINDS:
         a = draw_operand(kind, n, torch.float32, rng)
         b = draw_operand(DENSE, n, torch.float32, rng, cols=9)
-        down = 2.0**-118
-        small, other = (a, b) if tiny == "packed" else (b, a)
-        small.stored.mul_(down)
-        other.stored.div_(down)
+        a.stored.mul_(2.0**of_packed)
+        b.stored.mul_(2.0**of_dense)
         with failures.case(f"{kind=}"):
             c = mm(a.stored, b.stored, n, kind, DENSE, DENSE)
-            dense = Operand(a.stored, kind, n).dense
-            assert_product_close(c, dense, b.stored)
+            assert_product_close(c, Operand(a.stored, kind, n).dense, b.stored)
     failures.report()
+
+
+@pytest.mark.parametrize("large", [0, 25], ids=["ordinary", "large"])
+def test_strips_of_some_tiny_elements(
+    large: int, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """A tile of tiny elements and others, as of a kernel that decays: nothing is lost of either."""
+    n = 400
+    by_strips(force, torch.float32)
+    failures = Failures()
+    for kind in KINDS:
+        packed = random_integers((numel(n),), torch.float32, device, rng)
+        x = random_integers((n, 9), torch.float32, device, rng)
+        packed[::7] *= 2.0**-140
+        packed[3::50] *= 2.0**large
+        alone = torch.where(packed.abs() < 1, packed, 0)
+        for case, stored in (("beside others", packed), ("alone", alone)):
+            a, b = Operand(stored, kind, n), Operand(x, DENSE, n)
+            with failures.case(f"{kind=}, {case}"):
+                c = mm(stored, x, n, kind, DENSE, DENSE)
+                expected = stored_product(a, b)
+                bound = a.dense.double().abs() @ x.double().abs()
+                assert ((c - expected).abs() <= 2.0**-21 * bound + 2.0**-149).all()
+    failures.report()
+
+
+def test_rounding_of_parts_has_no_sign(device: str, force: Force) -> None:
+    """What products of parts leave out would be 3.9 epsilon of a sum of these elements."""
+    n, m = 32, 16
+    by_strips(force, torch.float32)
+    element = torch.tensor(0x3F80FFFF, dtype=torch.int32, device=device).view(torch.float32)
+    packed, x = element.expand(numel(n)).clone(), element.expand(n, m).clone()
+    c = mm(packed, x, n, SYMMETRIC, DENSE, DENSE)
+    expected = n * element.double() ** 2
+    assert ((c - expected).abs() <= 2.5 * torch.finfo(torch.float32).eps * expected).all()
 
 
 @pytest.mark.skipif(SMALL, reason="large sizes")
@@ -143,7 +216,7 @@ def test_strips_of_tiny_elements(
 def test_strips_repeat(dtype: torch.dtype, device: str, rng: torch.Generator, force: Force) -> None:
     """Results do not depend on which block is first."""
     n, m = 2500, 24
-    force(STRIPS, -1, -1, -1, -1)
+    by_strips(force, dtype)
     for kind in KINDS:
         a, b = random((numel(n),), dtype, device, rng), random((n, m), dtype, device, rng)
         first = mm(a, b, n, kind, DENSE, DENSE)
@@ -159,10 +232,12 @@ def test_no_room_for_strips(dtype: torch.dtype, device: str, rng: torch.Generato
     a, b = random((numel(n),), dtype, device, rng), random((n, m), dtype, device, rng)
     expected = torch.ops.packedtri.mm(a, b, n, SYMMETRIC, DENSE, DENSE)
     torch.cuda.empty_cache()
+    failed = torch.cuda.memory_stats()["num_ooms"]
     limit = torch.cuda.memory_reserved() + 2 * expected.nbytes
     try:
         torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.mem_get_info()[1])
         c = torch.ops.packedtri.mm(a, b, n, SYMMETRIC, DENSE, DENSE)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
+    assert torch.cuda.memory_stats()["num_ooms"] > failed, "there was room"
     torch.testing.assert_close(c, expected)
