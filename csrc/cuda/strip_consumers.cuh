@@ -26,12 +26,7 @@ class StripConsumer {
     __device__ void give_back(int step, int tile) {
         // What threads have written, copies of words may overwrite.
         if (!at_.whole(tile)) ptx::bulk_fence();
-        arrive(shared_.ring.empty(step));
-    }
-    // For the whole warp.
-    __device__ void arrive(uint32_t barrier) const {
-        __syncwarp();
-        if (lane_ == 0) ptx::mbarrier_arrive(barrier);
+        ptx::mbarrier_arrive(shared_.ring.empty(step));
     }
 
     __device__ static void clear(Sums& sums) {
@@ -183,7 +178,7 @@ class StripColumns : StripConsumer<T, Shape> {
                 if (at_.exists(tile)) add_tile(sums[tile], memory, tile, u);
                 Base::give_back(step, tile);
             }
-            Base::arrive(shared_.band_ring.empty(u));
+            ptx::mbarrier_arrive(shared_.band_ring.empty(u));
             T* to = args_.column_sums(blockIdx.x, at_.matrix, at_.strip);
             if (at_.next() || u + 1 == at_.units) store(sums, to);
         }

@@ -23,8 +23,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory);
     if (threadIdx.x == 0) {
         ptx::launch_dependents();
-        shared.ring.start(Shape::PRODUCERS, Shape::CONSUMERS / 32);
-        shared.band_ring.start(Shape::PRODUCERS, Shape::TEAM / 32);
+        shared.ring.start(Shape::PRODUCERS, Shape::CONSUMERS);
+        shared.band_ring.start(Shape::PRODUCERS, Shape::TEAM);
         shared.bad_strip = shared.bad_bands[0] = shared.bad_bands[1] = -1;
     }
     __syncthreads();
