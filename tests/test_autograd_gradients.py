@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from twins import (
     TRIANGULAR,
     KeepsResults,
@@ -55,6 +57,36 @@ def test_gradients_that_users_set_have_the_type(cls, device):
     assert type(t.grad) is cls
     torch.testing.assert_close(t.grad.to_dense(), project(cls, g))
     handle.remove()
+
+
+class Sizes(TorchDispatchMode):
+    """Notes how large the largest result of an op is."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.most = max([self.most, *(t.numel() for t in tree_leaves(out) if type(t) is Tensor)])
+        return out
+
+
+@each_type
+def test_one_matrix_for_many_columns_gets_one_gradient(cls, device):
+    """Not one for each matrix of the batch, to be added up."""
+    n, count = 12, 50
+    t = cls.randn(n, dtype=torch.float64, device=device, requires_grad=True)
+    twin = t.detach().to_dense().requires_grad_()
+    for shape in ((count, n, 1), (5, 10, n, 2)):
+        x = torch.randn(shape, dtype=torch.float64, device=device)
+        for product in (lambda a, x=x: a @ x, lambda a, x=x: x.mT @ a):
+            weights = torch.randn_like(product(twin))
+            (expected,) = torch.autograd.grad(product(twin), twin, weights)
+            y = product(t)
+            with Sizes() as sizes:
+                (grad,) = torch.autograd.grad(y, t, weights)
+            assert type(grad) is cls
+            torch.testing.assert_close(grad.to_dense(), project(cls, expected))
+            assert sizes.most <= 2 * x.numel()
 
 
 # ----------------------------------------------------------------- whose a gradient's elements are

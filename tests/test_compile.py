@@ -428,3 +428,24 @@ def test_assignments_that_fit_look_at_no_values(cls):
     torch.testing.assert_close(compiled.to_dense(), expected)
     compiled.to_dense().sum().backward()
     assert torch.equal(value.grad, torch.full((2, 2), 4.0 if cls in MIRRORED else 2.0))
+
+
+UPDATES: dict[str, Any] = {
+    "addr": lambda S, G: torch.addr(S, G[:, 0], G[:, 0]),
+    "addr of one": lambda S, G: (lambda x: torch.addr(S, x, x, alpha=0.5))(G[:, 1]),
+    "addr_": lambda S, G: (lambda x: S.clone().addr_(x, x))(G[:, 0]),
+    "addmm_": lambda S, G: S.clone().mul_(0.9).addmm_(G, G.mT, alpha=0.1),
+    "baddbmm_": lambda S, G: S.expand(1, 4, 4).clone().baddbmm_(G[None], G[None].mT),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_updates_of_low_rank(name: str) -> None:
+    """What is typed, and fits without a look at values, is so in whole graphs too."""
+    update = UPDATES[name]
+    S, G = packedtri.Symmetric.randn(4), torch.randn(4, 2)
+    torch._dynamo.reset()
+    ours = torch.compile(update, backend="aot_eager", fullgraph=True)(S, G)
+    expected = update(S, G)
+    assert type(ours) is type(expected)
+    torch.testing.assert_close(*map(dense, (ours, expected)))

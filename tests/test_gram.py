@@ -47,6 +47,17 @@ def vector(n: int, dtype: torch.dtype, device: str, batch: tuple[int, ...] = ())
     return torch.randn(shape, dtype=dtype, device=device, requires_grad=True)
 
 
+def test_every_name_of_the_transpose():
+    for batch in ((), (2,), (2, 3)):
+        a = LowerTriangular.randn(*batch, 4)
+        rank = a.dim()
+        dims = (*range(rank - 2), rank - 1, rank - 2)
+        for b in (a.permute(dims), a.movedim(-1, -2), a.transpose(-2, -1), a.swapaxes(-1, -2)):
+            c = a @ b
+            assert type(c) is Symmetric
+            torch.testing.assert_close(c.to_dense(), (a @ a.mT).to_dense())
+
+
 @each_type
 def test_a_matrix_times_its_transpose_is_symmetric(cls, dtype, device, rng):
     for n in SIZES:

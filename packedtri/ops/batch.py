@@ -97,7 +97,7 @@ def _join(function: Function, tensors: Sequence[Any], dim: int = 0, **kwargs: An
     if isinstance(first, PackedTensor):
         # A new dimension may also come after the last batch dimension.
         at = batch_dim(dim, first._packed.dim() + 1 + (function is torch.stack))
-        alike = all(type(t) is type(first) and t.shape[-1] == first.shape[-1] for t in tensors)
+        alike = all(type(t) is type(first) and t.n == first.n for t in tensors)
         if alike and at is not None:
             _check_joined(function, tensors, at)
             packed = function([_nodes.to_packed(t) for t in tensors], at)
@@ -108,11 +108,13 @@ def _join(function: Function, tensors: Sequence[Any], dim: int = 0, **kwargs: An
 def _check_joined(function: Function, tensors: Sequence[Any], dim: int) -> None:
     """Raise where the batches do not fit; torch would tell the shapes of packed vectors."""
 
-    def rest(t: Tensor) -> torch.Size:
-        return t.shape if function is torch.stack else t.shape[:dim] + t.shape[dim + 1 :]
+    def rest(t: Any) -> Any:
+        shape = t._packed.shape
+        return shape if function is torch.stack else shape[:dim] + shape[dim + 1 :]
 
+    first = rest(tensors[0])
     for t in tensors[1:]:
-        if rest(t) != rest(tensors[0]):
+        if rest(t) != first:
             raise RuntimeError(
                 f"[{function.__name__}] {describe(tensors[0])} and {describe(t)} do not fit "
                 f"together along dimension {dim}"

@@ -322,21 +322,32 @@ def _operand(x: Tensor) -> Operand:
     return (_nodes.to_packed(x), x.kind) if isinstance(x, PackedTensor) else (x, DENSE)
 
 
+def _are_recorded(a: Tensor, b: Tensor) -> bool:
+    if torch.compiler.is_compiling():
+        # The tensors that stand for others there are not plain.
+        return torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    return not is_plain(a, b)
+
+
 def product_for(t: PackedTensor, a: Tensor, b: Tensor) -> Tensor | None:
     """A B as a matrix of the type of ``t``, where B is A^T, or A^H, in memory; else None.
 
     Nothing may record A and B, which have derivatives of their own.
     """
     hermitian = type(t) is Hermitian
-    if not (hermitian or type(t) is Symmetric) or type(a) is not Tensor or type(b) is not Tensor:
+    if not (hermitian or type(t) is Symmetric):
         return None
-    if a.dtype != t.dtype or b.dtype != t.dtype or not is_plain(a, b):
+    if isinstance(a, PackedTensor) or isinstance(b, PackedTensor) or _are_recorded(a, b):
+        return None
+    dtype = t._packed.dtype
+    if a.dtype != dtype or b.dtype != dtype:
         return None
     if a.dim() < 2 or a.layout != torch.strided or b.layout != torch.strided:
         return None
     twin = a.mH if hermitian else a.mT
     same = (
-        twin.data_ptr() == b.data_ptr()
+        twin.untyped_storage()._cdata == b.untyped_storage()._cdata
+        and twin.storage_offset() == b.storage_offset()
         and (twin.shape, twin.stride()) == (b.shape, b.stride())
         and (twin.is_conj(), twin.is_neg()) == (b.is_conj(), b.is_neg())
     )
@@ -435,7 +446,7 @@ def _addr(input: Any, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any =
     """``beta input + alpha vec1 vec2^T``, of the type of ``input`` where the vectors are one."""
     if isinstance(input, (Symmetric, Hermitian)) and vec1 is vec2:
         real = isinstance(input, Symmetric) or not (input.is_complex() or vec1.is_complex())
-        fits = type(vec1) is Tensor and vec1.dim() == 1 and vec1.dtype == input.dtype
+        fits = not isinstance(vec1, PackedTensor) and vec1.dim() == 1 and vec1.dtype == input.dtype
         numbers = not any(map(is_complex_number, (beta, alpha)))
         if real and numbers and fits and input.shape == (len(vec1),) * 2:
             compute: Any = syrk if isinstance(input, Symmetric) else herk

@@ -152,6 +152,8 @@ def _transposed(function: Function, input: Any, *args: Any, **kwargs: Any) -> An
         rank = input.dim()
         dims = _permuted(function, rank, *args, **kwargs)
         if dims[-2:] == (rank - 1, rank - 2):
+            if dims[:-2] == tuple(range(rank - 2)):
+                return input.mT
             return torch.permute(input.mT, (*dims[:-2], rank - 2, rank - 1))
     return densify(function, input, *args, **kwargs)
 
