@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri._bands import embed_diagonal
+from packedtri._bands import diagonal_index, embed_diagonal
 from packedtri.dispatch import REALS, describe
 
 T = TypeVar("T", bound="DiagonalSums")
@@ -43,7 +43,7 @@ class DiagonalSums:
             >>> S.add_diagonal(torch.tensor([10.0, 20.0])).packed
             tensor([11.,  2., 23.])
         """
-        return _sum("add_diagonal", self, values)
+        return _sum(self, _diagonal("add_diagonal", self, values))
 
     def add_diagonal_(self: T, values: complex | Tensor) -> T:
         """``add_diagonal`` in place, differentiably.
@@ -66,33 +66,43 @@ class DiagonalSums:
             >>> Symmetric(torch.tensor([1.0, 2.0, 3.0])).add_diagonal_(1).packed
             tensor([2., 2., 4.])
         """
-        from packedtri.ops import lost_writes
+        from packedtri.ops import elements, lost_writes
 
         t: Any = self
         lost_writes.forget(values)
-        result: Any = _sum("add_diagonal_", t, values)
-        if result.shape != t.shape:
+        diagonal = _diagonal("add_diagonal_", t, values)
+        if diagonal.shape[:-1] != t._packed.shape[:-1]:
             raise ValueError(
                 f"[add_diagonal_] expected values that broadcast to {tuple(t.shape[:-1])}; "
                 f"got {describe(values)}"
             )
-        return t.copy_(result)
+        if not elements.change_diagonal_(t, diagonal, Tensor.index_add_):
+            t.copy_(_sum(t, diagonal))
+        return t
 
 
-def _sum(name: str, t: Any, values: Any) -> Any:
-    """``t`` plus the diagonal matrices of ``values``; the method's name is for messages."""
-    diagonal = _diagonal(name, t, values)
-    packed = _nodes.to_elements(t)
-    return _nodes.from_packed(type(t), packed + embed_diagonal(diagonal, t.n), t.n)
+def _sum(t: Any, diagonal: Tensor) -> Any:
+    """``t`` plus the diagonal matrices of ``diagonal``, shape (*batch, n)."""
+    packed, n = _nodes.to_elements(t), t.n
+    if diagonal.shape[:-1] == packed.shape[:-1]:
+        packed = packed.index_add(-1, diagonal_index(n, packed.device), diagonal)
+    else:
+        packed = packed + embed_diagonal(diagonal, n)
+    return _nodes.from_packed(type(t), packed, n)
 
 
 def _diagonal(name: str, t: Any, values: Any) -> Tensor:
-    """``values`` as (*batch, n) of the dtype of ``t``, which can hold the sum."""
+    """``values`` as (*batch, n) of the dtype of ``t``, which can hold the sum.
+
+    The method's name is for messages.
+    """
     from packedtri.ops import elements
 
+    # The type itself would be asked by way of torch.
+    own = t._packed
     if isinstance(values, (Number, *REALS)):
-        dtype = torch.complex128 if isinstance(values, complex) else t.dtype
-        values = torch.as_tensor(values, dtype=dtype, device=t.device)
+        dtype = torch.complex128 if isinstance(values, complex) else own.dtype
+        values = torch.as_tensor(values, dtype=dtype, device=own.device)
     if not isinstance(values, Tensor) or hasattr(values, "_packed"):
         raise TypeError(
             f"[{name}] expected a number or a dense tensor of values; got {describe(values)}"
@@ -100,20 +110,23 @@ def _diagonal(name: str, t: Any, values: Any) -> Tensor:
     _check_fits(name, t, values)
     elements.check_real(t, values)
     values = values.real if t.kind == layout.HERMITIAN and values.is_complex() else values
-    batch = torch.broadcast_shapes(values.shape[:-1], t.shape[:-2])
-    return values.to(t.device, t.dtype).expand(*batch, t.n)
+    batch = own.shape[:-1]
+    if values.dim() > 1:
+        batch = torch.broadcast_shapes(values.shape[:-1], batch)
+    return values.to(own.device, own.dtype).expand(*batch, t.n)
 
 
 def _check_fits(name: str, t: Any, values: Tensor) -> None:
     from packedtri.ops.dims import can_broadcast
 
-    expected = t.shape[:-1]
+    own = t._packed
+    expected = (*own.shape[:-1], t.n)
     if values.shape[-1:] not in ((), (1,), (t.n,)) or not can_broadcast(values.shape, expected):
         raise ValueError(
             f"[{name}] expected values that broadcast with {tuple(expected)}; "
             f"got {describe(values)}"
         )
-    if values.dim() and values.device != t.device:
-        raise ValueError(f"[{name}] expected values on {t.device}; got {values.device}")
-    if values.is_complex() and not t.dtype.is_complex:
-        raise ValueError(f"[{name}] expected real values for {describe(t)} of {t.dtype}")
+    if values.dim() and values.device != own.device:
+        raise ValueError(f"[{name}] expected values on {own.device}; got {values.device}")
+    if values.is_complex() and not own.dtype.is_complex:
+        raise ValueError(f"[{name}] expected real values for {describe(t)} of {own.dtype}")

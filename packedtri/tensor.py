@@ -202,8 +202,7 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
         from packedtri.ops import elements, lost_writes
 
         lost_writes.forget(values)
-        self.copy_(elements.with_diagonal(self, _diagonal_values(self, values)))
-        return self
+        return elements.set_diagonal_(self, _diagonal_values(self, values))
 
     def unit_diagonal(self: P) -> P:
         """The matrices with ones on the main diagonal, differentiably; the rest is copied.

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from twins import (
     TRIANGULAR,
     KeepsResults,
+    Sizes,
     dense,
     each_type,
     packed_vector,
@@ -57,17 +56,6 @@ def test_gradients_that_users_set_have_the_type(cls, device):
     assert type(t.grad) is cls
     torch.testing.assert_close(t.grad.to_dense(), project(cls, g))
     handle.remove()
-
-
-class Sizes(TorchDispatchMode):
-    """Notes how large the largest result of an op is."""
-
-    most = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        self.most = max([self.most, *(t.numel() for t in tree_leaves(out) if type(t) is Tensor)])
-        return out
 
 
 @each_type

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from twins import called, dense, each_type, packed_vector, project, weighted_sum
+from twins import Sizes, called, dense, each_type, packed_vector, project, weighted_sum
 
 from packedtri import Hermitian, LowerTriangular, Symmetric
 
@@ -141,3 +141,43 @@ def test_errors(device):
 
 def ones(*shape: int) -> Tensor:
     return torch.ones(shape)
+
+
+@each_type
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t, v: t.add_diagonal_(v),
+        lambda t, v: t.add_diagonal_(0.5),
+        lambda t, v: t.set_diagonal_(v),
+        lambda t, v: t.fill_diagonal_(2.0),
+    ],
+    ids=["add values", "add a number", "set", "fill"],
+)
+def test_the_rest_is_neither_read_nor_written(cls, change, device):
+    """Autograd hears of the change all the same, and so do views."""
+    t = cls.randn(4, dtype=torch.float64, device=device)
+    values, before = t.packed[:4], dense(t).clone()  # The values change with the matrix.
+    twin = change(cls.from_dense(before), values.clone())
+    view = t.mT
+    with Sizes() as sizes:
+        assert change(t, values) is t
+    assert sizes.most <= t.n
+    torch.testing.assert_close(dense(t), dense(twin))
+    torch.testing.assert_close(dense(view), dense(t).mT)
+    rest = ~torch.eye(4, dtype=torch.bool, device=device)
+    assert torch.equal(dense(t)[rest], before[rest]) and not torch.equal(dense(t), before)
+    t.requires_grad_()
+    y = (t * t).to_dense().sum()
+    with torch.no_grad():
+        change(t, values.detach())
+    with pytest.raises(RuntimeError, match="modified by an inplace"):
+        y.backward()
+
+
+@each_type
+def test_matrices_that_share_memory_are_not_changed_together(cls, device):
+    same = cls.randn(3, device=device).expand(2, 3, 3)
+    for change in (same.add_diagonal_, same.set_diagonal_):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            change(torch.ones(3, device=device))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from packedtri import (
     Hermitian,
@@ -35,6 +36,18 @@ class KeepsResults(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.kept.append(func(*args, **(kwargs or {})))
         return self.kept[-1]
+
+
+class Sizes(TorchDispatchMode):
+    """Notes how large the largest new tensor is that an op returns."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        new = [t for t in tree_leaves(out) if type(t) is Tensor and not any(t is a for a in args)]
+        self.most = max([self.most, *(t.numel() for t in new)])
+        return out
 
 
 def dense(t: Any) -> Any:

@@ -15,7 +15,13 @@ import torch
 from torch import Tensor
 from torch.autograd import graph
 
-from packedtri._autograd import carries_autograd, forward_mode, is_batched
+from packedtri._autograd import (
+    carries_autograd,
+    forward_mode,
+    is_batched,
+    is_plain,
+    values_visible,
+)
 from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
 from packedtri._nodes import settled, transposed_elements
 from packedtri._sharing import check_writable, inherit
@@ -80,6 +86,27 @@ def writable(t: PackedTensor) -> Tensor:
     if t.kind == HERMITIAN and packed.is_complex():
         clear_imaginary_diagonal_(packed, t._n)
     return packed
+
+
+def is_written_directly(t: PackedTensor) -> bool:
+    """Whether the stored elements of ``t`` may be changed by ops on the tensor inside.
+
+    That is where nobody records, transforms or watches the change.
+    """
+    packed = t._packed
+    return (
+        type(packed) is Tensor
+        and is_plain(t)
+        and values_visible(packed)
+        and packed.is_contiguous()
+        and not (packed.is_conj() or packed.is_neg() or clones_before_changes())
+    )
+
+
+def written_directly(t: PackedTensor) -> None:
+    """To be called after such a change."""
+    bump_version(t._packed)
+    increment_version(t)
 
 
 def bump_version(*packed: Tensor) -> None:

@@ -78,7 +78,7 @@ def _fill_diagonal_(input: PackedTensor, fill_value: Any, wrap: bool = False) ->
             "set_diagonal_ takes batches"
         )
     value = torch.as_tensor(fill_value, dtype=input.dtype, device=input.device)
-    return input.copy_(elements.with_diagonal(input, value))
+    return elements.set_diagonal_(input, value)
 
 
 def _tril(function: Function, input: PackedTensor, diagonal: int = 0, **kwargs: Any) -> Tensor:

@@ -6,13 +6,16 @@ is asked for, not to n x n, and is differentiable.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from packedtri import _bands, _nodes, layout
-from packedtri._autograd import values_visible
+from packedtri._autograd import is_plain, values_visible
+from packedtri._sharing import check_writable, shares_memory
+from packedtri.ops.aten import is_written_directly, writable, written_directly
 from packedtri.tensor import PackedTensor
 
 P = TypeVar("P", bound=PackedTensor)
@@ -92,6 +95,35 @@ def with_diagonal(t: P, values: Tensor, offset: int = 0) -> P:
     at = _bands.diagonal_index(t.n, packed.device, abs(offset))
     source = values.to(packed.dtype).expand(*packed.shape[:-1], len(at))
     return _nodes.from_packed(type(t), packed.index_copy(-1, at, source), t.n)
+
+
+def set_diagonal_(t: P, values: Tensor) -> P:
+    """Write the main diagonal in place; ``values`` broadcast to (*batch, n)."""
+    check_real(t, values)
+    source = values.to(t._packed.dtype).expand(*t._packed.shape[:-1], t.n)
+    if not change_diagonal_(t, source, Tensor.index_copy_):
+        t.copy_(with_diagonal(t, values))
+    return t
+
+
+def change_diagonal_(t: PackedTensor, values: Tensor, change: Callable[..., Tensor]) -> bool:
+    """Change nothing but the main diagonal, where nobody has to know what was there before.
+
+    Otherwise nothing is changed, and the answer is False.
+
+    Args:
+        values: shape (*batch, n), of the dtype of ``t``.
+        change: ``Tensor.index_add_`` or ``Tensor.index_copy_``.
+    """
+    if not (is_written_directly(t) and is_plain(values)):
+        return False
+    if shares_memory(values, t._packed):
+        values = values.clone()
+    check_writable(t)
+    packed = writable(t)
+    change(packed, -1, _bands.diagonal_index(t.n, packed.device), values)
+    written_directly(t)
+    return True
 
 
 def band(t: PackedTensor, cls: type[P], lowest: int, highest: int) -> P:

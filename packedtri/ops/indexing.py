@@ -21,13 +21,18 @@ from packedtri._autograd import (
     has_values,
     is_plain,
     past_autograd_if_plain,
-    values_visible,
 )
 from packedtri._sharing import check_writable, shares_memory
 from packedtri.dispatch import INTEGERS, describe, row
 from packedtri.layout import HERMITIAN, LOWER, MIRRORED, UPPER
 from packedtri.ops import elements
-from packedtri.ops.aten import bump_version, clones_before_changes, increment_version, writable
+from packedtri.ops.aten import (
+    clones_before_changes,
+    increment_version,
+    is_written_directly,
+    writable,
+    written_directly,
+)
 from packedtri.ops.convert import from_dense
 from packedtri.ops.dense import as_dense, densify
 from packedtri.ops.lost_writes import forget, watch
@@ -286,8 +291,7 @@ def _assign_matrices(t: PackedTensor, batch: tuple[Any, ...], value: Any) -> Non
     if is_plain(t, values) and not clones_before_changes():
         check_writable(t, values)
         writable(t)[at] = values
-        bump_version(t._packed)
-        increment_version(t)
+        written_directly(t)
     elif _advanced(batch):
         changed = _nodes.to_packed(t).clone()
         changed[at] = values
@@ -326,12 +330,8 @@ def _write_block(t: PackedTensor, place: Sequence[int], remain: Sequence[bool], 
     Otherwise nothing is written, and the answer is False.
     """
     packed, (top, left, *size) = t._packed, place
-    # Of one element an index tells as much, and batches of them are written together.
-    if size == [1, 1] or not (is_plain(t) and values_visible(packed)):
-        return False
-    if type(packed) is not Tensor or not packed.is_contiguous():
-        return False
-    if packed.is_conj() or packed.is_neg() or clones_before_changes():
+    # One element of many matrices is written faster by an index.
+    if (size == [1, 1] and packed.dim() > 1) or not is_written_directly(t):
         return False
     batch = packed.shape[:-1]
     kept = [length for length, remains in zip(size, remain, strict=True) if remains]
@@ -346,8 +346,7 @@ def _write_block(t: PackedTensor, place: Sequence[int], remain: Sequence[bool], 
         return False
     check_writable(t)
     _write_block_(packed, dense, t.n, t.kind, top, left)
-    bump_version(packed)
-    increment_version(t)
+    written_directly(t)
     return True
 
 
