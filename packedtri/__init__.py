@@ -15,6 +15,7 @@ import torch
 from packedtri import _library as _library
 from packedtri import nn as nn
 from packedtri import ops as ops
+from packedtri._dense_guard import dense_guard
 from packedtri.ops.condition import rcond
 from packedtri.ops.congruence import congruence
 from packedtri.ops.determinant import inv_quad_logdet
@@ -45,6 +46,7 @@ __all__ = [
     "bilinear_form",
     "cholesky_update",
     "congruence",
+    "dense_guard",
     "fractional_matrix_power",
     "her2k",
     "herk",

@@ -109,6 +109,9 @@ def test_other_libraries_read_the_packed_vector(cls):
     t = cls.randn(4)
     assert np.shares_memory(t.packed.numpy(), torch.from_dlpack(t.packed).numpy())
     np.testing.assert_array_equal(np.asarray(t), t.to_dense().numpy())
+    np.testing.assert_array_equal(
+        t.clone().requires_grad_().numpy(force=True), t.to_dense().numpy()
+    )
     x = np.arange(16.0).reshape(4, 4)
     for f in (
         np.exp,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from packedtri import _dense_guard
 from packedtri.dispatch import Function, canonical_type, describe, function_name
 from packedtri.tensor import PackedTensor
 
@@ -34,9 +35,11 @@ def densify(function: Function, *args: Any, **kwargs: Any) -> Any:
     def dense(value: Any) -> Any:
         if not isinstance(value, PackedTensor):
             return value
-        x = _versioned(value) if watched else value.to_dense()
-        if watched:
-            converted.append((value, x, x._version))
+        if not watched:
+            return value.to_dense()
+        _dense_guard.tell(function, value)
+        x = _versioned(value)
+        converted.append((value, x, x._version))
         return x
 
     result = function(*tree_map(dense, args), **tree_map(dense, kwargs))

@@ -47,7 +47,7 @@ def _add_refusals(to_refuse: list[Function], advice: str) -> None:
 _ADVICE = "Use .to_dense(), or .packed for the stored elements"
 _add_refusals(
     [
-        *functions("storage numpy __dlpack__ view view_as as_strided set_ unfold ravel_", Tensor),
+        *functions("storage __dlpack__ view view_as as_strided set_ unfold ravel_", Tensor),
         torch.as_strided,
     ],
     _ADVICE,
@@ -74,6 +74,14 @@ def _write_or_refuse(function: Function, input: Tensor, *args: Any, **kwargs: An
 
 for _function in functions("index_put_ index_fill_ scatter_", Tensor):
     row(_function, how="refused")(partial(_write_or_refuse, _function))
+
+
+@row(Tensor.numpy)
+def _numpy(input: PackedTensor, *, force: bool = False) -> Any:
+    """A dense array, where it need not share the memory of the matrix."""
+    if force:
+        return input.detach().to_dense().numpy(force=True)
+    _refuse(Tensor.numpy, "Use .numpy(force=True), .to_dense() or .packed", input)
 
 
 @row(Tensor.data_ptr, how="refused")

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import _nodes, layout
+from packedtri import _dense_guard, _nodes, layout
 from packedtri._autograd import is_batched, is_plain
 from packedtri._bands import real_diagonal
 from packedtri._sharing import share
@@ -177,6 +177,7 @@ def _with_dense(function: Function, *operands: Any, **kwargs: Any) -> Tensor:
     alone = len(packed) == len(others) == 1 and len(operands) == 2 and "out" not in kwargs
     if compute is None or not alone or not _may_overwrite(packed[0], others[0]):
         return densify(function, *operands, **kwargs)
+    _dense_guard.tell(function, packed[0])
     x = packed[0].to_dense()
     return compute(*(x if isinstance(o, PackedTensor) else o for o in operands), **kwargs, out=x)
 
