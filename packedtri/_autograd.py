@@ -179,17 +179,40 @@ def past_autograd(op: Any) -> Callable[..., torch.Tensor]:
     return call
 
 
-def past_autograd_if_plain(op: Any, count: int = 1) -> Callable[..., Any]:
-    """``past_autograd`` where it may be called, for ``op`` with ``count`` tensors; else ``op``."""
+# The autograd functions that ops have on the 'Autograd' key.
+_derivatives: dict[Any, Any] = {}
+
+
+def quick(op: Any, count: int = 1) -> Callable[..., Any]:
+    """``op``, whose first ``count`` arguments are tensors, by the shortest way that there is.
+
+    Where nothing records it that is ``past_autograd``. Where backward mode alone does it is the
+    function that records, which the dispatcher would come back to Python for.
+    """
     past = past_autograd(op)
 
-    def call(*args: Any) -> torch.Tensor:
+    def call(*args: Any) -> Any:
         tensors = args[:count]
-        if is_plain(*tensors) and not any(map(is_batched, tensors)):
+        if any(map(is_batched, tensors)):
+            return op(*args)
+        if is_plain(*tensors):
             return past(*args)
+        if _is_recorded_alone(tensors[0]) and op in _derivatives:
+            return _derivatives[op].apply(None, *args)
         return op(*args)
 
     return call
+
+
+def _is_recorded_alone(tensor: torch.Tensor) -> bool:
+    """Whether nobody but backward mode looks at an op that is not plain."""
+    return not (
+        torch.compiler.is_compiling()
+        or forward_ad._current_level >= 0
+        or torch._C._functorch.maybe_current_level() is not None
+        or torch._C._len_torch_dispatch_stack()
+        or torch.is_autocast_enabled(tensor.device.type)
+    )
 
 
 def register_multilinear(op: Any, *adjoints: Adjoint, together: Together | None = None) -> None:
@@ -356,12 +379,16 @@ def _sum_to(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
 
 
 def _below_autograd(op: Any, keyset: Any, args: tuple[Any, ...]) -> torch.Tensor:
+    """Run ``op`` where the dispatcher came from, or anew where it is passed by: ``quick``."""
     with torch._C._AutoDispatchBelowAutograd():
+        if keyset is None:
+            return op._op(*args)
         return op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
 
 
 def _register_kernel(op: Any, node: Any, count: int) -> None:
     """Put ``node`` on the 'Autograd' key of ``op``; only here are torch's private names for it."""
+    _derivatives[op] = node
     allow_single_level = torch._C._functorch.set_single_level_autograd_function_allowed
     single_level_allowed = torch._C._functorch.get_single_level_autograd_function_allowed
     any_requires_grad = torch._C._any_requires_grad

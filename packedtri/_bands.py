@@ -14,7 +14,7 @@ from torch import Tensor
 from packedtri import layout
 from packedtri._autograd import (
     library,
-    past_autograd_if_plain,
+    quick,
     register_multilinear,
     register_vmap_over_batch,
 )
@@ -22,8 +22,8 @@ from packedtri._autograd import (
 _diagonal = torch.ops.packedtri.diagonal.default
 _embed_diagonal = torch.ops.packedtri.embed_diagonal.default
 _scale_band = torch.ops.packedtri.scale_band.default
-_quick_diagonal = past_autograd_if_plain(_diagonal)
-_quick_scale_band = past_autograd_if_plain(_scale_band)
+_quick_diagonal = quick(_diagonal)
+_quick_scale_band = quick(_scale_band)
 
 
 def diagonal(packed: Tensor, n: int, below: int = 0) -> Tensor:

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from packedtri import _nodes, _tracing, dispatch, layout
-from packedtri._autograd import past_autograd_if_plain
+from packedtri._autograd import quick
 from packedtri._diagonal_sums import DiagonalSums
 from packedtri._factories import Factories
 from packedtri._formats import Formats
@@ -29,7 +29,7 @@ P = TypeVar("P", bound="PackedTensor")
 
 # What ties a type to other tensors, which stays behind when it is stored or copied.
 _TIES = ("_source", "_family", "_conjugate_of")
-_unpack = past_autograd_if_plain(torch.ops.packedtri.unpack.default)
+_unpack = quick(torch.ops.packedtri.unpack.default)
 _make_wrapper = Tensor._make_wrapper_subclass
 _is_inference_mode = torch.is_inference_mode_enabled
 _watches_functions = torch._C._is_torch_function_mode_enabled

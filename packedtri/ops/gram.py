@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import is_plain, past_autograd_if_plain
+from packedtri._autograd import is_plain, quick
 from packedtri._bands import real_diagonal
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER
@@ -29,7 +29,7 @@ from packedtri.ops.mm import (
 )
 from packedtri.tensor import Hermitian, PackedTensor, Symmetric, check_dtype
 
-_mm = past_autograd_if_plain(torch.ops.packedtri.mm.default, 2)
+_mm = quick(torch.ops.packedtri.mm.default, 2)
 
 P = TypeVar("P", Symmetric, Hermitian)
 # The transpose of an operand, or its conjugate transpose.

@@ -20,7 +20,7 @@ from packedtri._autograd import (
     carries_autograd,
     has_values,
     is_plain,
-    past_autograd_if_plain,
+    quick,
 )
 from packedtri._sharing import check_writable, shares_memory
 from packedtri.dispatch import INTEGERS, describe, row
@@ -39,7 +39,7 @@ from packedtri.ops.lost_writes import forget, watch
 from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
 
-_unpack_block = past_autograd_if_plain(torch.ops.packedtri.unpack_block.default)
+_unpack_block = quick(torch.ops.packedtri.unpack_block.default)
 _write_block_ = torch.ops.packedtri.write_block_.default
 
 # A gather costs about four times the memory of a slice of the dense matrix, for its positions.

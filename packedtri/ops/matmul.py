@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import is_plain, past_autograd
+from packedtri._autograd import is_plain, past_autograd, quick
 from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
 from packedtri._sharing import check_source
 from packedtri.dispatch import describe, row
@@ -31,8 +31,8 @@ from packedtri.tensor import (
     check_strided,
 )
 
-_mm = torch.ops.packedtri.mm.default
-_mm_plain = past_autograd(_mm)
+_mm = quick(torch.ops.packedtri.mm.default, 2)
+_mm_plain = past_autograd(torch.ops.packedtri.mm.default)
 _to_packed = _nodes.to_packed
 _from_packed = _nodes.from_packed
 

@@ -21,7 +21,7 @@ from packedtri import _nodes, dispatch
 from packedtri._autograd import (
     forward_mode,
     outside_autocast,
-    past_autograd_if_plain,
+    quick,
     values_visible,
 )
 from packedtri._bands import diagonal, real_diagonal, scale_off_diagonal
@@ -31,7 +31,7 @@ from packedtri.ops.potrf import cholesky
 from packedtri.ops.trsm import invert_triangle, solve, widened
 from packedtri.tensor import PackedTensor
 
-_mm = past_autograd_if_plain(torch.ops.packedtri.mm.default, 2)
+_mm = quick(torch.ops.packedtri.mm.default, 2)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri._autograd import Call, library, past_autograd_if_plain, register_implicit
+from packedtri._autograd import Call, library, quick, register_implicit
 from packedtri._bands import halve_diagonal
 from packedtri.layout import DENSE, LOWER, UPPER
 
@@ -26,7 +26,7 @@ _mm = torch.ops.packedtri.mm.default
 _pack, _unpack = torch.ops.packedtri.pack.default, torch.ops.packedtri.unpack.default
 _solve = torch.ops.packedtri.solve_triangular.default
 _cholesky = torch.ops.packedtri.cholesky.default
-_quick_cholesky = past_autograd_if_plain(_cholesky)
+_quick_cholesky = quick(_cholesky)
 
 
 def cholesky(packed: Tensor, n: int) -> tuple[Tensor, Tensor]:

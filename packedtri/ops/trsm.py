@@ -17,7 +17,7 @@ from torch import Tensor
 from packedtri._autograd import (
     Call,
     library,
-    past_autograd_if_plain,
+    quick,
     register_implicit,
     register_vmap_over_batch,
 )
@@ -27,7 +27,7 @@ from packedtri.ops.mm import batch_first, transposed
 
 _mm = torch.ops.packedtri.mm.default
 _solve = torch.ops.packedtri.solve_triangular.default
-_quick_solve = past_autograd_if_plain(_solve, 2)
+_quick_solve = quick(_solve, 2)
 _first_zero = torch.ops.packedtri.first_zero.default
 
 
