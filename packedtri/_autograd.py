@@ -193,13 +193,10 @@ def quick(op: Any, count: int = 1) -> Callable[..., Any]:
 
     def call(*args: Any) -> Any:
         tensors = args[:count]
-        if any(map(is_batched, tensors)):
+        plain = is_plain(*tensors)
+        if not (plain or _is_recorded_alone(tensors[0])) or any(map(is_batched, tensors)):
             return op(*args)
-        if is_plain(*tensors):
-            return past(*args)
-        if _is_recorded_alone(tensors[0]) and op in _derivatives:
-            return _derivatives[op].apply(None, *args)
-        return op(*args)
+        return past(*args) if plain else _derivatives[op].apply(None, *args)
 
     return call
 

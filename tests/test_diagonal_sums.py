@@ -34,7 +34,8 @@ def test_sums(cls, dtype, device):
 def test_numbers_are_not_rounded_before(cls, device):
     t = cls.zeros(2, dtype=torch.float64, device=device)
     for number in (0.1, 3, True):
-        assert torch.equal(dense(t.add_diagonal(number)), number * torch.eye(2).double())
+        expected = number * torch.eye(2, dtype=torch.float64, device=device)
+        assert torch.equal(dense(t.add_diagonal(number)), expected)
     z = cls.zeros(2, dtype=torch.complex128, device=device)
     if cls is not Hermitian:
         assert dense(z.add_diagonal(0.1 + 0.2j))[1, 1] == 0.1 + 0.2j
@@ -124,15 +125,15 @@ def test_errors(device):
         (
             ValueError,
             r"broadcast with \(2, 3\); got Tensor \(2,\)",
-            lambda: S.add_diagonal(ones(2)),
+            lambda: S.add_diagonal(ones(2).to(device)),
         ),
-        (ValueError, r"broadcast with \(2, 3\)", lambda: S.add_diagonal(ones(4, 3))),
-        (ValueError, r"broadcast to \(2, 3\)", lambda: S.add_diagonal_(ones(4, 1, 3))),
-        (ValueError, r"broadcast with \(1,\)", lambda: one.add_diagonal(ones(4))),
+        (ValueError, r"broadcast with \(2, 3\)", lambda: S.add_diagonal(ones(4, 3).to(device))),
+        (ValueError, r"broadcast to \(2, 3\)", lambda: S.add_diagonal_(ones(4, 1, 3).to(device))),
+        (ValueError, r"broadcast with \(1,\)", lambda: one.add_diagonal(ones(4).to(device))),
         (ValueError, "expected real values", lambda: S.add_diagonal(1j)),
-        (ValueError, "expected real values", lambda: S.add_diagonal_(ones(3) * 1j)),
+        (ValueError, "expected real values", lambda: S.add_diagonal_(ones(3).to(device) * 1j)),
         (ValueError, "imaginary", lambda: H.add_diagonal(1j)),
-        (ValueError, "imaginary", lambda: H.add_diagonal_(ones(3) * 1j)),
+        (ValueError, "imaginary", lambda: H.add_diagonal_(ones(3).to(device) * 1j)),
         (ValueError, "got meta", lambda: S.add_diagonal(ones(3).to("meta"))),
     ):
         with pytest.raises(error, match=message):

@@ -41,12 +41,13 @@ def test_only_the_same_tensor_makes_it_symmetric(cls, device):
     t = cls.randn(3, dtype=torch.float64, device=device, requires_grad=True)
     with torch.no_grad():
         unrecorded = t.mT
-    for other in (t.detach().mT, unrecorded, t.clone().mT, (2 * t).mT, cls.eye(2, 3).double().mT):
+    eyes = cls.eye(2, 3, dtype=torch.float64, device=device)
+    for other in (t.detach().mT, unrecorded, t.clone().mT, (2 * t).mT, eyes.mT):
         x, y = (dense(s).detach().requires_grad_() for s in (t, other))
-        ours, theirs = t + other.to(device), x + y
+        ours, theirs = t + other, x + y
         assert type(ours) is Tensor
         torch.testing.assert_close(ours, theirs)
-        (ours,) = torch.autograd.grad(weighted_sum(t + other.detach().to(device)), t)
+        (ours,) = torch.autograd.grad(weighted_sum(t + other.detach()), t)
         (theirs,) = torch.autograd.grad(weighted_sum(theirs), x)
         torch.testing.assert_close(dense(ours), project(cls, theirs))
     with fwad.dual_level():

@@ -241,4 +241,6 @@ def test_no_room_for_strips(dtype: torch.dtype, device: str, rng: torch.Generato
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert torch.cuda.memory_stats()["num_ooms"] > failed, "there was room"
-    torch.testing.assert_close(c, expected)
+    # Another kernel adds up in another order.
+    rounding = 64 * n**0.5 * torch.finfo(dtype).eps
+    torch.testing.assert_close(c, expected, rtol=0, atol=rounding)
