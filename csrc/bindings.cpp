@@ -160,6 +160,15 @@ Extent extent(const Tensor& t, Kind kind, int64_t n, bool left) {
     return {t.size(t.dim() - 2), last};
 }
 
+int64_t kind_of_transpose(int64_t kind) {
+    constexpr auto lower = static_cast<int64_t>(Kind::Lower),
+                   upper = static_cast<int64_t>(Kind::Upper);
+    return kind == lower ? upper : kind == upper ? lower : kind;
+}
+
+// Columns are few where there are so many times as many rows.
+constexpr int64_t FEW_COLUMNS = 8;
+
 // A vector gets the strides that torch's unsqueeze would give it.
 Operand operand(const Walkable& w, Kind kind, const Extent& size, bool left, bool vector) {
     Operand x{w.tensor.const_data_ptr(),
@@ -216,6 +225,19 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     if (product_of(shape) == 0 || size_a[1] == 0) {
         Tensor c = torch::stable::new_empty(a, shape);
         return torch::stable::zero_(c);
+    }
+    // So is one matrix for a batch of few columns, which are cheap to turn into rows: (A X)ᵀ is Xᵀ Aᵀ.
+    if (ka != Kind::Dense && kb == Kind::Dense && kc == Kind::Dense && b.dim() > 2 &&
+        batch_of(a, inner_a).empty() && FEW_COLUMNS * cols <= n && !is_hermitian(a_kind, dtype)) {
+        const Tensor tall = torch::stable::reshape(torch::stable::transpose(b, -2, -1),
+                                                   {product_of(batch) * cols, n});
+        const Tensor c =
+            mm(tall, a, n, b_kind, kind_of_transpose(a_kind), c_kind, tf32, run, other);
+        if (cols == 1) return torch::stable::reshape(c, shape);
+        Sizes turned = batch;
+        turned.insert(turned.end(), {cols, n});
+        return torch::stable::contiguous(
+            torch::stable::transpose(torch::stable::reshape(c, turned), -2, -1));
     }
     const Walkable wa = walkable(a, batch, inner_a, row), wb = walkable(b, batch, inner_b, column);
     const int64_t c_size = kc == Kind::Lower ? row_start(n) : rows * cols;

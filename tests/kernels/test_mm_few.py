@@ -6,7 +6,17 @@ import math
 
 import pytest
 import torch
-from cases import SMALL, Failures, assert_exact, draw_operand, mm, shifted
+from cases import (
+    SMALL,
+    Failures,
+    Operand,
+    assert_exact,
+    draw_operand,
+    each,
+    mm,
+    shifted,
+    vector_layouts,
+)
 
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import (
@@ -101,3 +111,27 @@ def test_threads(kind: int, threads: int, dtype: torch.dtype, rng: torch.Generat
     t = draw_operand(kind, n, dtype, rng, draw=random_integers)
     x = draw_operand(DENSE, n, dtype, rng, draw=random_integers, cols=7)
     assert_exact(mm(t.stored, x.stored, n, kind, DENSE, DENSE), t, x, DENSE)
+
+
+@few
+def test_one_matrix_for_a_batch(
+    kind: int, device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    """Columns that are turned into the rows of one product, however they lie."""
+    failures = Failures()
+    for n, count, batch in each((24, 67), (1, 2, 3), ((4,), (2, 3), (1,), (0,))):
+        t = draw_operand(kind, n, dtype, rng, draw=random_integers)
+        x = random_integers((*batch, n, count), dtype, device, rng)
+        gaps = x.new_full((*batch, n, count + 2), math.nan)[..., 1:-1].copy_(x)
+        same = x[..., :1, :].expand(*batch, n, count)
+        for name, dense in {
+            **vector_layouts(x),
+            "gaps on both sides": gaps,
+            "one row": same,
+        }.items():
+            b = Operand(dense, DENSE, n)
+            with failures.case(f"{n=}, {count} columns, {batch}, {name}"):
+                c = mm(t.stored, dense, n, kind, DENSE, DENSE)
+                assert_exact(c, t, b, DENSE)
+                assert c.is_contiguous()
+    failures.report()
