@@ -72,6 +72,13 @@ def primal(x: torch.Tensor) -> torch.Tensor:
 # What autograd itself wraps gradients in where it computes many at once.
 is_batched = torch._C._functorch.is_legacy_batchedtensor
 _is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
+
+def is_transformed(x: torch.Tensor) -> bool:
+    """Whether a transform wraps a tensor, also one that has ended, which autograd does not ask."""
+    return _is_functorch_wrapped(x) or is_batched(x)
+
+
 _ABOVE_AUTOGRAD = torch._C.DispatchKey.PreDispatch
 
 
@@ -194,7 +201,7 @@ def quick(op: Any, count: int = 1) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         tensors = args[:count]
         plain = is_plain(*tensors)
-        if not (plain or _is_recorded_alone(tensors[0])) or any(map(is_batched, tensors)):
+        if not (plain or _is_recorded_alone(tensors[0])) or any(map(is_transformed, tensors)):
             return op(*args)
         return past(*args) if plain else _derivatives[op].apply(None, *args)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Number
+from numbers import Number, Real
 from typing import Any, TypeVar
 
 import torch
@@ -101,7 +101,7 @@ def _diagonal(name: str, t: Any, values: Any) -> Tensor:
     # The type itself would be asked by way of torch.
     own = t._packed
     if isinstance(values, (Number, *REALS)):
-        dtype = torch.complex128 if isinstance(values, complex) else own.dtype
+        dtype = own.dtype if isinstance(values, (Real, *REALS)) else torch.complex128
         values = torch.as_tensor(values, dtype=dtype, device=own.device)
     if not isinstance(values, Tensor) or hasattr(values, "_packed"):
         raise TypeError(

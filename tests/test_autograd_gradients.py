@@ -64,6 +64,9 @@ def test_one_matrix_for_many_columns_gets_one_gradient(cls, device):
     n, count = 12, 50
     t = cls.randn(n, dtype=torch.float64, device=device, requires_grad=True)
     twin = t.detach().to_dense().requires_grad_()
+    zero = cls.zeros(0, device=device, requires_grad=True)
+    (zero @ torch.ones(2, 0, 3, device=device)).sum().backward()
+    assert zero.grad.shape == (0, 0)
     for shape in ((count, n, 1), (5, 10, n, 2)):
         x = torch.randn(shape, dtype=torch.float64, device=device)
         for product in (lambda a, x=x: a @ x, lambda a, x=x: x.mT @ a):

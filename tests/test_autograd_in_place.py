@@ -353,3 +353,28 @@ def test_a_type_and_the_vector_that_it_was_made_from(cls):
     t = cls(torch.zeros(6))
     t.add_(value)
     assert t.requires_grad
+
+
+class KeepsTheMatrix(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, x):
+        ctx.save_for_backward(t)
+        return t.to_dense() @ x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, ctx.saved_tensors[0].mT.to_dense() @ grad
+
+
+@each_type
+def test_changes_of_lists_are_seen_by_who_saved_a_matrix(cls, device):
+    for change in (
+        lambda t: torch._foreach_mul_([t], 2.0),
+        lambda t: torch._foreach_add_([t], [t.clone()]),
+        lambda t: t.mul_(2),
+    ):
+        t, x = cls.randn(3, device=device), torch.ones(3, device=device, requires_grad=True)
+        y = KeepsTheMatrix.apply(t, x).sum()
+        change(t)
+        with pytest.raises(RuntimeError, match="modified by an inplace"):
+            y.backward()

@@ -383,3 +383,36 @@ def test_vmap_over_vectors_with_a_type_closed_over(cls, device):
     q = p.detach().requires_grad_()
     twin = densify(q, 4, cls.kind)
     torch.testing.assert_close(grad, torch.autograd.grad((2 * x @ twin.mT @ twin).sum(), q)[0])
+
+
+AFTERWARDS = {
+    "to_dense": lambda t, x: t.to_dense(),
+    "clone": lambda t, x: t.clone().to_dense(),
+    "times dense": lambda t, x: t @ x,
+    "dense times": lambda t, x: x.mT @ t,
+    "product": lambda t, x: dense(t @ t),
+    "gram": lambda t, x: dense(t @ t.mT),
+    "sum": lambda t, x: t + x[:, :3],
+    "block": lambda t, x: t[:2, :2],
+    "row": lambda t, x: t[1],
+    "diagonal": lambda t, x: t.diagonal(),
+    "solve": lambda t, x: torch.linalg.solve(t.add_diagonal(9.0), x),
+}
+
+
+@pytest.mark.parametrize("name", AFTERWARDS)
+@each_type
+def test_results_of_transforms_are_recorded_outside(cls, name, device):
+    """What torch.func.jvp and vjp return carries wrappers of transforms that have ended."""
+    p = torch.arange(1.0, 7.0, dtype=torch.float64, device=device, requires_grad=True)
+    x = torch.rand(3, 4, dtype=torch.float64, device=device)
+
+    def make(p: Tensor) -> Tensor:
+        return cls(p) * 2
+
+    found = []
+    for t in (make(p), torch.func.jvp(make, (p,), (p.detach(),))[0], torch.func.vjp(make, p)[0]):
+        loss = AFTERWARDS[name](t, x).square().sum()
+        found += torch.autograd.grad(loss, p)
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(found[2], found[0])

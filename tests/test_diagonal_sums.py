@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -131,6 +132,7 @@ def test_errors(device):
         (ValueError, r"broadcast to \(2, 3\)", lambda: S.add_diagonal_(ones(4, 1, 3).to(device))),
         (ValueError, r"broadcast with \(1,\)", lambda: one.add_diagonal(ones(4).to(device))),
         (ValueError, "expected real values", lambda: S.add_diagonal(1j)),
+        (ValueError, "expected real values", lambda: S.add_diagonal(numpy.complex64(1j))),
         (ValueError, "expected real values", lambda: S.add_diagonal_(ones(3).to(device) * 1j)),
         (ValueError, "imaginary", lambda: H.add_diagonal(1j)),
         (ValueError, "imaginary", lambda: H.add_diagonal_(ones(3).to(device) * 1j)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -163,3 +164,24 @@ def test_errors(device):
     ):
         with pytest.raises(error, match=rf"\[fractional_matrix_power\].*{message}"):
             call()
+
+
+@mirrored
+def test_gradients_at_zero(cls, device):
+    """Nothing there has a derivative; they are taken for zero, as at all pairs of zeros."""
+    t = cls.zeros(2, 3, device=device).requires_grad_()
+    with torch.no_grad():
+        t[1].copy_(cls.eye(3))
+    fractional_matrix_power(t, 0.5).to_dense().sum().backward()
+    assert torch.equal(t.grad[0].to_dense(), torch.zeros(3, 3, device=device))
+    torch.testing.assert_close(t.grad[1].to_dense(), torch.full((3, 3), 0.5, device=device))
+
+
+def test_exponents_of_numpy():
+    S = Symmetric(torch.tensor([4.0, 0.0, 9.0]))
+    torch.testing.assert_close(
+        fractional_matrix_power(S, numpy.float32(0.5)).packed, torch.tensor([2.0, 0.0, 3.0])
+    )
+    torch.testing.assert_close(
+        fractional_matrix_power(S, numpy.int64(2)).packed, torch.tensor([16.0, 0.0, 81.0])
+    )

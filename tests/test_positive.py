@@ -222,3 +222,25 @@ def test_both_terms_have_one_graph(device):
     assert t.grad.to_dense().tolist() == [[0.0, -1.0], [-1.0, 0.0]]
     with pytest.raises(RuntimeError, match="second time"):
         terms[1].backward()
+
+
+@kinds
+def test_second_derivatives_of_batched_gradients(cls, wide, device):
+    """As a Jacobian with vectorize=True takes them."""
+    n = 3
+    packed = torch.randn(numel(n), dtype=wide, device=device)
+    x = torch.randn(n, 1, dtype=wide, device=device)
+    found = []
+    for batched in (False, True):
+        q = packed.clone().requires_grad_()
+        y = torch.linalg.solve(cls(q).add_diagonal(9.0), x).flatten()
+        if batched:
+            eye = torch.eye(n, dtype=wide, device=device)
+            options = {"create_graph": True, "is_grads_batched": True}
+            (rows,) = torch.autograd.grad(y, q, eye, **options)
+        else:
+            one = torch.ones((), dtype=wide, device=device)
+            rows = torch.stack([torch.autograd.grad(v, q, one, create_graph=True)[0] for v in y])
+        weights = torch.arange(rows.numel(), device=device).cos().reshape(rows.shape)
+        found += torch.autograd.grad((rows * weights).abs().square().sum(), q)
+    torch.testing.assert_close(found[1], found[0])

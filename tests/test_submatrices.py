@@ -150,3 +150,27 @@ def test_errors(device):
         for index in ([1, 0], [1, 1], [0, -3]):
             with pytest.raises(ValueError, match="increasing order"):
                 principal_submatrix(cls.eye(3, device=device), index)
+
+
+@pytest.mark.parametrize("cls", TRIANGULAR)
+def test_integers_that_are_no_tensor_are_known_to_transforms(cls):
+    p = torch.arange(1.0, 7.0)
+
+    def part(p: Tensor) -> Tensor:
+        return principal_submatrix(cls(p), [0, -1]).packed
+
+    expected = torch.tensor([1.0, 0, 0, 1, 0, 1])
+    assert torch.equal(torch.func.grad(lambda p: part(p).sum())(p), expected)
+    assert torch.equal(torch.vmap(part)(torch.stack((p, 2 * p)))[1], 2 * part(p))
+    compiled = torch.compile(part, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(p), part(p))
+    with pytest.raises(ValueError, match="increasing"):
+        torch.func.grad(lambda p: principal_submatrix(cls(p), [2, 0]).packed.sum())(p)
+    with pytest.raises(IndexError, match="from -3 to 2"):
+        principal_submatrix(cls(p), [3])
+
+
+def test_the_device_is_that_of_the_matrix():
+    S = Symmetric(torch.arange(6.0))
+    with torch.device("meta"):
+        assert principal_submatrix(S, [2, 0]).packed.tolist() == [5, 3, 0]

@@ -58,9 +58,8 @@ def as_stored(values: Tensor, i: Tensor, j: Tensor) -> Tensor:
 
 def check_real(t: PackedTensor, values: Tensor) -> None:
     """Raise where the diagonal of a Hermitian would have to hold imaginary parts."""
-    values = values.detach()
     given = t.kind == layout.HERMITIAN and values.is_complex() and values_visible(values)
-    if given and values.imag.any():
+    if given and values.detach().imag.any():
         raise ValueError(
             f"[{type(t).__name__}] its diagonal is real and cannot hold imaginary parts. "
             "Convert with .to_dense() first"

@@ -7,6 +7,7 @@ matrix of these: the vectors have none where two eigenvalues are equal.
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any, TypeVar
 
 import torch
@@ -62,6 +63,7 @@ def fractional_matrix_power(A: S, exponent: float) -> S:
         ICML 2018, for what it is needed; N. J. Higham, Functions of Matrices, SIAM 2008.
     """
     _check(A, exponent)
+    exponent = float(exponent)
     if exponent == int(exponent):
         return matrix_power(A, int(exponent))  # type: ignore[return-value]
     if A.dtype.is_complex and isinstance(A, Symmetric):
@@ -90,7 +92,7 @@ def _check(A: Any, exponent: Any) -> None:
             f"[{name}] expected a Symmetric or Hermitian; got {describe(A)}. Of a triangle T, "
             "torch.matrix_exp(exponent * packedtri.logm(T)) is the power"
         )
-    if not isinstance(exponent, REALS):
+    if not isinstance(exponent, (Real, *REALS)):
         raise TypeError(f"[{name}] expected a real number; got {describe(exponent)}")
     if not math.isfinite(exponent):
         raise ValueError(f"[{name}] expected a finite exponent; got {exponent}")
@@ -113,6 +115,8 @@ def _derivatives(cls: type[S], target: Tensor, values: Tensor, exponent: float) 
         exponent: of the power.
     """
     size = values.abs().amax(-1, keepdim=True)
+    # Derivatives that concern nothing but zeros are taken for zero.
+    target = torch.where(size.unsqueeze(-1) > 0, target, target.detach())
     size = torch.where((size > 0) & size.isfinite(), size, 1)
     positive = torch.where(values > 0, values / size, _NEARLY_ZERO)
     change = (target - target.detach()) / size.unsqueeze(-1)

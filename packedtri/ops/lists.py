@@ -19,6 +19,7 @@ from packedtri.ops.aten import (
     bump_version,
     check_alike,
     cloned_first,
+    increment_version,
     inner,
     wrapped,
     writable,
@@ -85,6 +86,8 @@ def _run(op: Any, args: Args, kwargs: Kwargs) -> Any:
         for t, view in zip(lazy, views, strict=True):
             t._packed = view
     bump_version(*[t._packed for t in written])
+    for t in written:
+        increment_version(t)
     return result
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import is_plain, past_autograd, quick
+from packedtri._autograd import is_plain, is_transformed, past_autograd, quick
 from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
 from packedtri._sharing import check_source
 from packedtri.dispatch import describe, row
@@ -45,8 +45,11 @@ def _is_plain(a: Tensor, b: Tensor) -> bool:
     if not is_plain(a, b):
         return False
     for x in (a, b):
-        if "_family" in x.__dict__ and torch.is_grad_enabled():
+        members = x.__dict__
+        if "_family" in members and torch.is_grad_enabled():
             check_source(x)  # type: ignore[arg-type]
+        if "_packed" in members and is_transformed(members["_packed"]):
+            return False
     return True
 
 

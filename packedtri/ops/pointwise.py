@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _dense_guard, _nodes, layout
-from packedtri._autograd import is_batched, is_plain
+from packedtri._autograd import is_plain, is_transformed
 from packedtri._bands import real_diagonal
 from packedtri._sharing import share
 from packedtri.dispatch import INTEGERS, REALS, Function, function_name, ops_are_watched, row
@@ -186,7 +186,7 @@ def _may_overwrite(t: PackedTensor, other: Tensor) -> bool:
     """Whether what is made of the two has the shape and dtype of ``t``, and nobody looks on."""
     inner = t._packed
     watched = ops_are_watched() or not is_plain(t, inner, other)
-    if watched or any(map(is_batched, (inner, other))) or other.layout is not torch.strided:
+    if watched or any(map(is_transformed, (inner, other))) or other.layout is not torch.strided:
         return False
     sizes = zip(reversed(other.shape), reversed(t.shape), strict=False)
     fits = other.dim() <= t.dim() and all(size in (1, own) for size, own in sizes)

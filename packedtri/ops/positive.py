@@ -20,6 +20,7 @@ from torch import Tensor
 from packedtri import _nodes, dispatch
 from packedtri._autograd import (
     forward_mode,
+    is_batched,
     outside_autocast,
     quick,
     values_visible,
@@ -143,9 +144,9 @@ class _Node(torch.autograd.Function):
             return cls.compute(ctx.n, factor, *others)
         # Hooks of saved tensors may have made a dense one of A.
         a = a if isinstance(a, ctx.cls) else ctx.cls.from_dense(a)
-        if not forward_mode():
+        if not forward_mode() and not any(map(is_batched, others)):
             return cls.apply(a, factor, *others)
-        # The ops have forward mode, also through the factor.
+        # The ops have forward mode, and take batches of gradients, also through the factor.
         return cls.compute(ctx.n, cholesky(_nodes.to_packed(a), ctx.n)[0], *others)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri._autograd import values_visible
-from packedtri.dispatch import describe
+from packedtri.dispatch import INTEGERS, describe
 from packedtri.layout import MIRRORED, UPPER
 from packedtri.ops import elements
 from packedtri.tensor import PackedTensor
@@ -40,8 +41,8 @@ def principal_submatrix(A: P, index: slice | Sequence[int] | Tensor) -> P:
         ValueError: when ``index`` has another number of dimensions than one, is a mask of another
             length, or does not increase and ``A`` is triangular.
         IndexError: when an integer is out of range.
-        NotImplementedError: when ``A`` is triangular and integers are traced by torch.compile or
-            torch.vmap, so that nobody can look at their order.
+        NotImplementedError: when ``A`` is triangular and integers are in a tensor that
+            torch.compile or torch.vmap traces, so that nobody can look at their order.
 
     Example:
         >>> import torch, packedtri
@@ -72,9 +73,11 @@ def _positions(A: PackedTensor, index: Any) -> Tensor:
     if isinstance(index, slice):
         return torch.arange(A.n, device=A.device)[index]
     if isinstance(index, Sequence) and not isinstance(index, str):
-        index = torch.tensor(index) if len(index) else torch.tensor([], dtype=torch.long)
+        if all(isinstance(i, INTEGERS) and not isinstance(i, bool) for i in index):
+            return torch.tensor(_known_from_front(A, index), dtype=torch.long, device=A.device)
+        index = torch.tensor(index, device="cpu")
     if not isinstance(index, Tensor) or index.is_floating_point() or index.is_complex():
-        got = f"{describe(index)} of {index.dtype}" if isinstance(index, Tensor) else type(index)
+        got = describe(index) + (f" of {index.dtype}" if isinstance(index, Tensor) else "")
         raise TypeError(f"[{_NAME}] expected a slice, integers or a mask for index; got {got}")
     mask = index.dtype == torch.bool
     if index.dim() != 1 or (mask and len(index) != A.n):
@@ -82,6 +85,27 @@ def _positions(A: PackedTensor, index: Any) -> Tensor:
         raise ValueError(f"[{_NAME}] expected {expected} for {describe(A)}; got {describe(index)}")
     index = index.to(A.device)
     return index.nonzero().squeeze(-1) if mask else _counted_from_front(A, index)
+
+
+def _known_from_front(A: PackedTensor, index: Sequence[int]) -> list[int]:
+    """The same of integers that are no tensor, which are known also where tensors are traced."""
+    at = [i + A.n if i < 0 else i for i in index]
+    if not all(0 <= i < A.n for i in at):
+        raise _range_error(A, list(index))
+    if A.kind not in MIRRORED and any(i >= j for i, j in pairwise(at)):
+        raise _order_error(A, list(index))
+    return at
+
+
+def _range_error(A: PackedTensor, index: list[int]) -> IndexError:
+    return IndexError(f"[{_NAME}] expected integers from {-A.n} to {A.n - 1}; got {index}")
+
+
+def _order_error(A: PackedTensor, index: list[int]) -> ValueError:
+    return ValueError(
+        f"[{_NAME}] rows and columns of {describe(A)} make a triangle in increasing order only; "
+        f"got {index}"
+    )
 
 
 def _counted_from_front(A: PackedTensor, index: Tensor) -> Tensor:
@@ -97,10 +121,7 @@ def _counted_from_front(A: PackedTensor, index: Tensor) -> Tensor:
         # Whatever is below the range would be read as another element: above it torch raises.
         return torch.where(at < 0, n, at)
     if ((at < 0) | (at >= n)).any():
-        raise IndexError(f"[{_NAME}] expected integers from {-n} to {n - 1}; got {index.tolist()}")
+        raise _range_error(A, index.tolist())
     if A.kind not in MIRRORED and (at.diff() <= 0).any():
-        raise ValueError(
-            f"[{_NAME}] rows and columns of {describe(A)} make a triangle in increasing order "
-            f"only; got {index.tolist()}"
-        )
+        raise _order_error(A, index.tolist())
     return at
