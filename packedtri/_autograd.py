@@ -72,14 +72,12 @@ def primal(x: torch.Tensor) -> torch.Tensor:
 # What autograd itself wraps gradients in where it computes many at once.
 is_batched = torch._C._functorch.is_legacy_batchedtensor
 _is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_ABOVE_AUTOGRAD = torch._C.DispatchKey.PreDispatch
 
 
 def is_transformed(x: torch.Tensor) -> bool:
     """Whether a transform wraps a tensor, also one that has ended, which autograd does not ask."""
     return _is_functorch_wrapped(x) or is_batched(x)
-
-
-_ABOVE_AUTOGRAD = torch._C.DispatchKey.PreDispatch
 
 
 def carries_autograd(inner: torch.Tensor) -> bool:
