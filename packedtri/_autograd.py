@@ -208,12 +208,13 @@ def quick(op: Any, count: int = 1) -> Callable[..., Any]:
 
 def _is_recorded_alone(tensor: torch.Tensor) -> bool:
     """Whether nobody but backward mode looks at an op that is not plain."""
-    return not (
+    device = tensor.device.type
+    return device in ("cpu", "cuda") and not (
         torch.compiler.is_compiling()
         or forward_ad._current_level >= 0
         or torch._C._functorch.maybe_current_level() is not None
         or torch._C._len_torch_dispatch_stack()
-        or torch.is_autocast_enabled(tensor.device.type)
+        or torch.is_autocast_enabled(device)
     )
 
 

@@ -76,7 +76,7 @@ for _function in functions("index_put_ index_fill_ scatter_", Tensor):
     row(_function, how="refused")(partial(_write_or_refuse, _function))
 
 
-@row(Tensor.numpy)
+@row(Tensor.numpy, how="refused")
 def _numpy(input: PackedTensor, *, force: bool = False) -> Any:
     """A dense array, where it need not share the memory of the matrix."""
     if force:

@@ -145,7 +145,10 @@ def _grad_a(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
     _, b, n, a_kind, b_kind, c_kind, *tf32 = args  # Left out where it has its default.
     if b_kind == c_kind == DENSE and b.dim() > 2 and len(shape) == (2 if a_kind == DENSE else 1):
         # One matrix for the whole batch: the sum over the batch joins the sum over the columns.
-        b, grad = (x.movedim(-2, 0).flatten(1) for x in (b, grad))
+        b, grad = (
+            x.movedim(-2, 0).reshape(x.shape[-2], x.shape[:-2].numel() * x.shape[-1])
+            for x in (b, grad)
+        )
     bh, bh_kind = adjoint(b, b_kind)
     return _stored_part(grad, bh, n, c_kind, bh_kind, a_kind, *tf32)
 
