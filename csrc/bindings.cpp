@@ -226,7 +226,8 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
         Tensor c = torch::stable::new_empty(a, shape);
         return torch::stable::zero_(c);
     }
-    // So is one matrix for a batch of few columns, which are cheap to turn into rows: (A X)ᵀ is Xᵀ Aᵀ.
+    // One matrix for a batch of few columns is a single product too, of their rows: (A X)ᵀ is Xᵀ Aᵀ. They are cheap to
+    // turn. No kind reads the transpose of a Hermitian matrix, which is its conjugate.
     if (ka != Kind::Dense && kb == Kind::Dense && kc == Kind::Dense && b.dim() > 2 &&
         batch_of(a, inner_a).empty() && FEW_COLUMNS * cols <= n && !is_hermitian(a_kind, dtype)) {
         const Tensor tall = torch::stable::reshape(torch::stable::transpose(b, -2, -1),

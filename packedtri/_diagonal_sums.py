@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri._bands import diagonal_index, embed_diagonal
+from packedtri._bands import diagonal_index
 from packedtri.dispatch import REALS, describe
 
 T = TypeVar("T", bound="DiagonalSums")
@@ -84,11 +84,9 @@ class DiagonalSums:
 def _sum(t: Any, diagonal: Tensor) -> Any:
     """``t`` plus the diagonal matrices of ``diagonal``, shape (*batch, n)."""
     packed, n = _nodes.to_elements(t), t.n
-    if diagonal.shape[:-1] == packed.shape[:-1]:
-        packed = packed.index_add(-1, diagonal_index(n, packed.device), diagonal)
-    else:
-        packed = packed + embed_diagonal(diagonal, n)
-    return _nodes.from_packed(type(t), packed, n)
+    packed = packed.expand(*diagonal.shape[:-1], packed.shape[-1])
+    changed = packed.index_add(-1, diagonal_index(n, packed.device), diagonal)
+    return _nodes.from_packed(type(t), changed, n)
 
 
 def _diagonal(name: str, t: Any, values: Any) -> Tensor:

@@ -117,6 +117,9 @@ def test_leaves_and_shared_elements(cls, device):
 
 
 def test_errors(device):
+    def ones(*shape: int) -> Tensor:
+        return torch.ones(shape, device=device)
+
     S = Symmetric.eye(2, 3, device=device)
     H = Hermitian.eye(3, dtype=torch.complex64, device=device)
     one = LowerTriangular.eye(1, device=device)
@@ -126,24 +129,20 @@ def test_errors(device):
         (
             ValueError,
             r"broadcast with \(2, 3\); got Tensor \(2,\)",
-            lambda: S.add_diagonal(ones(2).to(device)),
+            lambda: S.add_diagonal(ones(2)),
         ),
-        (ValueError, r"broadcast with \(2, 3\)", lambda: S.add_diagonal(ones(4, 3).to(device))),
-        (ValueError, r"broadcast to \(2, 3\)", lambda: S.add_diagonal_(ones(4, 1, 3).to(device))),
-        (ValueError, r"broadcast with \(1,\)", lambda: one.add_diagonal(ones(4).to(device))),
+        (ValueError, r"broadcast with \(2, 3\)", lambda: S.add_diagonal(ones(4, 3))),
+        (ValueError, r"broadcast to \(2, 3\)", lambda: S.add_diagonal_(ones(4, 1, 3))),
+        (ValueError, r"broadcast with \(1,\)", lambda: one.add_diagonal(ones(4))),
         (ValueError, "expected real values", lambda: S.add_diagonal(1j)),
         (ValueError, "expected real values", lambda: S.add_diagonal(numpy.complex64(1j))),
-        (ValueError, "expected real values", lambda: S.add_diagonal_(ones(3).to(device) * 1j)),
+        (ValueError, "expected real values", lambda: S.add_diagonal_(ones(3) * 1j)),
         (ValueError, "imaginary", lambda: H.add_diagonal(1j)),
-        (ValueError, "imaginary", lambda: H.add_diagonal_(ones(3).to(device) * 1j)),
+        (ValueError, "imaginary", lambda: H.add_diagonal_(ones(3) * 1j)),
         (ValueError, "got meta", lambda: S.add_diagonal(ones(3).to("meta"))),
     ):
         with pytest.raises(error, match=message):
             call()
-
-
-def ones(*shape: int) -> Tensor:
-    return torch.ones(shape)
 
 
 @each_type

@@ -106,8 +106,8 @@ class StripRows : StripConsumer<T, Shape> {
   private:
     // The vectors at the columns of the strip.
     __device__ void put_strip(int u) {
-        ptx::barrier_sync(TEAM_BARRIER,
-                          Shape::TEAM);  // Those of the strip before have been multiplied.
+        // Those of the strip before have been multiplied.
+        ptx::barrier_sync(TEAM_BARRIER, Shape::TEAM);
         using Share = StripShare<STRIP_WIDTH, Shape::VECTORS, Shape::TEAM>;
         const Share share(args_.x_next == 1, threadIdx.x);
 #pragma unroll 4

@@ -63,9 +63,9 @@ def fractional_matrix_power(A: S, exponent: float) -> S:
         ICML 2018, for what it is needed; N. J. Higham, Functions of Matrices, SIAM 2008.
     """
     _check(A, exponent)
-    exponent = float(exponent)
     if exponent == int(exponent):
         return matrix_power(A, int(exponent))  # type: ignore[return-value]
+    exponent = float(exponent)
     if A.dtype.is_complex and isinstance(A, Symmetric):
         raise TypeError(
             f"[fractional_matrix_power] a complex Symmetric need not have eigenvectors; got "

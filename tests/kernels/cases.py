@@ -155,6 +155,15 @@ def assert_exact(c: Tensor, a: Operand, b: Operand, c_kind: int) -> None:
     assert_same(densify(c, a.n, c_kind), expected)
 
 
+def assert_both_sides(failures: Failures, a: Operand, b: Operand, case: str) -> None:
+    """A packed matrix times a dense one, and the transpose of this times the packed one."""
+    with failures.case(f"{case}, columns"):
+        assert_exact(mm(a.stored, b.stored, a.n, a.kind, DENSE, DENSE), a, b, DENSE)
+    rows = Operand(b.stored.mT, DENSE, a.n)
+    with failures.case(f"{case}, rows"):
+        assert_exact(mm(rows.stored, a.stored, a.n, DENSE, a.kind, DENSE), rows, a, DENSE)
+
+
 def assert_same(got: Tensor, expected: Tensor) -> None:
     """Equal shapes and elements; a NaN equals nothing."""
     assert got.shape == expected.shape, f"shape {tuple(got.shape)}, not {tuple(expected.shape)}"

@@ -10,6 +10,7 @@ from cases import (
     Failures,
     Force,
     Operand,
+    assert_both_sides,
     assert_close_or_equal,
     assert_exact,
     assert_same,
@@ -98,11 +99,7 @@ def test_strips_of_batches(
     ):
         a = draw_operand(kind, n, dtype, rng, batch=packed_batch, draw=random_integers)
         b = draw_operand(DENSE, n, dtype, rng, batch=dense_batch, cols=m, draw=random_integers)
-        with failures.case(f"{kind=}, {packed_batch} @ {dense_batch}, {m=}"):
-            assert_exact(mm(a.stored, b.stored, n, kind, DENSE, DENSE), a, b, DENSE)
-        c = Operand(b.stored.mT, DENSE, n)
-        with failures.case(f"{dense_batch} @ {packed_batch}, {kind=}, {m=}"):
-            assert_exact(mm(c.stored, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
+        assert_both_sides(failures, a, b, f"{kind=}, {packed_batch} and {dense_batch}, {m=}")
     failures.report()
 
 

@@ -13,6 +13,7 @@ from cases import (
     Failures,
     Force,
     Operand,
+    assert_both_sides,
     assert_close_or_equal,
     assert_exact,
     draw_operand,
@@ -109,11 +110,7 @@ def test_wide_batches_and_alignment(
         b = draw_operand(
             DENSE, n, dtype, rng, batch=dense_batch, rows=n, cols=m, draw=random_integers
         )
-        with failures.case(f"{kind=}, {packed_batch} @ {dense_batch}, {m=}"):
-            assert_exact(mm(a.stored, b.stored, n, kind, DENSE, DENSE), a, b, DENSE)
-        c = Operand(b.stored.mT, DENSE, n)
-        with failures.case(f"{dense_batch} @ {packed_batch}, {kind=}, {m=}"):
-            assert_exact(mm(c.stored, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
+        assert_both_sides(failures, a, b, f"{kind=}, {packed_batch} and {dense_batch}, {m=}")
     failures.report()
 
 
