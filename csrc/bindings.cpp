@@ -189,7 +189,7 @@ Operand operand(const Walkable& w, Kind kind, const Extent& size, bool left, boo
 
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
           int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
-          const OtherWay<Product, Tensor>& other) {
+          const OtherWay<Tensor, Operands, Product>& other) {
     const Kind ka = kind_of(a_kind, "mm", "a_kind"), kb = kind_of(b_kind, "mm", "b_kind"),
                kc = kind_of(c_kind, "mm", "c_kind");
     STD_TORCH_CHECK(kc == Kind::Lower || kc == Kind::Dense,
@@ -248,7 +248,8 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     Product p{
         dtype, rows, cols, size_a[1], product_of(batch), x, y, Result{nullptr, kc, cols, c_size}};
     p.tf32 = tf32 && dtype == DType::f32;
-    if (other.pays(p)) return other.run(p);
+    const Operands operands{a, b, a_kind, b_kind};
+    if (other.pays(operands, p)) return other.run(operands, p);
     Tensor c = torch::stable::new_empty(a, shape);
     p.c.data = c.mutable_data_ptr();
     run(p);
@@ -260,15 +261,14 @@ bool same_memory(const Tensor& a, const Tensor& b) {
            strides_of(a) == strides_of(b);
 }
 
-Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-                const Product& p, const DenseWay& way) {
-    const auto dense_of = [&](const Tensor& x, int64_t kind) {
-        return kind_of(kind, "mm", "kind") == Kind::Dense ? x : way.unpack(x, n, kind);
+Tensor dense_mm(const Operands& x, int64_t n, const Product& p, const DenseWay& way) {
+    const auto dense_of = [&](const Tensor& t, int64_t kind) {
+        return kind_of(kind, "mm", "kind") == Kind::Dense ? t : way.unpack(t, n, kind);
     };
-    const Tensor left = dense_of(a, a_kind);
-    const bool same = a_kind == b_kind && same_memory(a, b);
-    const Tensor c =
-        torch::stable::contiguous(torch::stable::matmul(left, same ? left : dense_of(b, b_kind)));
+    const Tensor left = dense_of(x.a, x.a_kind);
+    const bool same = x.a_kind == x.b_kind && same_memory(x.a, x.b);
+    const Tensor c = torch::stable::contiguous(
+        torch::stable::matmul(left, same ? left : dense_of(x.b, x.b_kind)));
     Product done = p;
     done.c = {c.mutable_data_ptr(), Kind::Dense, p.n, p.m * p.n};
     way.mend(done);
@@ -299,10 +299,10 @@ Product product_like(int dtype, int64_t n, int64_t m, int64_t batch, int a_kind,
     return p;
 }
 
-std::tuple<Tensor, Tensor> mm_pair(const Triangles& x, const Triangles& y, int64_t n, bool tf32,
+std::tuple<Tensor, Tensor> mm_pair(const Operands& x, const Operands& y, int64_t n, bool tf32,
                                    const std::function<void(const Product&)>& run_one,
                                    const std::function<void(const Product&, const Product&)>& run) {
-    const auto one = [&](const Triangles& t, const std::function<void(const Product&)>& run) {
+    const auto one = [&](const Operands& t, const std::function<void(const Product&)>& run) {
         for (const int64_t kind : {t.a_kind, t.b_kind})
             STD_TORCH_CHECK(kind == 0 || kind == 1,
                             "[packedtri::mm_pair] expected kinds 0 (lower) or 1 (upper); got ",

@@ -17,17 +17,24 @@ using torch::stable::Tensor;
 
 // Another way to the result R of a problem P than a kernel that `run`s. It is asked for when the
 // operands have been checked, and before a result is allocated.
-template <class P, class R>
+template <class R, class... P>
 struct OtherWay {
-    std::function<bool(const P&)> pays = [](const P&) { return false; };
-    std::function<R(const P&)> run;
+    std::function<bool(const P&...)> pays = [](const P&...) { return false; };
+    std::function<R(const P&...)> run;
+};
+
+// What is multiplied.
+struct Operands {
+    Tensor a, b;
+    int64_t a_kind, b_kind;
 };
 
 // Each takes the arguments of the op of the same name and a function that runs the kernel; `run` is
-// not called when the result has no elements.
+// not called when the result has no elements. A product need not have the operands that `mm` is given: batches
+// that share one matrix become a single product of others. So the other way is told which they are.
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
           int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
-          const OtherWay<Product, Tensor>& other = {});
+          const OtherWay<Tensor, Operands, Product>& other = {});
 // Whether two tensors of one dtype have the same elements, because they are at the same place.
 bool same_memory(const Tensor& a, const Tensor& b);
 // That other way by dense torch, on unpacked copies. `mend` gets every product and makes good what structural
@@ -37,15 +44,10 @@ struct DenseWay {
     Tensor (*pack)(const Tensor& dense, int64_t kind);
     void (*mend)(const Product& p);
 };
-Tensor dense_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-                const Product& p, const DenseWay& way);
-// Two triangles to be multiplied, of whose product the lower triangle is kept.
-struct Triangles {
-    Tensor a, b;
-    int64_t a_kind, b_kind;
-};
-// `run` gets both products, or `run_one` one of them where the other has no elements.
-std::tuple<Tensor, Tensor> mm_pair(const Triangles& x, const Triangles& y, int64_t n, bool tf32,
+Tensor dense_mm(const Operands& x, int64_t n, const Product& p, const DenseWay& way);
+// Two products of triangles, of which the lower triangle is kept. `run` gets both, or `run_one` one of them
+// where the other has no elements.
+std::tuple<Tensor, Tensor> mm_pair(const Operands& x, const Operands& y, int64_t n, bool tf32,
                                    const std::function<void(const Product&)>& run_one,
                                    const std::function<void(const Product&, const Product&)>& run);
 // A product to be explained to people: packed operands have order n, and dense ones m columns, or m rows

@@ -16,31 +16,28 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
                bool tf32);
 
 // What leaves_to_dense says.
-Tensor unpacked_mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-                   bool tf32, const Product& p) {
+Tensor unpacked_mm(const Operands& x, int64_t n, bool tf32, const Product& p) {
     if (!cuda::goes_on_unpacked(p, cuda::current_device()))
-        return dense_mm(a, b, n, a_kind, b_kind, p,
-                        {unpack_here, pack_here, [](const Product& done) {
-                             if (has_triangle(done)) cuda::mend(done, current_stream());
-                         }});
+        return dense_mm(x, n, p, {unpack_here, pack_here, [](const Product& done) {
+                                      if (has_triangle(done)) cuda::mend(done, current_stream());
+                                  }});
     constexpr auto dense = static_cast<int64_t>(Kind::Dense);
     const Product rest = cuda::with_unpacked(p);
     const bool left = p.a.kind == Kind::Symmetric, right = p.b.kind == Kind::Symmetric;
-    const Tensor x = left ? unpack_here(a, n, a_kind) : a;
-    Tensor y = !right                                          ? b
-               : left && a_kind == b_kind && same_memory(a, b) ? x
-                                                               : unpack_here(b, n, b_kind);
-    if (right && rest.b.col_stride != 1) y = torch::stable::transpose(y, -2, -1);
-    return mm_cuda(x, y, n, left ? dense : a_kind, right ? dense : b_kind,
+    const bool same = left && right && x.a_kind == x.b_kind && same_memory(x.a, x.b);
+    const Tensor a = left ? unpack_here(x.a, n, x.a_kind) : x.a;
+    Tensor b = !right ? x.b : same ? a : unpack_here(x.b, n, x.b_kind);
+    if (right && rest.b.col_stride != 1) b = torch::stable::transpose(b, -2, -1);
+    return mm_cuda(a, b, n, left ? dense : x.a_kind, right ? dense : x.b_kind,
                    static_cast<int64_t>(p.c.kind), tf32);
 }
 
 // Whether a copy of the dense operand with aligned rows pays (wide_when_aligned). It must have a matrix for each
 // product: of one that is broadcast a copy would have to be broadcast again.
-bool pays_aligned(const Tensor& a, const Tensor& b, const Product& p) {
+bool pays_aligned(const Operands& x, const Product& p) {
     const bool left = p.a.kind == Kind::Dense;
-    const Operand& x = left ? p.a : p.b;
-    return (left ? a : b).numel() == p.batch * x.rows * x.cols &&
+    const Operand& dense = left ? p.a : p.b;
+    return (left ? x.a : x.b).numel() == p.batch * dense.rows * dense.cols &&
            cuda::wide_when_aligned(p, cuda::current_device());
 }
 
@@ -62,17 +59,18 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
     TorchScratch scratch(a);
     return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
               [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
-              {[&](const Product& p) {
-                   if (pays_aligned(a, b, p)) return true;
+              {[&](const Operands& x, const Product& p) {
+                   if (pays_aligned(x, p)) return true;
                    // Dense torch may round what must not be.
                    return cuda::leaves_to_dense(p, cuda::current_device()) &&
                           (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
                },
-               [&](const Product& p) {
-                   if (!pays_aligned(a, b, p)) return unpacked_mm(a, b, n, a_kind, b_kind, tf32, p);
+               [&](const Operands& x, const Product& p) {
+                   if (!pays_aligned(x, p)) return unpacked_mm(x, n, tf32, p);
                    const bool left = p.a.kind == Kind::Dense;
-                   return mm_cuda(left ? with_aligned_rows(a) : a, left ? b : with_aligned_rows(b),
-                                  n, a_kind, b_kind, c_kind, tf32);
+                   return mm_cuda(left ? with_aligned_rows(x.a) : x.a,
+                                  left ? x.b : with_aligned_rows(x.b), n, x.a_kind, x.b_kind,
+                                  c_kind, tf32);
                }});
 }
 

@@ -36,7 +36,7 @@ void check_right_hand_side(const Tensor& b, bool dense, int64_t n, bool left) {
 Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
                         int64_t b_kind, bool left, bool unit,
                         const std::function<void(const Solve&)>& run,
-                        const OtherWay<Solve, Tensor>& other) {
+                        const OtherWay<Tensor, Solve>& other) {
     constexpr const char* op = "solve_triangular";
     const Kind k = kind_of(kind, op, "kind"), x_kind = kind_of(b_kind, op, "b_kind");
     const bool dense = x_kind == Kind::Dense;
@@ -86,7 +86,7 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
 
 std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,
                                     const std::function<void(const Factor&)>& run,
-                                    const OtherWay<Factor, std::tuple<Tensor, Tensor>>& other) {
+                                    const OtherWay<std::tuple<Tensor, Tensor>, Factor>& other) {
     const DType dtype = solvable_dtype_of(packed, "cholesky");
     check_packed(packed, n, "cholesky");
     const Sizes batch = batch_of(packed, 1);

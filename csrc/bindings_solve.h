@@ -12,13 +12,13 @@ namespace packedtri {
 Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
                         int64_t b_kind, bool left, bool unit,
                         const std::function<void(const Solve&)>& run,
-                        const OtherWay<Solve, Tensor>& other = {});
+                        const OtherWay<Tensor, Solve>& other = {});
 std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x, int64_t n,
                                            bool downdate,
                                            const std::function<void(const FactorUpdate&)>& run);
 std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,
                                     const std::function<void(const Factor&)>& run,
-                                    const OtherWay<Factor, std::tuple<Tensor, Tensor>>& other = {});
+                                    const OtherWay<std::tuple<Tensor, Tensor>, Factor>& other = {});
 
 Tensor first_zero(const Tensor& packed, int64_t n,
                   const std::function<void(const FirstZero&)>& run);

@@ -193,7 +193,10 @@ def test_strips_of_some_tiny_elements(
                 c = mm(stored, x, n, kind, DENSE, DENSE)
                 expected = stored_product(a, b)
                 bound = a.dense.double().abs() @ x.double().abs()
-                assert ((c - expected).abs() <= 2.0**-21 * bound + 2.0**-149).all()
+                # The largest elements alone have sums that round.
+                rounding = 2 * n**0.5 * 2.0**-24
+                excess = ((c - expected).abs() / (rounding * bound + 2.0**-149)).max().item()
+                assert excess <= 1, f"the error is {excess} times what is allowed"
     failures.report()
 
 
@@ -226,7 +229,8 @@ def test_strips_repeat(dtype: torch.dtype, device: str, rng: torch.Generator, fo
 def test_no_room_for_strips(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
     """Products that the memory left would not do for go without scratch memory."""
     n, m, batch = 6000, 12, 20
-    a, b = random((numel(n),), dtype, device, rng), random((batch, n, m), dtype, device, rng)
+    a = random((numel(n),), dtype, device, rng).expand(batch, -1)
+    b = random((batch, n, m), dtype, device, rng)
     expected = torch.ops.packedtri.mm(a, b, n, SYMMETRIC, DENSE, DENSE)
     torch.cuda.empty_cache()
     failed = torch.cuda.memory_stats()["num_ooms"]
@@ -239,5 +243,5 @@ def test_no_room_for_strips(dtype: torch.dtype, device: str, rng: torch.Generato
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert torch.cuda.memory_stats()["num_ooms"] > failed, "there was room"
     # Another kernel adds up in another order.
-    rounding = 64 * n**0.5 * torch.finfo(dtype).eps
+    rounding = 256 * n**0.5 * torch.finfo(dtype).eps
     torch.testing.assert_close(c, expected, rtol=0, atol=rounding)

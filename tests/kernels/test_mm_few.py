@@ -119,7 +119,9 @@ def test_one_matrix_for_a_batch(
 ) -> None:
     """Columns that are turned into the rows of one product, however they lie."""
     failures = Failures()
-    for n, count, batch in each((24, 67), (1, 2, 3), ((4,), (2, 3), (1,), (0,))):
+    # The last one is what dense torch multiplies, on some machines.
+    sizes = [*each((24, 67), (1, 2, 3), ((4,), (2, 3), (1,), (0,))), (520, 3, (32,))]
+    for n, count, batch in sizes:
         t = draw_operand(kind, n, dtype, rng, draw=random_integers)
         x = random_integers((*batch, n, count), dtype, device, rng)
         gaps = x.new_full((*batch, n, count + 2), math.nan)[..., 1:-1].copy_(x)
