@@ -145,6 +145,17 @@ size_t inner_dims_of(const Tensor& t, Kind kind) {
     return kind == Kind::Dense && !is_vector(t, kind) ? 2 : 1;
 }
 
+// The packed matrix that all of a batch are, if it is one that was expanded.
+std::optional<Tensor> expanded(const Tensor& t) {
+    if (t.dim() == 1) return std::nullopt;
+    Tensor one = t;
+    for (int64_t d = 0; d + 1 < t.dim(); ++d) {
+        if (t.stride(d) != 0 && t.size(d) != 1) return std::nullopt;
+        one = torch::stable::narrow(one, d, 0, 1);
+    }
+    return torch::stable::reshape(one, {t.size(t.dim() - 1)});
+}
+
 using Extent = std::array<int64_t, 2>;
 
 // rows x cols of an operand as the product reads it.
@@ -166,9 +177,6 @@ int64_t kind_of_transpose(int64_t kind) {
     return kind == lower ? upper : kind == upper ? lower : kind;
 }
 
-// Columns are few where there are so many times as many rows.
-constexpr int64_t FEW_COLUMNS = 8;
-
 // A vector gets the strides that torch's unsqueeze would give it.
 Operand operand(const Walkable& w, Kind kind, const Extent& size, bool left, bool vector) {
     Operand x{w.tensor.const_data_ptr(),
@@ -189,7 +197,8 @@ Operand operand(const Walkable& w, Kind kind, const Extent& size, bool left, boo
 
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
           int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
-          const OtherWay<Tensor, Operands, Product>& other) {
+          const OtherWay<Tensor, Operands, Product>& other,
+          const std::function<bool(const ColumnBatch&)>& turns) {
     const Kind ka = kind_of(a_kind, "mm", "a_kind"), kb = kind_of(b_kind, "mm", "b_kind"),
                kc = kind_of(c_kind, "mm", "c_kind");
     STD_TORCH_CHECK(kc == Kind::Lower || kc == Kind::Dense,
@@ -214,26 +223,33 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     if (kc == Kind::Dense && !row) shape.push_back(rows);
     if (kc == Kind::Dense && !column) shape.push_back(cols);
 
-    // A dense left operand times one matrix for the whole batch is a single, taller product.
-    if (ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 && batch_of(b, inner_b).empty()) {
-        if (product_of(shape) == 0) return torch::stable::new_empty(a, shape);
-        const Tensor tall = torch::stable::reshape(a, {product_of(batch) * rows, size_a[1]});
-        return torch::stable::reshape(mm(tall, b, n, a_kind, b_kind, c_kind, tf32, run, other),
-                                      shape);
-    }
-
     if (product_of(shape) == 0 || size_a[1] == 0) {
         Tensor c = torch::stable::new_empty(a, shape);
         return torch::stable::zero_(c);
     }
-    // One matrix for a batch of few columns is a single product too, of their rows: (A X)ᵀ is Xᵀ Aᵀ. They are cheap to
-    // turn. No kind reads the transpose of a Hermitian matrix, which is its conjugate.
+    // One matrix for the whole batch may have been expanded to it.
+    if (ka != Kind::Dense && kb == Kind::Dense && !column && batch_of(b, inner_b) == batch)
+        if (const auto one = expanded(a))
+            return mm(*one, b, n, a_kind, b_kind, c_kind, tf32, run, other, turns);
+    if (kb != Kind::Dense && ka == Kind::Dense && !row && batch_of(a, inner_a) == batch)
+        if (const auto one = expanded(b))
+            return mm(a, *one, n, a_kind, b_kind, c_kind, tf32, run, other, turns);
+
+    // A dense left operand times one matrix for the whole batch is a single, taller product.
+    if (ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 && batch_of(b, inner_b).empty()) {
+        const Tensor tall = torch::stable::reshape(a, {product_of(batch) * rows, size_a[1]});
+        return torch::stable::reshape(
+            mm(tall, b, n, a_kind, b_kind, c_kind, tf32, run, other, turns), shape);
+    }
+    // So can one matrix for a batch of columns be. No kind reads the transpose of a Hermitian one, which is its
+    // conjugate.
     if (ka != Kind::Dense && kb == Kind::Dense && kc == Kind::Dense && b.dim() > 2 &&
-        batch_of(a, inner_a).empty() && FEW_COLUMNS * cols <= n && !is_hermitian(a_kind, dtype)) {
+        batch_of(a, inner_a).empty() && !is_hermitian(a_kind, dtype) &&
+        turns({dtype, ka, n, cols, product_of(batch)})) {
         const Tensor tall = torch::stable::reshape(torch::stable::transpose(b, -2, -1),
                                                    {product_of(batch) * cols, n});
         const Tensor c =
-            mm(tall, a, n, b_kind, kind_of_transpose(a_kind), c_kind, tf32, run, other);
+            mm(tall, a, n, b_kind, kind_of_transpose(a_kind), c_kind, tf32, run, other, turns);
         if (cols == 1) return torch::stable::reshape(c, shape);
         Sizes turned = batch;
         turned.insert(turned.end(), {cols, n});
@@ -266,12 +282,15 @@ Tensor dense_mm(const Operands& x, int64_t n, const Product& p, const DenseWay& 
         return kind_of(kind, "mm", "kind") == Kind::Dense ? t : way.unpack(t, n, kind);
     };
     const Tensor left = dense_of(x.a, x.a_kind);
-    const bool same = x.a_kind == x.b_kind && same_memory(x.a, x.b);
-    const Tensor c = torch::stable::contiguous(
-        torch::stable::matmul(left, same ? left : dense_of(x.b, x.b_kind)));
+    const bool same = same_memory(x.a, x.b);
+    const Tensor right = same && x.a_kind == x.b_kind ? left
+                         : same && kind_of_transpose(x.a_kind) == x.b_kind
+                             ? torch::stable::transpose(left, -2, -1)
+                             : dense_of(x.b, x.b_kind);
+    const Tensor c = torch::stable::contiguous(torch::stable::matmul(left, right));
     Product done = p;
     done.c = {c.mutable_data_ptr(), Kind::Dense, p.n, p.m * p.n};
-    way.mend(done);
+    way.mend(done, p.c.kind);
     return p.c.kind == Kind::Dense ? c : way.pack(c, static_cast<int64_t>(p.c.kind));
 }
 
@@ -279,6 +298,9 @@ Product product_like(int dtype, int64_t n, int64_t m, int64_t batch, int a_kind,
                      int c_kind, bool tf32) {
     // Aligned, and one after another in a batch; where the matrices are decides nothing else.
     alignas(16) static const char a[16] = {}, b[16] = {};
+    // Of two triangles that are transposes of each other half of the product is kept where they are one.
+    const bool same = c_kind == static_cast<int>(Kind::Lower) && a_kind != b_kind &&
+                      kind_of_transpose(a_kind) == b_kind;
     Product p{};
     p.dtype = static_cast<DType>(dtype);
     p.batch = batch;
@@ -290,7 +312,7 @@ Product product_like(int dtype, int64_t n, int64_t m, int64_t batch, int a_kind,
     p.n = packed_a && !packed_b ? m : n;
     p.k = packed_a || packed_b ? n : m;
     p.a = {a, p.a.kind, p.m, p.k, p.k, 1, 0};
-    p.b = {b, p.b.kind, p.k, p.n, p.n, 1, 0};
+    p.b = {same ? a : b, p.b.kind, p.k, p.n, p.n, 1, 0};
     for (Operand* x : {&p.a, &p.b}) x->batch_stride = stored_elements(*x);
     p.a.hermitian = is_hermitian(a_kind, p.dtype);
     p.b.hermitian = is_hermitian(b_kind, p.dtype);
@@ -308,7 +330,7 @@ std::tuple<Tensor, Tensor> mm_pair(const Operands& x, const Operands& y, int64_t
                             "[packedtri::mm_pair] expected kinds 0 (lower) or 1 (upper); got ",
                             kind);
         constexpr auto lower = static_cast<int64_t>(Kind::Lower);
-        return mm(t.a, t.b, n, t.a_kind, t.b_kind, lower, tf32, run);
+        return mm(t.a, t.b, n, t.a_kind, t.b_kind, lower, tf32, run, {}, {});
     };
     STD_TORCH_CHECK(x.a.device() == y.a.device(),
                     "[packedtri::mm_pair] expected all operands to be on the same device");

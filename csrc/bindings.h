@@ -34,15 +34,16 @@ struct Operands {
 // that share one matrix become a single product of others. So the other way is told which they are.
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
           int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
-          const OtherWay<Tensor, Operands, Product>& other = {});
+          const OtherWay<Tensor, Operands, Product>& other,
+          const std::function<bool(const ColumnBatch&)>& turns);
 // Whether two tensors of one dtype have the same elements, because they are at the same place.
 bool same_memory(const Tensor& a, const Tensor& b);
-// That other way by dense torch, on unpacked copies. `mend` gets every product and makes good what structural
-// zeros, or dense torch itself, have made nan.
+// That other way by dense torch, on unpacked copies. `mend` gets every product, dense, and the part of it that is
+// needed, and makes good there what structural zeros, or dense torch itself, have made nan.
 struct DenseWay {
     Tensor (*unpack)(const Tensor& packed, int64_t n, int64_t kind);
     Tensor (*pack)(const Tensor& dense, int64_t kind);
-    void (*mend)(const Product& p);
+    void (*mend)(const Product& p, Kind part);
 };
 Tensor dense_mm(const Operands& x, int64_t n, const Product& p, const DenseWay& way);
 // Two products of triangles, of which the lower triangle is kept. `run` gets both, or `run_one` one of them

@@ -9,16 +9,17 @@ namespace {
 
 Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
               bool tf32) {
-    return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
-              [](const Product& p) { cpu::mm(p, threads()); },
-              {[](const Operands&, const Product& p) { return cpu::leaves_to_dense(p); },
-               [&](const Operands& x, const Product& p) {
-                   // Beside one nan torch's bfloat16 may have others, in rows that it is no part of.
-                   const auto mend = [](const Product& done) {
-                       if (done.dtype == DType::bf16) cpu::mend(done, threads());
-                   };
-                   return dense_mm(x, n, p, {unpack_here, pack_here, mend});
-               }});
+    return mm(
+        a, b, n, a_kind, b_kind, c_kind, tf32, [](const Product& p) { cpu::mm(p, threads()); },
+        {[](const Operands&, const Product& p) { return cpu::leaves_to_dense(p); },
+         [&](const Operands& x, const Product& p) {
+             // Beside one nan torch's bfloat16 may have others, in rows that it is no part of.
+             const auto mend = [](const Product& done, Kind) {
+                 if (done.dtype == DType::bf16) cpu::mend(done, threads());
+             };
+             return dense_mm(x, n, p, {unpack_here, pack_here, mend});
+         }},
+        cpu::turns);
 }
 
 std::tuple<Tensor, Tensor> mm_pair_cpu(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,

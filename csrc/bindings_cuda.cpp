@@ -18,8 +18,9 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
 // What leaves_to_dense says.
 Tensor unpacked_mm(const Operands& x, int64_t n, bool tf32, const Product& p) {
     if (!cuda::goes_on_unpacked(p, cuda::current_device()))
-        return dense_mm(x, n, p, {unpack_here, pack_here, [](const Product& done) {
-                                      if (has_triangle(done)) cuda::mend(done, current_stream());
+        return dense_mm(x, n, p, {unpack_here, pack_here, [](const Product& done, Kind part) {
+                                      if (has_triangle(done))
+                                          cuda::mend(done, part, current_stream());
                                   }});
     constexpr auto dense = static_cast<int64_t>(Kind::Dense);
     const Product rest = cuda::with_unpacked(p);
@@ -57,21 +58,23 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
     // Operands on different devices are told apart by the checks that follow.
     const torch::stable::accelerator::DeviceGuard guard((a.is_cuda() ? a : b).get_device_index());
     TorchScratch scratch(a);
-    return mm(a, b, n, a_kind, b_kind, c_kind, tf32,
-              [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
-              {[&](const Operands& x, const Product& p) {
-                   if (pays_aligned(x, p)) return true;
-                   // Dense torch may round what must not be.
-                   return cuda::leaves_to_dense(p, cuda::current_device()) &&
-                          (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
-               },
-               [&](const Operands& x, const Product& p) {
-                   if (!pays_aligned(x, p)) return unpacked_mm(x, n, tf32, p);
-                   const bool left = p.a.kind == Kind::Dense;
-                   return mm_cuda(left ? with_aligned_rows(x.a) : x.a,
-                                  left ? x.b : with_aligned_rows(x.b), n, x.a_kind, x.b_kind,
-                                  c_kind, tf32);
-               }});
+    return mm(
+        a, b, n, a_kind, b_kind, c_kind, tf32,
+        [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
+        {[&](const Operands& x, const Product& p) {
+             if (pays_aligned(x, p)) return true;
+             // Dense torch may round what must not be.
+             return cuda::leaves_to_dense(p, cuda::current_device()) &&
+                    (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
+         },
+         [&](const Operands& x, const Product& p) {
+             if (!pays_aligned(x, p)) return unpacked_mm(x, n, tf32, p);
+             const bool left = p.a.kind == Kind::Dense;
+             return mm_cuda(left ? with_aligned_rows(x.a) : x.a,
+                            left ? x.b : with_aligned_rows(x.b), n, x.a_kind, x.b_kind, c_kind,
+                            tf32);
+         }},
+        [](const ColumnBatch& x) { return cuda::turns(x); });
 }
 
 std::tuple<Tensor, Tensor> mm_pair_cuda(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,

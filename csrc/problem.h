@@ -101,6 +101,14 @@ inline bool has_triangle(const Product& p) {
     return is_triangular(p.a.kind) || is_triangular(p.b.kind);
 }
 
+// One packed matrix times a batch of `count` dense ones of few columns. They may be turned into the rows of a single
+// product with its transpose, which reads the matrix once: (A X)ᵀ is Xᵀ Aᵀ.
+struct ColumnBatch {
+    DType dtype;
+    Kind kind;
+    int64_t n, cols, count;
+};
+
 // Unpacked copies that are left to dense torch take no more memory than this.
 constexpr int64_t COPIES_LIMIT = int64_t{4} << 30;
 

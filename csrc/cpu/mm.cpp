@@ -79,6 +79,8 @@ void whole(const Product& p, const Threads& threads) {
 
 }  // namespace
 
+bool turns(const ColumnBatch& x) { return 8 * x.cols <= x.n; }
+
 void mm(const Product& p, const Threads& threads) {
     if (goes_by_vectors(p)) return mm_vectors(p, threads);
     if (p.m <= 64 && p.n <= 64 && p.k <= 256) return whole(p, threads);

@@ -67,7 +67,7 @@ struct StripOrders {
 constexpr StripOrders STRIPS_F32[] = {
     {{NEVER, NEVER, 2500, 1500, 700, 1500}, NEVER, 9, 32, 500},    // Sums along rows.
     {{NEVER, 8000, 2500, 1500, 2500, 2500}, NEVER, 17, 32, 1000},  // Down columns.
-    {{2500, 2500, 500, 2500, 2500, NEVER}, 350, 2, 32, 500},       // Both.
+    {{2500, 2500, 500, 2500, 2500, 7000}, 350, 2, 32, 500},       // Both.
 };
 constexpr StripOrders STRIPS_F64[] = {
     {{NEVER, 2000, 900, 700, 350, 1500}, NEVER, 5, 32, 250},
@@ -113,7 +113,10 @@ bool wide_pays(const Product& p) {
     if (n >= 3000) return vectors <= (n < 4000 ? 128 : n < 6000 ? 256 : 512);
     if (p.batch == 1) return false;
     if (n >= 2000) return vectors <= 256;
-    return n >= 500 && n * n * p.batch >= int64_t{8} << 20 && vectors <= 128;
+    // One triangle for all of them would be read again for each.
+    const Operand& triangle = p.a.kind == Kind::Dense ? p.b : p.a;
+    return n >= 500 && triangle.batch_stride != 0 && n * n * p.batch >= int64_t{8} << 20 &&
+           vectors <= 128;
 }
 
 // What a choice of `split` and `tile` takes, in the time of a tile of up to 128 vectors. Clusters share the work
@@ -152,6 +155,20 @@ bool wide_when_aligned(const Product& p, const Device& device) {
     // One dense matrix for a whole batch would be copied for each.
     const Operand& x = p.a.kind == Kind::Dense ? p.a : p.b;
     return p.batch == 1 || x.batch_stride != 0;
+}
+
+bool turns(const ColumnBatch& x) {
+    const bool small = element_size(x.dtype) == 2;
+    // Dense torch, which these may be left to, is fast with them.
+    if (small && x.cols > 16 && x.n < 2048) return false;
+    const auto bytes = [&](int64_t elements) {
+        return static_cast<double>(elements) * static_cast<double>(element_size(x.dtype));
+    };
+    // A symmetric matrix is read twice. A single column is a row as it lies.
+    const double matrix = bytes(row_start(x.n)) * (is_triangular(x.kind) ? 1 : 2),
+                 spared = matrix * static_cast<double>(x.count - 1),
+                 copied = x.cols == 1 ? 0 : 4 * bytes(x.n * x.cols * x.count);
+    return spared >= (small ? 6e6 : 12e6) && spared >= (small ? 4 : x.n <= 128 ? 1 : 2) * copied;
 }
 
 bool goes_by_strips(const Product& p, const Device& device) {

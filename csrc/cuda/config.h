@@ -139,6 +139,8 @@ bool leaves_to_dense(const Factor& p);
 // Whether the kernel for a hundred vectors only lacks rows of the dense operand that begin at multiples of 16 bytes,
 // and a copy that has them pays.
 bool wide_when_aligned(const Product& p, const Device& device);
+// Whether the columns of a batch are turned into the rows of one product. Devices differ in it less than types do.
+bool turns(const ColumnBatch& x);
 
 // Whether a product is computed by kernels of ours once its symmetric operands are unpacked, since a dense product
 // would multiply what is not needed: zeros of a triangle, or the upper half of a symmetric result.

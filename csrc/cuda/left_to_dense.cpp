@@ -76,11 +76,27 @@ bool few_tiles(const Product& p) {
     return vectors <= 160 && p.k >= 650 && p.k <= 1150;
 }
 
+// Whether a triangle meets its own transpose, and half of the product is kept.
+bool is_gram(const Product& p) {
+    return p.c.kind == Kind::Lower && triangles(p) == 2 && p.a.kind != p.b.kind &&
+           p.a.data == p.b.data && p.a.batch_stride == p.b.batch_stride;
+}
+
+// Whether such a product has too few tiles. The triangle is unpacked once.
+bool few_gram_tiles(const Product& p) {
+    if (p.batch > 1) {
+        const double all = volume(p) * static_cast<double>(p.batch);
+        return p.tf32 && longest(p) > 200 && all <= 780.0 * 780 * 780;
+    }
+    return p.tf32 ? between(p, 600, 1050) : p.dtype == DType::c128 && between(p, 110, 900);
+}
+
 // Whether a product is left to dense torch although no operand is symmetric.
 bool middle_sized(const Product& p) {
     const bool slow = slow_when_dense(p);
     if (!is_plain(p) || (slow && !p.tf32)) return false;
     const int count = triangles(p);
+    if (is_gram(p)) return !slow && few_gram_tiles(p);
     if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
     if (count == 1) return few_tiles(p);
     if (count < 2 || slow) return false;
@@ -149,9 +165,9 @@ bool leaves_to_dense(const Product& p, const Device& device) {
     // In TF32 the dense product is faster than images of both halves of a symmetric matrix at every size, and
     // than other images at the middle sizes.
     const bool slow = slow_when_dense(p);
-    const bool faster =
-        p.tf32 && !slow &&
-        (one ? p.batch == 1 && between(p, 330, 1400) : has_symmetric(p) || p.batch == 1);
+    const bool faster = p.tf32 && !slow &&
+                        (one ? p.batch == 1 && between(p, 330, 1400)
+                             : has_symmetric(p) || p.batch == 1 || is_gram(p));
     if ((p.dtype == DType::f32 || p.batch > 1 || slow) && !faster && by_images(choose(p, device)))
         return false;
     // Copies of the packed operands, and of a result that is packed in the end.

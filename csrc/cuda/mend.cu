@@ -52,8 +52,9 @@ struct LinesArgs {
 
 // An element of B spoils those of its column of T B in whose rows T has a zero at its place. One row of T has
 // zeros wherever any other has, the first of a lower triangle, the last of an upper one: its elements of the
-// product are witnesses. Likewise of A T. A block has 32 lines, a witness a lane, and computes what is bad in them
-// again, an element a warp.
+// product are witnesses. Likewise of A T. In the lower triangles of L U and of U L zeros of L meet zeros of U alone, so
+// that rows or columns of L spoil what they spoil of a dense matrix. A block has 32 lines, a witness a lane, and computes
+// what is bad in them again, an element a warp.
 template <class T>
 __global__ void __launch_bounds__(THREADS) lines_kernel(const __grid_constant__ LinesArgs<T> args) {
     ptx::wait_for_dependency();
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(THREADS) lines_kernel(const __grid_constant__ 
     }
 }
 
-// Any element of the product of two triangles, a word of 16 bytes a thread. What was written last comes first:
+// Any element of other products of two triangles, a word of 16 bytes a thread. What was written last comes first:
 // the L2 cache may still have it.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
@@ -109,7 +110,7 @@ void launch(void (*kernel)(Args), const Args& args, int64_t blocks, cudaStream_t
 
 }  // namespace
 
-void mend(const Product& p, cudaStream_t stream) {
+void mend(const Product& p, Kind part, cudaStream_t stream) {
     const bool left = is_triangular(p.a.kind), right = is_triangular(p.b.kind);
     with_element_type(p.dtype, [&](auto element) {
         using T = decltype(element);
@@ -117,17 +118,19 @@ void mend(const Product& p, cudaStream_t stream) {
             orient<T>(p.a, true),  orient<T>(p.b, false),     p.a.batch_stride,
             p.b.batch_stride,      static_cast<T*>(p.c.data), p.batch * p.m * p.n,
             static_cast<int>(p.m), static_cast<int>(p.n),     static_cast<int>(p.k)};
-        if (left && right)
+        const bool crossed = left && right && p.a.kind != p.b.kind && part == Kind::Lower;
+        if (left && right && !crossed)
             return launch(elements_kernel<T>, args, ceil_div(args.count, THREADS * 16 / sizeof(T)),
                           stream);
         // Of A T the last column is that with most zeros if T is lower, and the first one otherwise.
-        const int64_t count = p.batch * (left ? p.n : p.m);
-        const int length = left ? args.m : args.n;
-        const bool at_start = left == ((left ? p.a : p.b).kind == Kind::Lower);
-        launch(
-            lines_kernel<T>,
-            LinesArgs<T>{args, left, count, length, left ? args.n : 1, at_start ? 0 : length - 1},
-            ceil_div(count, 32), stream);
+        const bool columns = crossed ? p.a.kind == Kind::Upper : left;
+        const int64_t count = p.batch * (columns ? p.n : p.m);
+        const int length = columns ? args.m : args.n;
+        const bool at_start = columns == ((columns ? p.a : p.b).kind == Kind::Lower);
+        launch(lines_kernel<T>,
+               LinesArgs<T>{args, columns, count, length, columns ? args.n : 1,
+                            at_start ? 0 : length - 1},
+               ceil_div(count, 32), stream);
     });
 }
 

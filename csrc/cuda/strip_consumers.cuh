@@ -52,16 +52,19 @@ class StripConsumer {
     __device__ void add_stored(Sums& sums, Tile tile, int k0, Stored stored) const {
         const int g = lane_ / 4, t = lane_ % 4;
 #pragma unroll 1
-        for (int k = 0; k < 32; ++k)
+        for (int k = 0; k < STRIP_STEPS; ++k)
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 if (!stored(g + 8 * h, k)) continue;
                 const T a = ALONG ? *tile.at(g + 8 * h, k) : *tile.at(k, g + 8 * h);
 #pragma unroll
-                for (int v = 0; v < Shape::VECTORS / 8; ++v)
+                for (int v = 0; v < Shape::VECTORS / 8; ++v) {
+                    // Addresses for all v at once would push sums out of the registers.
+                    const int c = ptx::hidden(2 * t);
 #pragma unroll
                     for (int e = 0; e < 2; ++e)
-                        fma_into(sums[v][2 * h + e], a, at_.element(k0 + k, 8 * v + 2 * t + e));
+                        fma_into(sums[v][2 * h + e], a, at_.element(k0 + k, 8 * v + c + e));
+                }
             }
     }
     // Whether tensor cores are to multiply a tile. Zeros past the diagonal must not meet elements of the vectors that
@@ -124,13 +127,17 @@ class StripRows : StripConsumer<T, Shape> {
     // 16 rows, and a share of the columns.
     __device__ void add_tile(Sums& sums, typename Base::Tile memory, int tile) const {
         constexpr int EACH = STRIP_TILE / Shape::SHARES;
-        const int k = share_ * EACH, i0 = at_.row() + row_, j0 = at_.column(tile) + k;
-        const auto from = memory.from(row_, k);
-        if (Base::is_ordinary(tile, shared_.bad_strip == began_) &&
-            Base::Math::template multiply<true>(sums, from, shared_.strip, tile * STRIP_TILE + k))
-            return;
-        Base::template add_stored<true>(
-            sums, from, j0, [&](int r, int c) { return i0 + r < args_.n && j0 + c <= i0 + r; });
+        const bool ordinary = Base::is_ordinary(tile, shared_.bad_strip == began_);
+#pragma unroll(Shape::UNROLLED)
+        for (int step = 0; step < EACH; step += STRIP_STEPS) {
+            const int k = share_ * EACH + step, i0 = at_.row() + row_, j0 = at_.column(tile) + k;
+            const auto from = memory.from(row_, k);
+            if (ordinary && Base::Math::template multiply<true, Shape::CHAINS>(
+                                sums, from, shared_.strip, tile * STRIP_TILE + k))
+                continue;
+            Base::template add_stored<true>(
+                sums, from, j0, [&](int r, int c) { return i0 + r < args_.n && j0 + c <= i0 + r; });
+        }
     }
 
     // The warps that have the same rows of the band add up their sums.
@@ -187,20 +194,24 @@ class StripColumns : StripConsumer<T, Shape> {
   private:
     // 16 columns. Of a symmetric matrix the diagonal is added with the rows.
     __device__ void add_tile(Sums& sums, typename Base::Tile memory, int tile, int u) const {
-        const int i0 = at_.row(), j0 = at_.column(tile) + column_;
-        const auto from = memory.from(0, column_);
-        const auto multiply = [&](auto without_diagonal) {
-            return Base::Math::template multiply<false, decltype(without_diagonal)::value>(
-                sums, from, shared_.bands[u % 2], 0, i0 - j0);
-        };
-        if (Base::is_ordinary(tile, shared_.bad_bands[u % 2] == u) &&
-            (Shape::BOTH && at_.has_zeros(tile)
-                 ? multiply(std::integral_constant<bool, Shape::BOTH>{})
-                 : multiply(std::false_type{})))
-            return;
-        Base::template add_stored<false>(sums, from, i0, [&](int c, int r) {
-            return i0 + r < args_.n && j0 + c + (Shape::BOTH ? 1 : 0) <= i0 + r;
-        });
+        const bool ordinary = Base::is_ordinary(tile, shared_.bad_bands[u % 2] == u);
+#pragma unroll(Shape::UNROLLED)
+        for (int k = 0; k < STRIP_BAND; k += STRIP_STEPS) {
+            const int i0 = at_.row() + k, j0 = at_.column(tile) + column_;
+            const auto from = memory.from(k, column_);
+            const auto multiply = [&](auto without_diagonal) {
+                return Base::Math::template multiply<false, Shape::CHAINS,
+                                                     decltype(without_diagonal)::value>(
+                    sums, from, shared_.bands[u % 2], k, i0 - j0);
+            };
+            if (ordinary && (Shape::BOTH && at_.has_zeros(tile)
+                                 ? multiply(std::integral_constant<bool, Shape::BOTH>{})
+                                 : multiply(std::false_type{})))
+                continue;
+            Base::template add_stored<false>(sums, from, i0, [&](int c, int r) {
+                return i0 + r < args_.n && j0 + c + (Shape::BOTH ? 1 : 0) <= i0 + r;
+            });
+        }
     }
 
     __device__ void store(Sums (&sums)[STRIP_TILES], T* to) const {

@@ -58,7 +58,8 @@ struct StripMath<float, VECTORS> {
         }
     };
 
-    template <bool ALONG, bool WITHOUT_DIAGONAL = false, int K>
+    // As in float64. The six products of a sum follow one another, so CHAINS of them are under way at once.
+    template <bool ALONG, int CHAINS, bool WITHOUT_DIAGONAL = false, int K>
     __device__ static bool multiply(float (&acc)[VECTORS / 8][4], StripTile<float, PITCH> tile,
                                     const Vectors<K>& x, int k0, int diagonal = 0) {
         const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -66,28 +67,26 @@ struct StripMath<float, VECTORS> {
         const float *even = ALONG ? tile.at(g, t) : tile.at(t, g),
                     *odd = ALONG ? even + 4 : tile.at(t + 4, g);
         constexpr int OUT = ALONG ? PITCH : 1, STEP = ALONG ? 1 : PITCH;
-        uint32_t a[2][3][4];
+        uint32_t a[3][4];
         // Splits the elements, `up` times as large. Returns whether that is exact.
         const auto split = [&](auto up) -> bool {
             uint32_t lost = 0;
 #pragma unroll
-            for (int k = 0; k < 2; ++k)
+            for (int e = 0; e < 4; ++e) {
+                const int away = e % 2 * 8 * OUT + e / 2 * 8 * STEP;
+                const auto element = [&](float x, unsigned step) {
+                    if (WITHOUT_DIAGONAL && g + e % 2 * 8 == step + diagonal) return 0.f;
+                    if (!decltype(up)::value) return x;
+                    lost |= !(fabsf(x) < MOST);
+                    return x * UP;
+                };
+                const unsigned step = t + e / 2 * 8;
+                const Bfloat16Parts first(element(even[away], step), lost),
+                    second(element(odd[away], step + 4), lost);
 #pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    const int away = e % 2 * 8 * OUT + (16 * k + e / 2 * 8) * STEP;
-                    const auto element = [&](float x, unsigned step) {
-                        if (WITHOUT_DIAGONAL && g + e % 2 * 8 == step + diagonal) return 0.f;
-                        if (!decltype(up)::value) return x;
-                        lost |= !(fabsf(x) < MOST);
-                        return x * UP;
-                    };
-                    const unsigned step = 16 * k + t + e / 2 * 8;
-                    const Bfloat16Parts first(element(even[away], step), lost),
-                        second(element(odd[away], step + 4), lost);
-#pragma unroll
-                    for (int p = 0; p < 3; ++p)
-                        a[k][p][e] = __byte_perm(first.bits[p], second.bits[p], 0x7632);
-                }
+                for (int p = 0; p < 3; ++p)
+                    a[p][e] = __byte_perm(first.bits[p], second.bits[p], 0x7632);
+            }
             return !__any_sync(~0u, lost);
         };
         float down = 1;
@@ -96,22 +95,24 @@ struct StripMath<float, VECTORS> {
             down = 1 / UP;
         }
 #pragma unroll
-        for (int v = 0; v < VECTORS / 8; ++v) {
-            uint32_t b[2][3][2];
+        for (int v = 0; v < VECTORS / 8; v += CHAINS) {
+            uint32_t b[CHAINS][3][2];
 #pragma unroll
-            for (int k = 0; k < 2; ++k)
+            for (int c = 0; c < CHAINS; ++c)
 #pragma unroll
-                for (int p = 0; p < 3; ++p) x.read(b[k][p], p, k0 + 16 * k, 8 * v + g, t);
+                for (int p = 0; p < 3; ++p) x.read(b[c][p], p, k0, 8 * (v + c) + g, t);
             // Tensor cores cut off every addition, so that sums are put together elsewhere.
-            float sum[4] = {};
+            float sums[CHAINS][4] = {};
             const auto add = [&](int of_a, int of_b) {
 #pragma unroll
-                for (int k = 0; k < 2; ++k)
-                    ptx::mma_16816(sum, a[k][of_a], b[k][of_b], __nv_bfloat16{});
+                for (int c = 0; c < CHAINS; ++c)
+                    ptx::mma_16816(sums[c], a[of_a], b[c][of_b], __nv_bfloat16{});
             };
             add(2, 0), add(1, 1), add(0, 2), add(1, 0), add(0, 1), add(0, 0);
 #pragma unroll
-            for (int e = 0; e < 4; ++e) acc[v][e] = fmaf(sum[e], down, acc[v][e]);
+            for (int c = 0; c < CHAINS; ++c)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) acc[v + c][e] = fmaf(sums[c][e], down, acc[v + c][e]);
         }
         return true;
     }

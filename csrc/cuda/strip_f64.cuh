@@ -27,30 +27,28 @@ struct StripMath<double, VECTORS> {
         }
     };
 
-    // acc += 16 rows of a tile, 32 elements of each, times 32 steps of x; of 32 rows 16 columns where not ALONG, and
-    // without those `diagonal` columns right of their row if WITHOUT_DIAGONAL. Returns whether it could.
-    template <bool ALONG, bool WITHOUT_DIAGONAL = false, int K>
+    // acc += 16 rows of a tile, 16 elements of each, times 16 steps of x; of 16 rows 16 columns where not ALONG, and
+    // without those `diagonal` columns right of their row if WITHOUT_DIAGONAL. Returns whether it could. Products of
+    // different vectors are independent, however many there are at once.
+    template <bool ALONG, int CHAINS, bool WITHOUT_DIAGONAL = false, int K>
     __device__ static bool multiply(double (&acc)[VECTORS / 8][4], StripTile<double, PITCH> tile,
                                     const Vectors<K>& x, int k0, int diagonal = 0) {
         const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         // Rows that lie 4 apart begin at the same place in a word.
         const double* from = ALONG ? tile.at(g, t) : tile.at(t, g);
         constexpr int OUT = ALONG ? PITCH : 1, STEP = ALONG ? 1 : PITCH;
+        double a[8];
 #pragma unroll
-        for (int k = 0; k < 32; k += 16) {
-            double a[8];
+        for (int e = 0; e < 8; ++e) {
+            a[e] = from[e % 2 * 8 * OUT + e / 2 * 4 * STEP];
+            if (WITHOUT_DIAGONAL && g + e % 2 * 8 == t + e / 2 * 4 + diagonal) a[e] = 0;
+        }
 #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                a[e] = from[e % 2 * 8 * OUT + (k + e / 2 * 4) * STEP];
-                if (WITHOUT_DIAGONAL && g + e % 2 * 8 == k + t + e / 2 * 4 + diagonal) a[e] = 0;
-            }
+        for (int v = 0; v < VECTORS / 8; ++v) {
+            double b[4];
 #pragma unroll
-            for (int v = 0; v < VECTORS / 8; ++v) {
-                double b[4];
-#pragma unroll
-                for (int e = 0; e < 4; ++e) b[e] = x.at[k0 + k + t + 4 * e][8 * v + g];
-                ptx::mma_16816(acc[v], a, b);
-            }
+            for (int e = 0; e < 4; ++e) b[e] = x.at[k0 + t + 4 * e][8 * v + g];
+            ptx::mma_16816(acc[v], a, b);
         }
         return true;
     }

@@ -1,6 +1,8 @@
 // What the warps of the kernel for strips (strips.cuh) share: the work of their block, and its shared memory.
 #pragma once
 
+#include <algorithm>
+
 #include "../index.h"
 #include "hopper.cuh"
 #include "ring.cuh"
@@ -51,6 +53,10 @@ struct StripShape {
     static_assert(PRODUCERS * PRODUCER_REGISTERS +
                       TEAM * (ROWS * ROW_REGISTERS + COLUMNS * COLUMN_REGISTERS) <=
                   THREADS * COMPILED_REGISTERS);
+    // Products under way at once, of as many times 8 vectors.
+    static constexpr int CHAINS = std::min(VECTORS / 8, 4);
+    // How many steps of a tile are laid out one after another: more need more registers.
+    static constexpr int UNROLLED = BOTH && sizeof(T) == 4 && VECTORS >= 32 ? 1 : 2;
     // Warps that have the same rows of a tile, each a part of their elements.
     static constexpr int SHARES = 4;
     // Of 16 rows or columns and all vectors, what a lane has: two neighbouring vectors of two of them, for each 8.

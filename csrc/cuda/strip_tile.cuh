@@ -28,6 +28,9 @@ struct StripTile {
     __device__ StripTile from(int row, int col) const { return {first + row * PITCH + col, place}; }
 };
 
+// Steps of a sum that a warp multiplies at once.
+constexpr int STRIP_STEPS = 16;
+
 // How elements are multiplied: strip_f32.cuh, strip_f64.cuh.
 template <class T, int VECTORS>
 struct StripMath;

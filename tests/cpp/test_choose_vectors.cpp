@@ -132,7 +132,7 @@ void some_vectors() {
     CHECK(strips(DType::f64, Kind::Upper, 8192, 64) && cuda::strip_vectors(p) == 32, "two groups");
     CHECK(strips(DType::f32, Kind::Symmetric, 512, 8), "small");
     CHECK(!strips(DType::f32, Kind::Symmetric, 1600, 8), "not much larger");
-    CHECK(!strips(DType::f32, Kind::Symmetric, 8192, 100), "many vectors");
+    CHECK(!strips(DType::f32, Kind::Symmetric, 4096, 100), "many vectors");
     CHECK(!strips(DType::bf16, Kind::Lower, 8192, 16), "bfloat16");
     CHECK(strips(DType::f64, Kind::Symmetric, 1024, 16, 64), "a batch");
     CHECK(!strips(DType::f64, Kind::Symmetric, 128, 16, 64), "small ones");
@@ -145,10 +145,26 @@ void some_vectors() {
     CHECK(cuda::choose(p, little).method != Method::Strips, "little memory");
 }
 
+// The columns of a batch that shares one matrix become rows where the matrix is worth more than they are.
+void columns_are_turned() {
+    const auto turns = [](DType dtype, Kind kind, int64_t n, int64_t cols, int64_t count) {
+        return cuda::turns({dtype, kind, n, cols, count});
+    };
+    CHECK(turns(DType::f32, Kind::Lower, 1024, 1, 64), "vectors");
+    CHECK(turns(DType::f64, Kind::Upper, 1024, 16, 64), "few columns");
+    CHECK(!turns(DType::f64, Kind::Lower, 1024, 128, 64), "as many bytes as the matrix");
+    CHECK(turns(DType::f64, Kind::Symmetric, 1024, 128, 64), "which is read twice");
+    CHECK(!turns(DType::f32, Kind::Lower, 256, 1, 16), "little to spare");
+    CHECK(turns(DType::bf16, Kind::Lower, 1024, 16, 64), "few columns of 16 bits");
+    CHECK(!turns(DType::bf16, Kind::Symmetric, 1024, 32, 64), "what dense torch does sooner");
+    CHECK(!turns(DType::f32, Kind::Lower, 8192, 1, 1), "one matrix");
+}
+
 int main() {
     a_hundred_vectors();
     some_vectors();
     symmetric_vectors();
+    columns_are_turned();
     few_vectors();
     std::puts("choose_vectors: ok");
 }

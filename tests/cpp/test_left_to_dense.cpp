@@ -117,6 +117,22 @@ void complex_products_and_squares() {
     thin.k = thin.a.cols = thin.b.rows = 10;
     CHECK(!left(thin), "short sums");
 
+    const auto transposes = [](DType dtype, int64_t n, int64_t batch = 1) {
+        Product p = lower_product(dtype, n, batch);
+        p.b = p.a;
+        p.b.kind = Kind::Upper;
+        p.tf32 = dtype == DType::f32;
+        return p;
+    };
+    CHECK(left(transposes(DType::c128, 256)) && left(transposes(DType::f32, 768)), "L Lᵀ");
+    CHECK(left(transposes(DType::f32, 256, 8)), "batches of them");
+    CHECK(!left(transposes(DType::c128, 64)) && !left(transposes(DType::c64, 256)), "others");
+    Product two = transposes(DType::c128, 256);
+    two.b.data = nullptr;
+    CHECK(!left(two), "two triangles");
+    CHECK(cuda::explain(transposes(DType::c128, 256), hopper).find("unpacked, then dense") == 0,
+          "told");
+
     // Of a square of a symmetric matrix one half is enough too: its copy is multiplied here.
     Product square = lower_product(DType::bf16, 4096);
     square.a.kind = square.b.kind = Kind::Symmetric;

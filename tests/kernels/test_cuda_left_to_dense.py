@@ -276,3 +276,41 @@ def test_gram_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generato
         x = random_integers((*batch, n, n), dtype, device, rng)
         a, b = Operand(x, DENSE, n), Operand(x.mT, DENSE, n)
         assert_exact(mm(x, x.mT, n, DENSE, DENSE, LOWER), a, b, LOWER)
+
+
+@pytest.mark.parametrize("bad", [0.0, math.inf, math.nan], ids=str)
+@pytest.mark.parametrize(
+    ("element", "n", "batch"),
+    [
+        (torch.complex128, 130, ()),
+        (torch.complex128, 257, ()),
+        (torch.float32, 704, ()),
+        (torch.float32, 256, (3,)),
+        (torch.float32, 256, (2, 2)),
+    ],
+    ids=str,
+)
+def test_triangle_and_its_transpose(
+    element: torch.dtype,
+    n: int,
+    batch: tuple[int, ...],
+    bad: float,
+    device: str,
+    rng: torch.Generator,
+) -> None:
+    """Half of the product of one copy with its transpose, float32 in TF32: zeros spoil nothing."""
+    failures = Failures()
+    for kind, other in ((LOWER, UPPER), (UPPER, LOWER)):
+        stored = random_integers((*batch, numel(n)), element, device, rng)
+        if bad:
+            # In an early row, in the middle, and the last element of all.
+            stored.view(-1)[[numel(5) - 2, numel(n) // 2, -1]] = bad
+        a, b = Operand(stored, kind, n), Operand(stored, other, n)
+        expected = take_part(stored_product(a, b), "lower").to(element)
+        c = densify(mm(stored, stored, n, kind, other, LOWER, element is torch.float32), n, LOWER)
+        with failures.case(f"kinds {kind}, {other}"):
+            finite = expected.isfinite()
+            assert torch.equal(c.isfinite(), finite)
+            assert torch.equal(c[finite], expected[finite])
+            assert finite.all() != bool(bad)
+    failures.report()

@@ -119,8 +119,12 @@ def test_one_matrix_for_a_batch(
 ) -> None:
     """Columns that are turned into the rows of one product, however they lie."""
     failures = Failures()
-    # The last one is what dense torch multiplies, on some machines.
-    sizes = [*each((24, 67), (1, 2, 3), ((4,), (2, 3), (1,), (0,))), (520, 3, (32,))]
+    # The last ones are enough to be turned on GPUs, and to be what dense torch multiplies on some CPUs.
+    sizes = [
+        *each((24, 67), (1, 2, 3), ((4,), (2, 3), (1,), (0,))),
+        (520, 3, (64,)),
+        (520, 1, (8, 9)),
+    ]
     for n, count, batch in sizes:
         t = draw_operand(kind, n, dtype, rng, draw=random_integers)
         x = random_integers((*batch, n, count), dtype, device, rng)
@@ -136,4 +140,10 @@ def test_one_matrix_for_a_batch(
                 c = mm(t.stored, dense, n, kind, DENSE, DENSE)
                 assert_exact(c, t, b, DENSE)
                 assert c.is_contiguous()
+            with failures.case(f"{n=}, {count} columns, {batch}, {name}, expanded"):
+                expanded = t.stored.expand(*batch, -1)
+                assert_exact(mm(expanded, dense, n, kind, DENSE, DENSE), t, b, DENSE)
+                rows = Operand(dense.mT, DENSE, n)
+                c = mm(rows.stored, expanded, n, DENSE, kind, DENSE)
+                assert_exact(c, rows, t, DENSE)
     failures.report()
