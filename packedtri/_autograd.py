@@ -17,6 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
+from packedtri import _tracing
+
 # Gradient of one tensor argument: (gradient of the result, all arguments, shape of this one). The
 # argument itself is None there: an op that is linear in it does not need it.
 Adjoint = Callable[[torch.Tensor, Sequence[Any], torch.Size], torch.Tensor]
@@ -83,7 +85,7 @@ def is_transformed(x: torch.Tensor) -> bool:
 def carries_autograd(inner: torch.Tensor) -> bool:
     """Whether the tensor inside a type takes part in a torch.func transform, or export, itself."""
     # Dynamo cannot trace the question; it never meets such tensors.
-    if torch.compiler.is_compiling():
+    if _tracing.is_compiling():
         return is_exporting() and hasattr(inner, "_made_in_export")
     return _is_functorch_wrapped(inner)
 
@@ -112,7 +114,7 @@ def to_be_wrapped(packed: torch.Tensor) -> torch.Tensor:
 def values_visible(x: torch.Tensor) -> bool:
     """Whether a decision may depend on values: not while they are traced or transformed."""
     return has_values(x) and not (
-        torch.compiler.is_compiling()
+        _tracing.is_compiling()
         or torch._C._functorch.maybe_current_level() is not None
         or is_traced()
     )
@@ -123,7 +125,7 @@ def has_values(x: torch.Tensor) -> bool:
 
     torch.compile traces with such tensors too, but ends its graph where a value is asked for.
     """
-    return torch.compiler.is_compiling() or not (x.is_meta or isinstance(x, FakeTensor))
+    return _tracing.is_compiling() or not (x.is_meta or isinstance(x, FakeTensor))
 
 
 def is_traced() -> bool:
@@ -135,7 +137,7 @@ def _make_is_plain() -> Callable[..., bool]:
     # Names bound once: this question is asked before every product, however small.
     any_requires_grad = torch._C._any_requires_grad
     transform_level = torch._C._functorch.maybe_current_level
-    is_grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_compiling
+    is_grad_enabled, is_compiling = torch.is_grad_enabled, _tracing.is_compiling
 
     def is_plain(*tensors: torch.Tensor) -> bool:
         """Whether nothing records or transforms operations on these tensors."""
@@ -210,7 +212,7 @@ def _is_recorded_alone(tensor: torch.Tensor) -> bool:
     """Whether nobody but backward mode looks at an op that is not plain."""
     device = tensor.device.type
     return device in ("cpu", "cuda") and not (
-        torch.compiler.is_compiling()
+        _tracing.is_compiling()
         or forward_ad._current_level >= 0
         or torch._C._functorch.maybe_current_level() is not None
         or torch._C._len_torch_dispatch_stack()

@@ -213,7 +213,7 @@ def _apply(node: Any, *args: Any) -> Any:
 
     Such tensors are constants to every transform under way, and their node belongs outside of all.
     """
-    if torch.compiler.is_compiling():
+    if _tracing.is_compiling():
         return node.apply(*args)
     if torch._C._functorch.maybe_current_level() is None:
         # What the class adds to it is for transforms, and costs half as much as the rest.
@@ -236,7 +236,7 @@ def _may_be_own(grad: Tensor) -> bool:
     """Whether a gradient may have elements of its own."""
     return (
         type(grad) is Tensor
-        and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+        and not (torch.is_grad_enabled() or _tracing.is_compiling())
         and not (_is_functorch_wrapped(grad) or is_batched(grad))
         and not (grad._is_view() or grad.is_conj() or grad.is_neg())
         and grad.is_contiguous()
@@ -339,7 +339,7 @@ def _check_taken_from(reference: Any, grad_fn: Any) -> None:
 
 def requires_grad(t: Tensor) -> bool:
     """Whether autograd is to record what is done to ``t``."""
-    if torch.compiler.is_compiling():
+    if _tracing.is_compiling():
         return t.requires_grad
     # The attribute would take the way through __torch_function__, at six times the cost.
     return _any_requires_grad(t)
@@ -354,7 +354,7 @@ def _to_packed_plain(t: PackedTensor) -> Tensor:
     if not torch.is_grad_enabled() or is_exporting():
         return t._packed
     recorded = requires_grad(t)
-    if (recorded or "_family" in t.__dict__) and not torch.compiler.is_compiling():
+    if (recorded or "_family" in t.__dict__) and not _tracing.is_compiling():
         check_source(t)
     return _apply(_ToPacked, t, False) if recorded else t._packed
 

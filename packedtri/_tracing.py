@@ -31,11 +31,13 @@ def _is_compiling() -> bool:
     return torch.compiler.is_compiling() or _translator() is not None
 
 
-#: Whether torch says that it compiles also to what runs beside the frames that Dynamo traces. Older
-#: torch does not, and hides some changes from this module.
-KNOWN = hasattr(torch.compiler, "_compile_session_context")
-#: Whether torch.compile works on a graph.
-is_compiling = torch.compiler.is_compiling if KNOWN else _is_compiling
+#: Whether torch.compile works on a graph. Torch before 2.13 says so only in frames that Dynamo
+#: traces. What serves the types runs beside these, when Dynamo or the backend calls it.
+is_compiling = (
+    torch.compiler.is_compiling
+    if hasattr(torch.compiler, "_compile_session_context")
+    else _is_compiling
+)
 
 
 def check_read(inner: Tensor) -> None:

@@ -77,7 +77,7 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
             raise TypeError("PackedTensor is the base class; use one of the types derived from it")
         n = _check_packed(cls, packed)
         t = _nodes.from_packed(cls, _nodes.alias(packed), n, shared=True)
-        if not torch.compiler.is_compiling():
+        if not _tracing.is_compiling():
             share(t, packed)
         return t
 
@@ -151,7 +151,7 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
     def n(self) -> int:
         """Order of the matrices."""
         # Under torch.compile the shape may be symbolic where the attribute would be a constant.
-        return self.shape[-1] if torch.compiler.is_compiling() else self._n
+        return self.shape[-1] if _tracing.is_compiling() else self._n
 
     def to_dense(self, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
         """The matrices as a dense tensor, differentiably.
@@ -241,7 +241,7 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         # Dynamo demands a plain list of real tensors; its own types are over fake ones.
-        if type(self._packed) is FakeTensor and _tracing.KNOWN:
+        if type(self._packed) is FakeTensor:
             return _TracedNames(("_packed",)), None
         return ["_packed"], None
 

@@ -234,15 +234,18 @@ def test_autocast_of_products_with_vectors_and_sums(cls):
 
 def test_sums_with_products_need_one_dtype():
     L, x, v = LowerTriangular.eye(3), torch.ones(3, 3), torch.ones(3)
+    addmv = lambda L: torch.addmv(v.double(), L, v)  # noqa: E731
     for f in (
         lambda L: torch.addmm(x.double(), L, x),
-        lambda L: torch.addmv(v.double(), L, v),
+        addmv,
         lambda L: torch.baddbmm(x.double()[None], L[None], x[None]),
         lambda L: torch.addbmm(x.double(), L[None], x[None]),
         lambda L: torch.nn.functional.linear(x, L, v.double()),
     ):
-        with pytest.raises(RuntimeError, match="dtype"):
-            f(L.to_dense())
+        # Torch before 2.12 lets addmv pass.
+        if f is not addmv or torch.__version__ >= "2.12":
+            with pytest.raises(RuntimeError, match="dtype"):
+                f(L.to_dense())
         with pytest.raises(ValueError, match="expected .* of .*float32; got .* of .*float64"):
             f(L)
 

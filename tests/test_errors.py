@@ -381,15 +381,21 @@ def test_operators_that_take_functions_are_named(cls):
     way_out = f"{cls.__name__} (3, 3)", ".packed", "inside"
     with raises(NotImplementedError, "[torch.autograd.Function]", *way_out):
         torch.func.grad(lambda x: (_Double.apply(t) @ x).sum())(x)
-    for first, second, argument in (
-        (lambda t: t.to_dense() * 2, lambda t: t.to_dense() + 1, t),
-        (lambda x: t @ x, lambda x: x @ t, x),
-    ):
+    calls = (
+        (lambda t: t.to_dense() * 2, lambda t: t.to_dense() + 1, (t,)),
+        (lambda x: t @ x, lambda x: x @ t, (x,)),
+    )
+    with raises(NotImplementedError, "[torch.cond]", *way_out):
+        torch.ops.higher_order.cond(torch.tensor(True), *calls[0])
+    # Before 2.13 torch itself stops at the types, with an assertion.
+    told = torch.__version__ >= "2.13"
+    named = r"\[torch\.cond\].*" + re.escape(way_out[0])
+    for call in calls:
         torch._dynamo.reset()
-        named = r"\[torch\.cond\].*" + re.escape(way_out[0])
-        with pytest.raises(Exception, match=named) as info:
-            torch.cond(torch.tensor(True), first, second, (argument,))
-        assert "object at" not in str(info.value).split("[torch.cond]")[1].split("inside")[0]
+        with pytest.raises(Exception, match=named if told else None) as info:
+            torch.cond(torch.tensor(True), *call)
+        if told:
+            assert "object at" not in str(info.value).split("[torch.cond]")[1].split("inside")[0]
 
     def branches(p):
         return torch.cond(p.sum() > 0, lambda p: cls(p) @ x, lambda p: cls(2 * p) @ x, (p,))

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from twins import MIRRORED, TRIANGULAR, called, dense, each_type, project
 
 import packedtri
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, _tracing
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
 each_mirrored = pytest.mark.parametrize("cls", MIRRORED)
@@ -191,7 +191,6 @@ def test_types_that_have_no_root_of_their_type(name):
             getattr(packedtri, name)(value)
 
 
-@pytest.mark.skipif(not _tracing.KNOWN, reason="an older torch breaks the graph at .packed")
 @functions
 @each_type
 def test_roots_and_logarithms_in_whole_graphs(cls, name):

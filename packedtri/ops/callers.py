@@ -11,6 +11,7 @@ from types import FrameType
 
 import torch
 
+from packedtri import _tracing
 from packedtri.dispatch import describe
 from packedtri.tensor import PackedTensor
 
@@ -33,7 +34,7 @@ def caller(module: str, *names: str) -> FrameType | None:
     Returns:
         The frame, or None: also under torch.compile, which follows no frames.
     """
-    frame = None if torch.compiler.is_compiling() else inspect.currentframe()
+    frame = None if _tracing.is_compiling() else inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_name in names and frame.f_globals.get("__name__") == module:
             return frame

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from packedtri import _tracing
 from packedtri.dispatch import row
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.lost_writes import watch
@@ -112,7 +113,7 @@ def _einsum(equation: Any, *operands: Any) -> Tensor:
 
 def _is_view(x: Tensor) -> bool:
     """Whether torch gives elements of an operand; watched is nothing that is traced."""
-    return not torch.compiler.is_compiling() and x._is_view()
+    return not _tracing.is_compiling() and x._is_view()
 
 
 def _permutation(equation: str, rank: int) -> list[int] | None:

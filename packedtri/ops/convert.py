@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from packedtri import _bands, _nodes, layout
+from packedtri import _bands, _nodes, _tracing, layout
 from packedtri._autograd import library, register_multilinear, register_vmap_over_batch
 from packedtri._bands import real_diagonal
 from packedtri.dispatch import describe
@@ -145,7 +145,7 @@ def _largest(packed: Tensor) -> Tensor:
 def _is_mapped(x: Tensor) -> bool:
     """Whether torch.vmap hides the values of a tensor, under whatever other transforms."""
     functorch = torch._C._functorch
-    while not torch.compiler.is_compiling() and functorch.is_functorch_wrapped_tensor(x):
+    while not _tracing.is_compiling() and functorch.is_functorch_wrapped_tensor(x):
         if functorch.is_batchedtensor(x):
             return True
         x = functorch.get_unwrapped(x)

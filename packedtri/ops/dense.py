@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from packedtri import _dense_guard
+from packedtri import _dense_guard, _tracing
 from packedtri.dispatch import Function, canonical_type, describe, function_name
 from packedtri.tensor import PackedTensor
 
@@ -30,7 +30,7 @@ def densify(function: Function, *args: Any, **kwargs: Any) -> Any:
             "take the result and pack it with from_dense"
         )
     converted: list[tuple[PackedTensor, Tensor, int]] = []
-    watched = not torch.compiler.is_compiling()
+    watched = not _tracing.is_compiling()
 
     def dense(value: Any) -> Any:
         if not isinstance(value, PackedTensor):

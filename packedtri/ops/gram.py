@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from packedtri import _nodes
+from packedtri import _nodes, _tracing
 from packedtri._autograd import is_plain, quick
 from packedtri._bands import real_diagonal
 from packedtri.dispatch import describe, row
@@ -323,7 +323,7 @@ def _operand(x: Tensor) -> Operand:
 
 
 def _are_recorded(a: Tensor, b: Tensor) -> bool:
-    if torch.compiler.is_compiling():
+    if _tracing.is_compiling():
         # The tensors that stand for others there are not plain.
         return torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
     return not is_plain(a, b)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import _nodes
+from packedtri import _nodes, _tracing
 from packedtri._autograd import (
     carries_autograd,
     has_values,
@@ -181,7 +181,7 @@ def _read(
     if block is not None and not _advanced(batch):
         return _read_block(_batches(input, batch) if batch else input, *block)
     # Index tensors of rows and columns are looked at, which a graph cannot do.
-    traced = torch.compiler.is_compiling() and _advanced(rest)
+    traced = _tracing.is_compiling() and _advanced(rest)
     found = None if traced else _rows_and_columns(rest, input.n, input.device)
     # Torch lets index tensors of batches and of matrices go together, or moves them to the front.
     if found is None or _advanced(batch) or _gathers_too_much(input, *found):
@@ -277,7 +277,7 @@ def _assign_matrices(t: PackedTensor, batch: tuple[Any, ...], value: Any) -> Non
     at = (*batch, slice(None))
     # Of no elements, or all that are assigned to would be copied for their shape.
     shape = torch.Size((*t._packed[..., :0][at].shape[:-1], t._packed.shape[-1]))
-    if not torch.compiler.is_compiling() and shape.numel() == 0:
+    if not _tracing.is_compiling() and shape.numel() == 0:
         # Nothing is written, so any value fits that broadcasts.
         _dense_value(value, t, len(shape) + 1).expand(*shape[:-1], t.n, t.n)
         return

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import dispatch
+from packedtri import _tracing, dispatch
 from packedtri._autograd import is_batched
 from packedtri._sharing import owner_of
 from packedtri.dispatch import Function
@@ -61,7 +61,7 @@ def watch(name: str, copy: Tensor, t: PackedTensor) -> None:
         copy: what dense torch would give as a view; of a packed type it is one.
         t: the matrices that the elements are of.
     """
-    if torch.compiler.is_compiling() or type(copy) is not Tensor:
+    if _tracing.is_compiling() or type(copy) is not Tensor:
         return
     transformed = torch._C._functorch.maybe_current_level() is not None or is_batched(copy)
     if transformed or copy.is_inference():

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import _dense_guard, _nodes, layout
+from packedtri import _dense_guard, _nodes, _tracing, layout
 from packedtri._autograd import is_plain, is_transformed
 from packedtri._bands import real_diagonal
 from packedtri._sharing import share
@@ -106,7 +106,7 @@ def _part(function: Function, input: PackedTensor) -> Tensor:
     if not input.dtype.is_complex and function not in _IMAGINARY:
         return input
     part = _nodes.from_packed(type(input), function(_nodes.to_packed(input)), input.n)
-    if not torch.compiler.is_compiling():
+    if not _tracing.is_compiling():
         share(part, input)
     return part
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import _nodes
+from packedtri import _nodes, _tracing
 from packedtri._autograd import carries_autograd, is_batched
 from packedtri._sharing import shares_memory
 from packedtri.dispatch import Function, rest, row
@@ -68,7 +68,7 @@ def _apply(
     if arguments is None:
         return other(input, *args, **kw)
     wrapped = carries_autograd(input._packed) or is_batched(input._packed)
-    copying = _COPYING | _MAYBE_COPYING if torch.compiler.is_compiling() else _COPYING
+    copying = _COPYING | _MAYBE_COPYING if _tracing.is_compiling() else _COPYING
     if function.__name__ not in copying and not wrapped:
         views = _views(function, input, arguments)
         if views is not None:
@@ -85,7 +85,7 @@ def _views(function: Function, t: PackedTensor, arguments: tuple[Any, ...]) -> A
     Torch is asked with the stored elements, since it would take the type for a dense tensor whose
     elements follow one another.
     """
-    compiling = torch.compiler.is_compiling()
+    compiling = _tracing.is_compiling()
     base = torch.empty((*t.shape[:-2], numel(t.n)), device="meta") if compiling else t._packed
     result = function(base, *arguments)
     if not isinstance(result, Tensor):

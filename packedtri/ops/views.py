@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from packedtri import _nodes
+from packedtri import _nodes, _tracing
 from packedtri._autograd import carries_autograd
 from packedtri.dispatch import Function, row
 from packedtri.layout import HERMITIAN
@@ -29,7 +29,7 @@ def view(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> 
 
     It is a constant to every transform under way, which would hide its type.
     """
-    if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is None:
+    if _tracing.is_compiling() or torch._C._functorch.maybe_current_level() is None:
         return passed(function, input, *args, **kwargs)
     with temporarily_clear_interpreter_stack():
         return passed(function, input, *args, **kwargs)

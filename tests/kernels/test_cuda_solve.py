@@ -157,7 +157,7 @@ def test_solve_ill_conditioned(dtype: torch.dtype, device: str, rng: torch.Gener
 
 
 def growing(n: int, dtype: torch.dtype, rng: torch.Generator) -> Tensor:
-    """A triangle whose inverse grows exponentially with n, in all of its blocks, and stays finite."""
+    """A triangle whose inverse grows exponentially in all of its blocks, and stays finite."""
     dense = random((n, n), dtype, rng.device, rng).tril()
     diagonal = dense.diagonal()
     diagonal.copy_(torch.where(diagonal.abs() < 0.25, 0.25, diagonal))

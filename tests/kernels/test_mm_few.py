@@ -119,7 +119,7 @@ def test_one_matrix_for_a_batch(
 ) -> None:
     """Columns that are turned into the rows of one product, however they lie."""
     failures = Failures()
-    # The last ones are enough to be turned on GPUs, and to be what dense torch multiplies on some CPUs.
+    # The last ones are enough to be turned on GPUs, and to be left to dense torch on some CPUs.
     sizes = [
         *each((24, 67), (1, 2, 3), ((4,), (2, 3), (1,), (0,))),
         (520, 3, (64,)),
