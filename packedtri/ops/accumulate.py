@@ -54,8 +54,9 @@ def _sum_in_place(
 ) -> Tensor:
     # Whatever may raise comes before the first change.
     product = product if alpha == 1 else product * alpha
-    _check_expands(name, product, self)
-    _cast(name, self, product)
+    if not _is_alike(self, product):
+        _check_expands(name, product, self)
+        _cast(name, self, product)
     if isinstance(self, PackedTensor) and type(product) is not type(self):
         # The sum must have the structure of ``self``, as A @ A.mT has of a Symmetric.
         total = as_dense(product) if beta == 0 else as_dense(product) + as_dense(self) * beta
@@ -64,6 +65,14 @@ def _sum_in_place(
     if beta != 1:
         self = self.zero_() if beta == 0 else self.mul_(beta)
     return self.add_(product)
+
+
+def _is_alike(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are of one packed type, shape, dtype and device, by what is quick."""
+    if type(a) is not type(b) or not isinstance(a, PackedTensor):
+        return False
+    p, q = a._packed, b._packed
+    return p.shape == q.shape and p.dtype is q.dtype and p.device == q.device
 
 
 def _check_expands(name: str, x: Tensor, to: Tensor) -> None:
@@ -93,17 +102,25 @@ def _addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Te
     return _sum("addbmm", input, torch.bmm(batch1, batch2).sum(0), **factors)
 
 
-def _product(function: Function, self: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """The product that is added to ``self`` in place, of its type where it is A A^T."""
-    matrices = a.dim() == (2 if function is torch.mm else 3)
-    found = product_for(self, a, b) if matrices and isinstance(self, PackedTensor) else None
-    return function(a, b) if found is None else found
+def _add_product(
+    name: str, function: Function, self: Tensor, a: Tensor, b: Tensor, factors: dict[str, Any]
+) -> Tensor:
+    """Add a product to ``self`` in place; it is computed in the type of that where it is A A^T."""
+    elements = self._packed if isinstance(self, PackedTensor) else self
+    with without_autocast(elements.device.type):
+        if isinstance(self, PackedTensor) and a.dim() == (2 if function is torch.mm else 3):
+            alpha = factors.get("alpha", 1)
+            within = type(alpha) in (int, float)
+            found = product_for(self, a, b, alpha if within else 1)
+            if found is not None:
+                factors = {**factors, "alpha": 1} if within else factors
+                return _sum_in_place(name, self, found, **factors)
+        return _sum_in_place(name, self, function(a, b), **factors)
 
 
 @row(functions("addmm_", Tensor), how="passed")
 def _addmm_in_place(self: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> Tensor:
-    with without_autocast(self.device.type):
-        return _sum_in_place("addmm_", self, _product(torch.mm, self, mat1, mat2), **factors)
+    return _add_product("addmm_", torch.mm, self, mat1, mat2, factors)
 
 
 @row(functions("addmv_", Tensor), how="passed")
@@ -114,9 +131,7 @@ def _addmv_in_place(self: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> T
 
 @row(functions("baddbmm_", Tensor), how="passed")
 def _baddbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
-    with without_autocast(self.device.type):
-        product = _product(torch.bmm, self, batch1, batch2)
-        return _sum_in_place("baddbmm_", self, product, **factors)
+    return _add_product("baddbmm_", torch.bmm, self, batch1, batch2, factors)
 
 
 @row(functions("addbmm_", Tensor), how="passed")

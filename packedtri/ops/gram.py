@@ -329,8 +329,8 @@ def _are_recorded(a: Tensor, b: Tensor) -> bool:
     return not is_plain(a, b)
 
 
-def product_for(t: PackedTensor, a: Tensor, b: Tensor) -> Tensor | None:
-    """A B as a matrix of the type of ``t``, where B is A^T, or A^H, in memory; else None.
+def product_for(t: PackedTensor, a: Tensor, b: Tensor, alpha: float) -> Tensor | None:
+    """alpha A B as a matrix of the type of ``t``, where B is A^T, or A^H, in memory; else None.
 
     Nothing may record A and B, which have derivatives of their own.
     """
@@ -351,7 +351,7 @@ def product_for(t: PackedTensor, a: Tensor, b: Tensor) -> Tensor | None:
         and (twin.shape, twin.stride()) == (b.shape, b.stride())
         and (twin.is_conj(), twin.is_neg()) == (b.is_conj(), b.is_neg())
     )
-    return (herk if hermitian else syrk)(a) if same else None
+    return (herk if hermitian else syrk)(a, alpha=alpha) if same else None
 
 
 def _half(a: Operand, b: Operand, shape: torch.Size, trans: bool, flip: Flip) -> tuple[Tensor, int]:

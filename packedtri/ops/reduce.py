@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri._autograd import is_plain
+from packedtri._autograd import is_plain, quick
 from packedtri._bands import halve_diagonal, real_diagonal, scale_off_diagonal, without_diagonal
 from packedtri.dispatch import Function, aten_row, ops_are_watched, row
 from packedtri.layout import DTYPES
@@ -29,7 +29,7 @@ from packedtri.ops.mm import tf32_allowed, without_autocast
 from packedtri.ops.shapes import torch_names
 from packedtri.tensor import PackedTensor
 
-_mm = torch.ops.packedtri.mm.default
+_mm = quick(torch.ops.packedtri.mm.default, 2)
 _unpack_block = torch.ops.packedtri.unpack_block.default
 
 
@@ -75,14 +75,18 @@ def _sum(
         packed = _nodes.to_packed(t).sum(dims.batch, dtype=_wide(own))
         t = _nodes.from_packed(type(t), packed, t.n)
     x = _sum_all(t) if len(dims.matrix) == 2 else _sum_lines(t, dims.matrix[0])
-    x = x.to(own)
+    if x.dtype is not own:
+        x = x.to(own)
     return dims.restore(x) if keepdim else x
 
 
 def _sum_all(t: PackedTensor) -> Tensor:
     """The sum of all elements of each matrix, shape (*batch,)."""
     packed = _nodes.to_packed(t)
-    own, packed = packed.dtype, packed.to(_wide(packed.dtype))
+    own = packed.dtype
+    wide = _wide(own)
+    if wide is not own:
+        packed = packed.to(wide)
     if t.kind not in layout.MIRRORED:
         total = packed.sum(-1)
     elif packed.device.type == "cpu" and is_plain(packed) and not packed.is_complex():
@@ -96,7 +100,7 @@ def _sum_all(t: PackedTensor) -> Tensor:
         total = halve_diagonal(packed, t.n, t.kind).sum(-1) * 2
     if t.kind == layout.HERMITIAN:
         total = total.real
-    return total.to(own)
+    return total if wide is own and not own.is_complex else total.to(own)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
