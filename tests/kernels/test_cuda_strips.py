@@ -233,7 +233,7 @@ def test_no_room_for_strips(dtype: torch.dtype, device: str, rng: torch.Generato
     expected = torch.ops.packedtri.mm(a, b, n, SYMMETRIC, DENSE, DENSE)
     torch.cuda.empty_cache()
     failed = torch.cuda.memory_stats()["num_ooms"]
-    # Room for the result, but not for 16 sums of each 32 x 256 elements, which torch takes 20 MiB for.
+    # Room for the result, but not for the sums of 16 vectors, which torch takes 20 MiB for.
     limit = torch.cuda.memory_reserved() + 6 * 2**20
     try:
         torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.mem_get_info()[1])
