@@ -108,14 +108,16 @@ def _add_product(
     """Add a product to ``self`` in place; it is computed in the type of that where it is A A^T."""
     elements = self._packed if isinstance(self, PackedTensor) else self
     with without_autocast(elements.device.type):
+        product = None
         if isinstance(self, PackedTensor) and a.dim() == (2 if function is torch.mm else 3):
             alpha = factors.get("alpha", 1)
-            within = type(alpha) in (int, float)
-            found = product_for(self, a, b, alpha if within else 1)
-            if found is not None:
-                factors = {**factors, "alpha": 1} if within else factors
-                return _sum_in_place(name, self, found, **factors)
-        return _sum_in_place(name, self, function(a, b), **factors)
+            scaled = type(alpha) in (int, float)
+            product = product_for(self, a, b, alpha if scaled else 1)
+            if product is not None and scaled:
+                factors = {**factors, "alpha": 1}
+        if product is None:
+            product = function(a, b)
+        return _sum_in_place(name, self, product, **factors)
 
 
 @row(functions("addmm_", Tensor), how="passed")

@@ -75,18 +75,14 @@ def _sum(
         packed = _nodes.to_packed(t).sum(dims.batch, dtype=_wide(own))
         t = _nodes.from_packed(type(t), packed, t.n)
     x = _sum_all(t) if len(dims.matrix) == 2 else _sum_lines(t, dims.matrix[0])
-    if x.dtype is not own:
-        x = x.to(own)
+    x = x.to(own)
     return dims.restore(x) if keepdim else x
 
 
 def _sum_all(t: PackedTensor) -> Tensor:
     """The sum of all elements of each matrix, shape (*batch,)."""
     packed = _nodes.to_packed(t)
-    own = packed.dtype
-    wide = _wide(own)
-    if wide is not own:
-        packed = packed.to(wide)
+    own, packed = packed.dtype, packed.to(_wide(packed.dtype))
     if t.kind not in layout.MIRRORED:
         total = packed.sum(-1)
     elif packed.device.type == "cpu" and is_plain(packed) and not packed.is_complex():
@@ -100,7 +96,7 @@ def _sum_all(t: PackedTensor) -> Tensor:
         total = halve_diagonal(packed, t.n, t.kind).sum(-1) * 2
     if t.kind == layout.HERMITIAN:
         total = total.real
-    return total if wide is own and not own.is_complex else total.to(own)
+    return total.to(own)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
