@@ -172,9 +172,7 @@ Extent extent(const Tensor& t, Kind kind, int64_t n, bool left) {
 }
 
 int64_t kind_of_transpose(int64_t kind) {
-    constexpr auto lower = static_cast<int64_t>(Kind::Lower),
-                   upper = static_cast<int64_t>(Kind::Upper);
-    return kind == lower ? upper : kind == upper ? lower : kind;
+    return static_cast<int64_t>(transposed(static_cast<Kind>(kind)));
 }
 
 // A vector gets the strides that torch's unsqueeze would give it.

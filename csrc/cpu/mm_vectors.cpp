@@ -23,11 +23,6 @@ char* at(const Result& x, DType t, int64_t batch) {
     return static_cast<char*>(x.data) + batch * x.batch_stride * element_size(t);
 }
 
-Kind transposed(Kind kind) {
-    if (kind == Kind::Lower) return Kind::Upper;
-    return kind == Kind::Upper ? Kind::Lower : kind;
-}
-
 // The product of a packed matrix and one column, or of one row and a packed matrix: the row case is
 // the transpose of the column case. The transpose of a Hermitian matrix is its conjugate.
 MatrixVector matrix_vector(const Product& p, int64_t batch) {

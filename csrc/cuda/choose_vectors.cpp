@@ -67,7 +67,7 @@ struct StripOrders {
 constexpr StripOrders STRIPS_F32[] = {
     {{NEVER, NEVER, 2500, 1500, 700, 1500}, NEVER, 9, 32, 500},    // Sums along rows.
     {{NEVER, 8000, 2500, 1500, 2500, 2500}, NEVER, 17, 32, 1000},  // Down columns.
-    {{2500, 2500, 500, 2500, 2500, NEVER}, 350, 2, 32, 500},       // Both.
+    {{2500, 2500, 500, 2500, 2500, 5500}, 350, 2, 32, 500},        // Both.
 };
 constexpr StripOrders STRIPS_F64[] = {
     {{NEVER, 2000, 900, 700, 350, 1500}, NEVER, 5, 32, 250},

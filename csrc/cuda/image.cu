@@ -22,6 +22,34 @@ __device__ __forceinline__ void block_at(const Grid& blocks, int64_t index, int&
     }
 }
 
+// Goes down a column of the rows of memory, DOWN rows at a time, by strides: to find each element from its indices
+// takes registers, and so loads that are on their way together.
+template <class T, int DOWN>
+class ColumnWalk {
+  public:
+    __device__ ColumnWalk(const Panel<T>& panel, const T* data, int i, int j)
+        : panel_(panel), from_(data + panel.row_offset(i) + j), i_(i), j_(j),
+          step_(DOWN * panel.ld + (panel.packed ? DOWN * int64_t{i} + DOWN * (DOWN + 1) / 2 : 0)) {}
+
+    // The element `right` columns on, zero where none is stored.
+    __device__ __forceinline__ T at(int right) const {
+        const bool stored = i_ < panel_.rows && j_ + right < panel_.length(i_);
+        return stored ? from_[right] : T{};
+    }
+    __device__ __forceinline__ void advance() {
+        from_ += step_;
+        i_ += DOWN;
+        if (panel_.packed) step_ += DOWN * DOWN;
+    }
+
+  private:
+    const Panel<T>& panel_;
+    const T* from_;
+    int i_;
+    const int j_;
+    int64_t step_;
+};
+
 // One block of the image by 256 threads, 8 lanes a row.
 template <class T>
 __device__ void pack_block(const PackArgs<T>& args, const T* data, int row, int col, char* to) {
@@ -48,39 +76,58 @@ __device__ __forceinline__ void split(float x, __nv_bfloat16 (&parts)[3]) {
     parts[2] = __float2bfloat16_rn(rest - __bfloat162float(parts[1]));
 }
 
-// The same for float32: a warp a row, two elements a lane, three images.
+// The same for float32: a warp a row, two elements a lane, three images. All are read before the first is stored, for
+// the compiler does not know that they are not the same memory.
 __device__ void pack_block(const PackArgs<float>& args, const float* data, int row, int col,
                            char* to) {
-    const int lane = threadIdx.x % 32, j = col * SIDE + 2 * lane;
+    constexpr int WARPS = 8, ROWS = SIDE / WARPS;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    ColumnWalk<float, WARPS> walk(args.panel, data, row * SIDE + warp, col * SIDE + 2 * lane);
+    float2 read[ROWS];
 #pragma unroll
-    for (int pass = 0; pass < 8; ++pass) {
-        const int r = threadIdx.x / 32 + 8 * pass, i = row * SIDE + r;
-        const int valid = i < args.panel.rows ? args.panel.length(i) - j : 0;
-        const float* from = data + args.panel.row_offset(i) + j;
+    for (int r = 0; r < ROWS; ++r, walk.advance()) read[r] = {walk.at(0), walk.at(1)};
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
         __nv_bfloat16 x[3], y[3];
-        split(valid > 0 ? __ldg(from) : 0.f, x);
-        split(valid > 1 ? __ldg(from + 1) : 0.f, y);
-        char* at = to + Image::chunk_offset(r, lane / 4) + lane % 4 * 4;
+        split(read[r].x, x);
+        split(read[r].y, y);
+        char* at = to + Image::chunk_offset(warp + WARPS * r, lane / 4) + lane % 4 * 4;
 #pragma unroll
         for (int p = 0; p < 3; ++p)
             *reinterpret_cast<__nv_bfloat162*>(at + p * args.part_bytes) = {x[p], y[p]};
     }
 }
 
-// Writes a block of TF32 whose elements are x(r, c): a warp half a row.
+// What a thread has of a block of TF32: an element of each half of rows `WARPS` apart. All are read first here too.
+struct Halves {
+    static constexpr int HALF = SIDE / 2, WARPS = 256 / HALF, ROWS = SIDE / WARPS;
+    Tf32 x[ROWS][2];
+
+    __device__ static int lane() { return static_cast<int>(threadIdx.x) % HALF; }
+    __device__ static int row(int number) {
+        return static_cast<int>(threadIdx.x) / HALF + number * WARPS;
+    }
+    __device__ __forceinline__ void store(char* to, int64_t part_bytes) const {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                *reinterpret_cast<uint32_t*>(to + Image::offset_of(row(r), lane() * 4) +
+                                             half * part_bytes) =
+                    ptx::round_to_tf32(x[r][half].value);
+    }
+};
+
+// Writes a block of TF32 whose elements are x(r, c).
 template <class X>
 __device__ __forceinline__ void store_block(char* to, int64_t part_bytes, X x, Tf32) {
-    constexpr int HALF = SIDE / 2;
-    const int lane = threadIdx.x % HALF;
+    Halves own;
 #pragma unroll
-    for (int pass = 0; pass < 8; ++pass) {
-        const int r = threadIdx.x / HALF + 8 * pass;
-        char* at = to + Image::offset_of(r, lane * 4);
+    for (int r = 0; r < Halves::ROWS; ++r)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-            *reinterpret_cast<uint32_t*>(at + half * part_bytes) =
-                ptx::round_to_tf32(x(r, half * HALF + lane).value);
-    }
+            own.x[r][half] = x(Halves::row(r), half * Halves::HALF + Halves::lane());
+    own.store(to, part_bytes);
 }
 
 // Writes chunk `chunk` of row `r` of a block, whose elements are x(0) ... x(7).
@@ -118,13 +165,6 @@ __device__ __forceinline__ void store_block(char* to, int64_t part_bytes, X x, T
     }
 }
 
-// Element (i, j) of the rows of memory, zero where none is stored.
-template <class T>
-__device__ __forceinline__ T element(const PackArgs<T>& args, const T* data, int i, int j) {
-    const bool valid = i < args.panel.rows && j < args.panel.length(i);
-    return valid ? data[args.panel.row_offset(i) + j] : T{};
-}
-
 // A block in shared memory, the only one, padded so that neither its rows nor its columns meet in one
 // bank.
 template <class T>
@@ -132,10 +172,17 @@ struct StoredBlock {
     T at[SIDE][SIDE + 4 / sizeof(T)];
 
     __device__ void load(const PackArgs<T>& args, const T* data, int row, int col) {
-#pragma unroll 4
-        for (int x = threadIdx.x; x < SIDE * SIDE; x += 256)
-            at[x / SIDE][x % SIDE] =
-                element(args, data, row * SIDE + x / SIDE, col * SIDE + x % SIDE);
+        constexpr int DOWN = 256 / SIDE, AT_ONCE = sizeof(T) == 4 ? 8 : 4;
+        const int r = threadIdx.x / SIDE, c = threadIdx.x % SIDE;
+        ColumnWalk<T, DOWN> walk(args.panel, data, row * SIDE + r, col * SIDE + c);
+#pragma unroll
+        for (int first = 0; first < SIDE; first += AT_ONCE * DOWN) {
+            T read[AT_ONCE];
+#pragma unroll
+            for (int b = 0; b < AT_ONCE; ++b, walk.advance()) read[b] = walk.at(0);
+#pragma unroll
+            for (int b = 0; b < AT_ONCE; ++b) at[first + b * DOWN + r][c] = read[b];
+        }
         __syncthreads();
     }
 };
@@ -166,10 +213,14 @@ __device__ void pack_block(const PackArgs<Tf32>& args, const Tf32* data, int row
         stored.load(args, data, row, col);
         store_block(to, args.part_bytes, [&](int r, int c) { return stored.at[c][r]; }, Tf32{});
     } else {
-        store_block(
-            to, args.part_bytes,
-            [&](int r, int c) { return element(args, data, row * SIDE + r, col * SIDE + c); },
-            Tf32{});
+        ColumnWalk<Tf32, Halves::WARPS> walk(args.panel, data, row * SIDE + Halves::row(0),
+                                             col * SIDE + Halves::lane());
+        Halves own;
+#pragma unroll
+        for (int r = 0; r < Halves::ROWS; ++r, walk.advance())
+#pragma unroll
+            for (int half = 0; half < 2; ++half) own.x[r][half] = walk.at(half * Halves::HALF);
+        own.store(to, args.part_bytes);
     }
 }
 
@@ -181,9 +232,14 @@ struct PackAll {
     int control_words;
 };
 
+// How many blocks of threads a multiprocessor has at once: few where each thread has many loads under way.
+template <class T>
+constexpr int BLOCKS = sizeof(T) == 4 ? 6 : 8;
+
 // BATCH: of more than one matrix. To tell takes registers, and so warps that hide how long loads take.
 template <class T, bool BATCH>
-__global__ void __launch_bounds__(256, 8) pack_kernel(const __grid_constant__ PackAll<T> all) {
+__global__ void __launch_bounds__(256, BLOCKS<T>)
+    pack_kernel(const __grid_constant__ PackAll<T> all) {
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     const int matrix = BATCH ? blockIdx.y : 0, matrices = BATCH ? gridDim.y : 1;

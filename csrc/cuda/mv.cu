@@ -289,7 +289,7 @@ void mv(const Product& p, cudaStream_t stream) {
     const Operand& x = left ? p.b : p.a;
     // A row times T is Tᵀ times a column; the transpose of a Hermitian matrix is its conjugate.
     Kind kind = triangle.kind;
-    if (!left && kind != Kind::Symmetric) kind = kind == Kind::Lower ? Kind::Upper : Kind::Lower;
+    if (!left) kind = transposed(kind);
     with_element_type(p.dtype, [&](auto element) {
         using T = decltype(element);
         launch<T>({static_cast<const T*>(triangle.data), static_cast<const T*>(x.data),

@@ -132,7 +132,9 @@ void some_vectors() {
     CHECK(strips(DType::f64, Kind::Upper, 8192, 64) && cuda::strip_vectors(p) == 32, "two groups");
     CHECK(strips(DType::f32, Kind::Symmetric, 512, 8), "small");
     CHECK(!strips(DType::f32, Kind::Symmetric, 1600, 8), "not much larger");
-    CHECK(!strips(DType::f32, Kind::Symmetric, 8192, 100), "many vectors");
+    CHECK(strips(DType::f32, Kind::Symmetric, 8192, 100), "two groups of a symmetric matrix");
+    CHECK(!strips(DType::f32, Kind::Symmetric, 4096, 100), "not of a smaller one");
+    CHECK(!strips(DType::f32, Kind::Symmetric, 8192, 130), "many vectors");
     CHECK(!strips(DType::bf16, Kind::Lower, 8192, 16), "bfloat16");
     CHECK(strips(DType::f64, Kind::Symmetric, 1024, 16, 64), "a batch");
     CHECK(!strips(DType::f64, Kind::Symmetric, 128, 16, 64), "small ones");

@@ -228,12 +228,13 @@ def test_strips_repeat(dtype: torch.dtype, device: str, rng: torch.Generator, fo
 @dtypes
 def test_no_room_for_strips(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
     """Products that the memory left would not do for go without scratch memory."""
-    n, m = 6000, 12
+    n, m = 12000, 12
     a, b = random((numel(n),), dtype, device, rng), random((n, m), dtype, device, rng)
     expected = torch.ops.packedtri.mm(a, b, n, SYMMETRIC, DENSE, DENSE)
     torch.cuda.empty_cache()
     failed = torch.cuda.memory_stats()["num_ooms"]
-    # Room for the result, but not for the sums of 16 vectors, which torch takes 20 MiB for.
+    # Room for the result, but not for the sums of 16 vectors: 21 MiB and more, which fit in no piece of memory
+    # that other tests have left.
     limit = torch.cuda.memory_reserved() + 6 * 2**20
     try:
         torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.mem_get_info()[1])
