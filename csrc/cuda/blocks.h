@@ -12,9 +12,12 @@ namespace packedtri::cuda {
 // (leaf.h); larger ones are cut in two, and products do the work between the halves.
 constexpr int64_t leaf_order(DType dtype) { return dtype == DType::f32 ? 128 : 64; }
 
+// The last triangle that is solved with may be larger by so much, for which a step of its own would take longer.
+constexpr int64_t leaf_rest(DType dtype) { return has_complex_elements(dtype) ? 0 : 16; }
+
 // Where a range is cut: near its middle, so that the products are as large as can be.
-constexpr int64_t first_half(int64_t length, int64_t leaf) {
-    return ceil_div(ceil_div(length, leaf), 2) * leaf;
+constexpr int64_t first_half(int64_t length, int64_t leaf, int64_t rest = 0) {
+    return ceil_div(ceil_div(length - rest, leaf), 2) * leaf;
 }
 
 // Indices [begin, end) of rows or columns.

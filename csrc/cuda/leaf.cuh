@@ -76,9 +76,9 @@ __device__ void subtract_columns(T (&rest)[L][SHARE], const SharedTriangle<T>& t
     }
 }
 
-// A row of `cols` elements, at most 128, is the work of so many neighbouring threads.
+// A row of `cols` elements, at most 256, is the work of so many neighbouring threads.
 __host__ __device__ constexpr int row_threads(int cols) {
-    return cols <= 16 ? 16 : cols <= 32 ? 32 : cols <= 64 ? 64 : 128;
+    return cols <= 16 ? 16 : cols <= 32 ? 32 : cols <= 64 ? 64 : cols <= 128 ? 128 : 256;
 }
 
 // Calls f(r, c) once for each place of a rectangle of rows x cols, for which the block has threads of one

@@ -5,7 +5,7 @@
 namespace packedtri::cuda {
 namespace {
 
-// Larger triangles are loaded two rows at a time, if fewer threads solve.
+// Larger triangles are loaded two rows at a time, if fewer threads solve, and the largest one row.
 constexpr int MAX_LOADING = 256;
 
 template <class T, int LINES>
@@ -22,7 +22,8 @@ template <class T, int LINES>
 void launch(SolveArgs<T> args, int64_t batch, cudaStream_t stream) {
     using Solver = LineSolver<T, LINES>;
     args.tiles = (args.last_line - args.first_line + LINES - 1) / LINES;
-    const int loading = args.order > 2 * STEP ? 2 * row_threads(args.order) : 32;
+    const int loading =
+        args.order > 2 * STEP ? std::min(MAX_LOADING, 2 * row_threads(args.order)) : 32;
     const int threads = std::max(Solver::SOLVING, loading);
     launch_leaf(solve_kernel<T, LINES>, args.tiles * batch, threads,
                 Solver::shared_bytes(args.order), args, stream);
