@@ -4,20 +4,40 @@
 #include <algorithm>
 
 #include "../index.h"
-#include "../problem.h"
+#include "../solve_problem.h"
+#include "config.h"
 
 namespace packedtri::cuda {
 
-// Triangles up to this order are solved and factored in shared memory, by kernels of their own
+// Triangles of about this order are solved and factored in shared memory, by kernels of their own
 // (leaf.h); larger ones are cut in two, and products do the work between the halves.
 constexpr int64_t leaf_order(DType dtype) { return dtype == DType::f32 ? 128 : 64; }
 
-// The last triangle that is solved with may be larger by so much, for which a step of its own would take longer.
-constexpr int64_t leaf_rest(DType dtype) { return has_complex_elements(dtype) ? 0 : 16; }
+// Into what a triangle is cut: triangles of this order, and a last one that may be larger by the rest, for which a
+// step of its own would take longer.
+struct Leaves {
+    int64_t order, rest;
 
-// Where a range is cut: near its middle, so that the products are as large as can be.
-constexpr int64_t first_half(int64_t length, int64_t leaf, int64_t rest = 0) {
-    return ceil_div(ceil_div(length - rest, leaf), 2) * leaf;
+    constexpr int64_t most() const { return order + rest; }
+    // Where a longer range is cut: near its middle, so that the products are as large as can be.
+    constexpr int64_t first_half(int64_t length) const {
+        return ceil_div(ceil_div(length - rest, order), 2) * order;
+    }
+};
+
+// Those of a solve. A multiprocessor has one large triangle at a time, but several smaller ones, so large ones pay
+// where all blocks of threads have room at once, of so many lines each: fewer, the larger the triangle (measured on
+// an H100).
+inline Leaves solve_leaves(const Solve& p, const Device& device) {
+    const int64_t order = leaf_order(p.dtype), rest = 16;
+    const auto at_once = [&](int64_t lines) {
+        return ceil_div(p.m, lines) * p.batch <= device.multiprocessors;
+    };
+    const bool room = at_once(64) && device.shared_kib >= 120;
+    if (p.dtype == DType::c128 || (p.dtype == DType::f32 && !room)) return {order, 0};
+    if (element_size(p.dtype) == 8 && device.shared_kib >= 208 && at_once(64))
+        return {2 * order, at_once(32) ? rest : 0};
+    return {order, rest};
 }
 
 // Indices [begin, end) of rows or columns.

@@ -13,13 +13,13 @@ namespace {
 class Factorizer {
   public:
     Factorizer(const Factor& p, Scratch* scratch, cudaStream_t stream)
-        : p_(p), scratch_(scratch), stream_(stream), leaf_(leaf_order(p.dtype)),
+        : p_(p), scratch_(scratch), stream_(stream), leaves_{leaf_order(p.dtype), 0},
           a_{p.packed, p.dtype, true, 0, p.batch_stride} {}
 
     // Factors the columns `panel`, from their diagonal down.
     void factor(Span panel) const {
-        if (panel.length() <= leaf_) return factor_panel(panel);
-        const int64_t middle = panel.begin + first_half(panel.length(), leaf_);
+        if (panel.length() <= leaves_.most()) return factor_panel(panel);
+        const int64_t middle = panel.begin + leaves_.first_half(panel.length());
         factor({panel.begin, middle});
         update({panel.begin, middle}, {middle, panel.end});
         factor({middle, panel.end});
@@ -46,7 +46,7 @@ class Factorizer {
     const Factor& p_;
     Scratch* const scratch_;
     const cudaStream_t stream_;
-    const int64_t leaf_;
+    const Leaves leaves_;
     const Blocked a_;
 };
 

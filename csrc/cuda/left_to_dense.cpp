@@ -179,16 +179,13 @@ bool leaves_to_dense(const Product& p, const Device& device) {
 bool leaves_to_dense(const Solve& p) {
     if (p.batch > 1 || any_forced()) return false;
     if (3 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
-    const bool is_complex = has_complex_elements(p.dtype);
-    if (p.x_kind == Kind::Lower) {
-        if (is_complex) return p.n >= 100 && p.n <= 5000;
-        return p.n >= 200 && p.n <= (p.dtype == DType::f64 ? 900 : 2000);
-    }
-    if (p.m == 1) return p.n >= 192;
-    if (is_complex) return p.m > 32 && p.n >= (p.dtype == DType::c128 ? 100 : 256);
-    if (p.dtype != DType::f64 || p.m < 64 || p.n < 400) return false;
-    // Dense torch is slow where rows are not aligned.
-    return (p.n <= 3000 && p.n % 16 == 0) || p.m <= 512;
+    const bool packed = p.x_kind == Kind::Lower;
+    if (!packed && p.m == 1) return p.n >= 192;
+    // Complex products have no tensor cores here.
+    if (!has_complex_elements(p.dtype) || (!packed && p.m <= 32)) return false;
+    if (p.dtype == DType::c128) return p.n >= 100 && (!packed || p.n <= 5000);
+    if (p.n > 900 && p.n <= 1500) return !packed && p.m <= 512;
+    return p.n >= 450 && (!packed || p.n <= 5000);
 }
 
 bool leaves_to_dense(const Factor& p) {

@@ -13,16 +13,16 @@ namespace {
 class Solver {
   public:
     Solver(const Solve& p, Scratch* scratch, cudaStream_t stream)
-        : p_(p), scratch_(scratch), stream_(stream), leaf_(leaf_order(p.dtype)),
-          rest_(leaf_rest(p.dtype)), forward_(p.left == (p.kind == Kind::Lower)),
+        : p_(p), scratch_(scratch), stream_(stream), leaves_(solve_leaves(p, current_device())),
+          forward_(p.left == (p.kind == Kind::Lower)),
           triangle_{const_cast<void*>(p.triangle), p.dtype, true, 0, p.triangle_batch_stride},
           x_{p.x, p.dtype, p.x_kind == Kind::Lower, p.row_stride, p.x_batch_stride} {}
 
     // Solves with the rows and columns `span` of the triangle.
     void solve(Span span) const {
-        if (span.length() <= leaf_ + rest_)
+        if (span.length() <= leaves_.most())
             return solve_leaf(p_, span, lines(span), false, stream_);
-        const int64_t middle = span.begin + first_half(span.length(), leaf_, rest_);
+        const int64_t middle = span.begin + leaves_.first_half(span.length());
         const Span first{span.begin, middle}, second{middle, span.end};
         solve(forward_ ? first : second);
         update(first, second);
@@ -79,7 +79,7 @@ class Solver {
     const Solve& p_;
     Scratch* const scratch_;
     const cudaStream_t stream_;
-    const int64_t leaf_, rest_;
+    const Leaves leaves_;
     const bool forward_;
     const Blocked triangle_, x_;
 };

@@ -39,6 +39,7 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
         "test_engine_work",
         "test_persistent_work",
         "test_strip_units",
+        "test_blocks",
         "test_image",
         "test_pack_order",
     ],

@@ -36,6 +36,17 @@ void some_problems_are_left_to_dense_torch() {
     CHECK(cuda::leaves_to_dense(solve), "one right-hand side");
     solve.m = 4096;
     CHECK(!cuda::leaves_to_dense(solve), "many right-hand sides");
+    solve.x_kind = Kind::Lower;
+    CHECK(!cuda::leaves_to_dense(solve), "an inverse");
+    solve.n = solve.m = 512;
+    solve.dtype = DType::f64;
+    CHECK(!cuda::leaves_to_dense(solve), "float64");
+    solve.dtype = DType::c64;
+    CHECK(cuda::leaves_to_dense(solve), "complex");
+    solve.n = solve.m = 1024;
+    CHECK(!cuda::leaves_to_dense(solve), "larger");
+    solve.dtype = DType::c128;
+    CHECK(cuda::leaves_to_dense(solve), "complex128");
 }
 
 // Chips for data centers without the engine multiply float32 slowly beside TF32.

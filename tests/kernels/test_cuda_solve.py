@@ -29,7 +29,7 @@ kernels = pytest.mark.parametrize(
 SIZES = (
     (1, 5, 33, 70)
     if SMALL
-    else (1, 2, 3, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 200, 321)
+    else (1, 2, 3, 15, 16, 17, 31, 32, 33, 48, 64, 65, 80, 81, 128, 129, 144, 145, 200, 321)
 )
 
 
@@ -109,6 +109,19 @@ def test_solve_batches(dtype: torch.dtype, device: str, rng: torch.Generator) ->
                 if x.numel():
                     assert_solves(x, matrix(t, n, kind, False), b, left)
     failures.report()
+
+
+@solved_dtypes
+@pytest.mark.parametrize("more", [0, 1])
+def test_solve_as_many_as_have_room(
+    more: int, dtype: torch.dtype, device: str, rng: torch.Generator
+) -> None:
+    """Two blocks of lines for each matrix, and a batch that fills the device with them."""
+    batch = torch.cuda.get_device_properties(device).multi_processor_count // 2 + more
+    for n in (129, 144, 145):
+        t, b = triangle((batch,), n, dtype, rng), random((batch, n, 70), dtype, device, rng)
+        x = ops.solve_triangular(t, b, n, LOWER, DENSE, True, False)
+        assert_solves(x, matrix(t, n, LOWER, False), b, left=True)
 
 
 @solved_dtypes
