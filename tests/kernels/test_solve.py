@@ -16,7 +16,11 @@ DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: str(t).removeprefix("torch."))
 # (kind, left, unit)
 FORMS = tuple(itertools.product((LOWER, UPPER), (True, False), (False, True)))
-SIZES = (1, 2, 3, 5, 33, 64) if SMALL else (1, 2, 3, 15, 31, 32, 33, 64, 65, 80, 81, 128, 129, 144, 145, 272)
+SIZES = (
+    (1, 2, 3, 5, 33, 64)
+    if SMALL
+    else (1, 2, 3, 15, 31, 32, 33, 64, 65, 80, 81, 128, 129, 144, 145, 272)
+)
 
 
 def solve(
