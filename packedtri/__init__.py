@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import torch
 
+from packedtri import _flops as _flops
 from packedtri import _library as _library
 from packedtri import nn as nn
 from packedtri import ops as ops

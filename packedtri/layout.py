@@ -28,6 +28,9 @@ HERMITIAN: Final = 4
 #: The kinds of which the stored half of a matrix gives the other one.
 MIRRORED: Final = (SYMMETRIC, HERMITIAN)
 
+#: The kinds of the transposes. That of a HERMITIAN matrix is its conjugate.
+TRANSPOSED: Final = {LOWER: UPPER, UPPER: LOWER, SYMMETRIC: SYMMETRIC, DENSE: DENSE}
+
 #: The element types that have kernels, in the order of csrc/problem.h.
 DTYPES: Final = (
     torch.float16,

@@ -28,11 +28,10 @@ from packedtri import layout
 from packedtri._autograd import Adjoint, library, register_multilinear
 from packedtri._bands import halve_diagonal
 from packedtri._library import tf32_is_set
-from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
+from packedtri.layout import DENSE, HERMITIAN, LOWER, TRANSPOSED, UPPER
 
 _mm = torch.ops.packedtri.mm.default
 _mm_pair = torch.ops.packedtri.mm_pair.default
-_FLIPPED = {LOWER: UPPER, UPPER: LOWER, SYMMETRIC: SYMMETRIC, DENSE: DENSE}
 _TRIANGLES = {LOWER, UPPER}
 Operand = tuple[Tensor, int]
 Operands = tuple[Tensor, Tensor, int, int]
@@ -70,7 +69,7 @@ def transposed(x: Tensor, kind: int) -> Operand:
     """The transpose as an operand: packed storage is only read the other way."""
     if kind == HERMITIAN:
         return x.conj(), kind
-    return (x.mT if kind == DENSE else x), _FLIPPED[kind]
+    return (x.mT if kind == DENSE else x), TRANSPOSED[kind]
 
 
 def adjoint(x: Tensor, kind: int) -> Operand:
