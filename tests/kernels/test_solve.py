@@ -19,7 +19,7 @@ FORMS = tuple(itertools.product((LOWER, UPPER), (True, False), (False, True)))
 SIZES = (
     (1, 2, 3, 5, 33, 64)
     if SMALL
-    else (1, 2, 3, 15, 31, 32, 33, 64, 65, 80, 81, 128, 129, 144, 145, 272)
+    else (1, 2, 3, 15, 31, 32, 33, 63, 64, 65, 80, 81, 127, 128, 129, 144, 145, 257, 272)
 )
 
 
