@@ -3,6 +3,7 @@
 #include "../solve_problem.h"
 
 #include "blocks.h"
+#include "choice.h"
 #include "kernels.h"
 #include "launch.h"
 #include "leaf.h"
@@ -14,20 +15,33 @@ class Factorizer {
   public:
     Factorizer(const Factor& p, Scratch* scratch, cudaStream_t stream)
         : p_(p), scratch_(scratch), stream_(stream), leaves_{leaf_order(p.dtype), 0},
+          panels_{any_forced() ? 0 : panel_order(p), 0},
           a_{p.packed, p.dtype, true, 0, p.batch_stride} {}
 
     // Factors the columns `panel`, from their diagonal down.
     void factor(Span panel) const {
-        if (panel.length() <= leaves_.most()) return factor_panel(panel);
-        const int64_t middle = panel.begin + leaves_.first_half(panel.length());
+        const int64_t length = panel.length();
+        if (length <= leaves_.most()) return factor_by_leaf(panel);
+        if (factor_at_once(panel)) return;
+        const Leaves& parts = length > panels_.order && panels_.order > 0 ? panels_ : leaves_;
+        const int64_t middle = panel.begin + parts.first_half(length);
         factor({panel.begin, middle});
         update({panel.begin, middle}, {middle, panel.end});
         factor({middle, panel.end});
     }
 
   private:
+    bool factor_at_once(Span panel) const {
+        return panel.length() <= panels_.order && scratch_ &&
+               factor_panel(p_, panel, *scratch_, stream_);
+    }
+
     // The rows below the diagonal block L11 are solutions of X L11^H = A.
-    void factor_panel(Span panel) const {
+    void factor_by_leaf(Span panel) const {
+        if (panel.begin == 0)
+            check(cudaMemsetAsync(p_.info, 0, static_cast<size_t>(p_.batch) * sizeof(int32_t),
+                                  stream_),
+                  "cannot clear info");
         factor_leaf(p_, panel, stream_);
         const Solve below{p_.dtype,  Kind::Upper, false,          false,           p_.n,
                           p_.n,      p_.batch,    p_.packed,      p_.batch_stride, Kind::Lower,
@@ -46,7 +60,7 @@ class Factorizer {
     const Factor& p_;
     Scratch* const scratch_;
     const cudaStream_t stream_;
-    const Leaves leaves_;
+    const Leaves leaves_, panels_;
     const Blocked a_;
 };
 
@@ -54,8 +68,6 @@ class Factorizer {
 
 void factor(const Factor& p, Scratch* scratch, cudaStream_t stream) {
     check_reach({p.n, p.batch});
-    check(cudaMemsetAsync(p.info, 0, static_cast<size_t>(p.batch) * sizeof(int32_t), stream),
-          "cannot clear info");
     Factorizer(p, scratch, stream).factor({0, p.n});
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "leaf.cuh"
+#include "roots.cuh"
 
 namespace packedtri::cuda {
 
@@ -13,18 +14,6 @@ struct FactorArgs {
     int begin, order;
     int64_t batch;
 };
-
-__device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
-__device__ inline double reciprocal_root(double x) { return rsqrt(x); }
-
-// The root of x, whose reciprocal is nearly `reciprocal`: one step of Newton's. That of infinity is infinite, without
-// a branch: Newton's step makes nan of it, which fmax leaves out, and `small` times a finite x is less than its root.
-template <class R>
-__device__ R root(R x, R reciprocal) {
-    constexpr R small = sizeof(R) == sizeof(float) ? R(0x1p-65) : R(0x1p-513);
-    const R y = x * reciprocal;
-    return fmax(fma(R(0.5) * reciprocal, fma(-y, y, x), y), x * small);
-}
 
 // SIDE lanes share a matrix of at most SIDE rows.
 template <class T, int SIDE>

@@ -214,6 +214,12 @@ __device__ __forceinline__ int load_relaxed(const int* word) {
     asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(word) : "memory");
     return x;
 }
+// What was written before the word that was read can be read from now on.
+__device__ __forceinline__ int load_acquire(const int* word) {
+    int x;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(word) : "memory");
+    return x;
+}
 // What was written before the words that relaxed loads have seen can be read from now on.
 __device__ __forceinline__ void acquire() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 

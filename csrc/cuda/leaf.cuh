@@ -13,8 +13,8 @@ namespace packedtri::cuda {
 
 // Columns of a triangle that are eliminated at a time.
 constexpr int STEP = 16;
-// Threads that share the sums of STEP elements, and elements of each.
-constexpr int SHARES = 4, SHARE = STEP / SHARES;
+// Neighbouring elements of a column that a thread reads at once.
+constexpr int SHARE = 4;
 
 template <class T>
 __device__ constexpr T one() {
@@ -22,7 +22,7 @@ __device__ constexpr T one() {
     else return 1;
 }
 
-// A lower triangle by columns, so that neighbouring rows can be read at once.
+// A lower triangle, or any matrix, by columns, so that neighbouring rows can be read at once.
 template <class T>
 struct SharedTriangle {
     T* data;
@@ -31,50 +31,33 @@ struct SharedTriangle {
     __host__ __device__ static constexpr int pitch_of(int order) { return order + 4; }
     __device__ T& at(int row, int col) const { return data[col * pitch + row]; }
 
-    // SHARE elements of column `col`, from a multiple of SHARE on.
-    struct Share {
-        T x[SHARE];
-    };
-    __device__ Share share(int row, int col) const {
-        constexpr int V = 16 / sizeof(T);
-        struct alignas(16) Group {
-            T x[V];
-        };
-        Share share;
+    // N elements of column `col` by words of 16 bytes, which begin at multiples of their length and `apart` rows apart.
+    template <int N>
+    __device__ void load(T (&x)[N], int row, int apart, int col) const {
 #pragma unroll
-        for (int g = 0; g < SHARE / V; ++g) {
-            const Group group = reinterpret_cast<const Group*>(&at(row, col))[g];
+        for (int w = 0; w < N / WORD; ++w) {
+            const Word word = reinterpret_cast<const Word&>(at(row + w * apart, col));
 #pragma unroll
-            for (int v = 0; v < V; ++v) share.x[g * V + v] = group.x[v];
+            for (int e = 0; e < WORD; ++e) x[w * WORD + e] = word.x[e];
         }
-        return share;
     }
-};
+    template <int N>
+    __device__ void store(const T (&x)[N], int row, int apart, int col) const {
+#pragma unroll
+        for (int w = 0; w < N / WORD; ++w) {
+            Word word;
+#pragma unroll
+            for (int e = 0; e < WORD; ++e) word.x[e] = x[w * WORD + e];
+            reinterpret_cast<Word&>(at(row + w * apart, col)) = word;
+        }
+    }
 
-// rest_le -= sum over k of T(row + e, k) x(k, l), k < count, a multiple of STEP. Reading shared
-// memory takes long, so many elements are on their way at once.
-template <class T, int L, class X>
-__device__ void subtract_columns(T (&rest)[L][SHARE], const SharedTriangle<T>& t, int row,
-                                 int count, X x) {
-    constexpr int AHEAD = sizeof(T) == 4 ? 8 : sizeof(T) == 8 ? 4 : 2;
-#pragma unroll 1
-    for (int k = 0; k < count; k += AHEAD) {
-        typename SharedTriangle<T>::Share share[AHEAD];
-        T right[AHEAD][L];
-#pragma unroll
-        for (int a = 0; a < AHEAD; ++a) {
-            share[a] = t.share(row, k + a);
-#pragma unroll
-            for (int l = 0; l < L; ++l) right[a][l] = x(k + a, l);
-        }
-#pragma unroll
-        for (int a = 0; a < AHEAD; ++a)
-#pragma unroll
-            for (int l = 0; l < L; ++l)
-#pragma unroll
-                for (int e = 0; e < SHARE; ++e) subtract(rest[l][e], share[a].x[e], right[a][l]);
-    }
-}
+  private:
+    static constexpr int WORD = 16 / sizeof(T);
+    struct alignas(16) Word {
+        T x[WORD];
+    };
+};
 
 // A row of `cols` elements, at most 256, is the work of so many neighbouring threads.
 __host__ __device__ constexpr int row_threads(int cols) {

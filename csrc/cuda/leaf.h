@@ -5,6 +5,7 @@
 
 #include "../solve_problem.h"
 #include "blocks.h"
+#include "kernels.h"
 
 namespace packedtri::cuda {
 
@@ -21,5 +22,9 @@ void solve_thin(const Solve& p, cudaStream_t stream);
 
 // Factors the diagonal block of `p.packed` that `block` names.
 void factor_leaf(const Factor& p, Span block, cudaStream_t stream);
+
+// Factors the columns `panel`, from their diagonal down, and sets `info` if they are the first ones. False where the
+// device has no room for that: then nothing has been done.
+bool factor_panel(const Factor& p, Span panel, Scratch& scratch, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

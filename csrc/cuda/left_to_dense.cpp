@@ -191,12 +191,8 @@ bool leaves_to_dense(const Solve& p) {
 bool leaves_to_dense(const Factor& p) {
     if (p.batch > 1 || any_forced()) return false;
     if (2 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
-    switch (p.dtype) {
-        case DType::f32: return p.n >= 450 && p.n <= 5000;
-        case DType::f64: return p.n >= 200 && p.n <= 9000;
-        case DType::c128: return p.n >= 100 && p.n <= 5000;
-        default: return p.n >= 1500 && p.n <= 5000;
-    }
+    // Complex products have no tensor cores here.
+    return p.dtype == DType::c128 ? p.n >= 100 : p.dtype == DType::c64 && p.n >= 2200;
 }
 
 }  // namespace packedtri::cuda

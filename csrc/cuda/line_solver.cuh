@@ -1,8 +1,8 @@
 // Solves with a small triangle in shared memory.
 #pragma once
 
-#include "leaf.cuh"
 #include "leaf.h"
+#include "line_steps.cuh"
 
 namespace packedtri::cuda {
 
@@ -19,22 +19,18 @@ struct SolveArgs {
 };
 
 // One block solves for LINES lines. Elements are numbered in the order in which they are solved for,
-// so that forward and backward are the same from there on. SHARES neighbouring lanes work on PER_LANE
-// lines; further warps, if there are any, only load and store.
+// so that forward and backward are the same from there on.
 template <class T, int LINES>
 class LineSolver {
-    static constexpr int PER_LANE = LINES < 64 ? 1 : 2, GROUPS = LINES / PER_LANE;
-    static constexpr int PITCH = LINES + 1;
+    static constexpr int PITCH = SharedTriangle<T>::pitch_of(LINES);
 
   public:
-    static constexpr int SOLVING = SHARES * GROUPS;
-
     // For the lines from number tile * LINES on.
     __device__ LineSolver(const SolveArgs<T>& args, int64_t batch, int tile, T* shared)
         : args_(args), padded_(padded(args.order)),
           triangle_{shared, SharedTriangle<T>::pitch_of(padded_)},
           x_(shared + padded_ * triangle_.pitch), warps_(blockDim.x / 32), warp_(threadIdx.x / 32),
-          lane_(threadIdx.x % 32), line_(threadIdx.x / SHARES), share_(threadIdx.x % SHARES) {
+          lane_(threadIdx.x % 32) {
         first_line_ = args.first_line + tile * LINES;
         from_ = args.triangle + batch * args.triangle_batch_stride;
         memory_ = args.x + batch * args.x_batch_stride;
@@ -43,9 +39,7 @@ class LineSolver {
     __device__ void run() {
         load();
         invert_diagonal();
-        if (threadIdx.x < SOLVING)
-            for (int s = 0; s < padded_; s += STEP) solve_step(s);
-        __syncthreads();
+        LineSteps<T, LINES, PITCH>(triangle_, x_).run(padded_);
         for_lines([&](const T* from, T* place) {
             if (place) *place = *from;
         });
@@ -123,63 +117,11 @@ class LineSolver {
         __syncthreads();
     }
 
-    // Solves for elements [s, s + STEP) of this lane's lines. Lanes of one warp alone share them. By substitution:
-    // the inverse of a triangle, even of order STEP, may be so large that residuals are.
-    __device__ void solve_step(int s) {
-        const int first = share_ * SHARE;
-        T* const x = x_ + s * PITCH + line_;
-        T rest[PER_LANE][SHARE];
-        for_own([&](int l, int e) { rest[l][e] = x[(first + e) * PITCH + l * GROUPS]; });
-        subtract_columns(rest, triangle_, s + first, s,
-                         [&](int k, int l) { return x_[k * PITCH + line_ + l * GROUPS]; });
-#pragma unroll
-        for (int g = 0; g < SHARES; ++g) {
-            T y[PER_LANE][SHARE];
-            for_own(
-                [&](int l, int e) { y[l][e] = shuffle(rest[l][e], lane_ / SHARES * SHARES + g); });
-            // All lanes of a line solve for what lane g has, so that none waits for another one's result.
-            solve_share(y, s + g * SHARE);
-            if (share_ == g) {
-                for_own([&](int l, int e) { rest[l][e] = y[l][e]; });
-            } else if (share_ > g) {
-#pragma unroll
-                for (int k = 0; k < SHARE; ++k) {
-                    const auto share = triangle_.share(s + first, s + g * SHARE + k);
-                    for_own([&](int l, int e) { subtract(rest[l][e], share.x[e], y[l][k]); });
-                }
-            }
-        }
-        for_own([&](int l, int e) { x[(first + e) * PITCH + l * GROUPS] = rest[l][e]; });
-        __syncwarp();
-    }
-
-    // y becomes the solution with rows [row, row + SHARE) of the triangle.
-    __device__ void solve_share(T (&y)[PER_LANE][SHARE], int row) const {
-#pragma unroll
-        for (int k = 0; k < SHARE; ++k) {
-            const auto share = triangle_.share(row, row + k);
-#pragma unroll
-            for (int l = 0; l < PER_LANE; ++l) {
-                y[l][k] = multiply(y[l][k], share.x[k]);
-#pragma unroll
-                for (int e = k + 1; e < SHARE; ++e) subtract(y[l][e], share.x[e], y[l][k]);
-            }
-        }
-    }
-
-    template <class F>
-    __device__ static void for_own(F f) {
-#pragma unroll
-        for (int l = 0; l < PER_LANE; ++l)
-#pragma unroll
-            for (int e = 0; e < SHARE; ++e) f(l, e);
-    }
-
     const SolveArgs<T>& args_;
     const int padded_;
     const SharedTriangle<T> triangle_;
     T* const x_;  // Element e of a line at e * PITCH + line.
-    const int warps_, warp_, lane_, line_, share_;
+    const int warps_, warp_, lane_;
     int first_line_;
     const T* from_;
     T* memory_;

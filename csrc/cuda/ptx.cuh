@@ -59,6 +59,10 @@ __device__ __forceinline__ void cp_async_16(uint32_t to, const void* from, bool 
         "l"(from), "r"(static_cast<uint32_t>(needed))
         : "memory");
 }
+// The same past the L1 cache, of what other blocks have written.
+__device__ __forceinline__ void cp_async_past_l1(uint32_t to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
 __device__ __forceinline__ uint32_t load_shared(uint32_t from) {
     uint32_t x;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");

@@ -23,6 +23,18 @@ struct alignas(2 * sizeof(R)) Complex {
     }
 };
 
+template <class T>
+struct RealPart {
+    using type = T;
+};
+template <class R>
+struct RealPart<Complex<R>> {
+    using type = R;
+};
+
+template <class T>
+constexpr bool is_complex = sizeof(typename RealPart<T>::type) < sizeof(T);
+
 __device__ __forceinline__ void fma_into(float& c, float a, float b) { c = fmaf(a, b, c); }
 __device__ __forceinline__ void fma_into(double& c, double a, double b) { c = fma(a, b, c); }
 template <class R>
@@ -55,6 +67,15 @@ __device__ __forceinline__ void subtract(Complex<R>& c, Complex<R> a, Complex<R>
     fma_into(c, {-a.re, -a.im}, b);
 }
 
+// c -= |a|^2
+__device__ __forceinline__ void subtract_square(float& c, float a) { subtract(c, a, a); }
+__device__ __forceinline__ void subtract_square(double& c, double a) { subtract(c, a, a); }
+template <class R>
+__device__ __forceinline__ void subtract_square(R& c, Complex<R> a) {
+    subtract(c, a.re, a.re);
+    subtract(c, a.im, a.im);
+}
+
 __device__ __forceinline__ float divide(float a, float b) { return a / b; }
 __device__ __forceinline__ double divide(double a, double b) { return a / b; }
 // Smith's formula, which does not overflow where the quotient does not.
@@ -75,6 +96,12 @@ __device__ __forceinline__ R real(Complex<R> x) {
     return x.re;
 }
 
+template <class T>
+__device__ __forceinline__ T from_real(typename RealPart<T>::type x) {
+    if constexpr (is_complex<T>) return {x, 0};
+    else return x;
+}
+
 // Real numbers are their own conjugates.
 template <class T>
 __device__ __forceinline__ T conjugate_if(T x, bool) {
@@ -92,6 +119,15 @@ __device__ __forceinline__ T add(T a, T b) {
 template <class R>
 __device__ __forceinline__ Complex<R> add(Complex<R> a, Complex<R> b) {
     return a += b;
+}
+
+template <class T>
+__device__ __forceinline__ T difference(T a, T b) {
+    return a - b;
+}
+template <class R>
+__device__ __forceinline__ Complex<R> difference(Complex<R> a, Complex<R> b) {
+    return {a.re - b.re, a.im - b.im};
 }
 
 __device__ __forceinline__ bool finite(float x) { return isfinite(x); }
@@ -126,18 +162,6 @@ __device__ __forceinline__ T warp_sum(T x) {
     for (int distance = 16; distance > 0; distance /= 2) x = add(x, shuffle_down(x, distance));
     return x;
 }
-
-template <class T>
-struct RealPart {
-    using type = T;
-};
-template <class R>
-struct RealPart<Complex<R>> {
-    using type = R;
-};
-
-template <class T>
-constexpr bool is_complex = sizeof(typename RealPart<T>::type) < sizeof(T);
 
 // The type that sums of T are kept in and that of their parts, and the conversions.
 template <class T>

@@ -5,11 +5,11 @@
 namespace packedtri::cuda {
 namespace {
 
-// Larger triangles are loaded two rows at a time, if fewer threads solve, and the largest one row.
-constexpr int MAX_LOADING = 256;
+// The threads of a block load two rows of a triangle at a time, and of the largest ones one.
+constexpr int LEAST_THREADS = 128, MOST_THREADS = 256;
 
 template <class T, int LINES>
-__global__ void __launch_bounds__(MAX_LOADING)
+__global__ void __launch_bounds__(MOST_THREADS)
     solve_kernel(const __grid_constant__ SolveArgs<T> args) {
     extern __shared__ __align__(16) char shared[];
     start_leaf();
@@ -22,9 +22,7 @@ template <class T, int LINES>
 void launch(SolveArgs<T> args, int64_t batch, cudaStream_t stream) {
     using Solver = LineSolver<T, LINES>;
     args.tiles = (args.last_line - args.first_line + LINES - 1) / LINES;
-    const int loading =
-        args.order > 2 * STEP ? std::min(MAX_LOADING, 2 * row_threads(args.order)) : 32;
-    const int threads = std::max(Solver::SOLVING, loading);
+    const int threads = std::clamp(2 * row_threads(args.order), LEAST_THREADS, MOST_THREADS);
     launch_leaf(solve_kernel<T, LINES>, args.tiles * batch, threads,
                 Solver::shared_bytes(args.order), args, stream);
 }

@@ -146,7 +146,7 @@ class PanelUpdate {
             const T other = shuffle(phase, j);
             if (lane_ > j) at(lane_, j) = multiply(at(lane_, j), other);
         }
-        at(lane_, lane_) = scale(one<T>(), size);
+        at(lane_, lane_) = from_real<T>(size);
     }
 
     // Makes the rotations of column j and some of x, and applies them to the rows below, which are
@@ -165,7 +165,7 @@ class PanelUpdate {
                 Rotations<T>(args_, batch_, first_).turns[(r0 + r) * PANEL + j] = t;
             if (lane_ > j) turn(t, l, x[r]);
         }
-        if (lane_ == j) l = scale(one<T>(), diagonal);
+        if (lane_ == j) l = from_real<T>(diagonal);
         if (lane_ >= j) at(lane_, j) = l;
         // What is zero so far may get an element from the next columns of x.
         const bool last = r0 + count >= args_.k;

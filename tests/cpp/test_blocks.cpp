@@ -39,7 +39,29 @@ Leaves leaves(DType dtype, int64_t m, int64_t batch, int shared_kib = 227) {
     return cuda::solve_leaves(p, Device{132, true, shared_kib});
 }
 
+Factor factor(DType dtype, int64_t n, int64_t batch) {
+    return {dtype, n, batch, nullptr, 0, nullptr};
+}
+
+void panels() {
+    const auto order = [](DType dtype, int64_t n, int64_t batch) {
+        return cuda::panel_order(factor(dtype, n, batch));
+    };
+    CHECK(order(DType::f32, 3000, 1) >= 3000, "all of a matrix");
+    for (int64_t n : {5000, 8192, 30000}) {
+        const int64_t columns = order(DType::f64, n, 1);
+        CHECK(columns < n && columns % 64 == 0, "n = %d: panels of %d", (int)n, (int)columns);
+    }
+    CHECK(order(DType::f32, 2048, 16) < 2048, "large work");
+    CHECK(order(DType::c64, 512, 1) > 0 && order(DType::c64, 512, 100) == 0, "many complex ones");
+    const Device device{132, true};
+    CHECK(cuda::panel_blocks(1, 500, device, 100 << 10) == 1, "few items");
+    CHECK(cuda::panel_blocks(1, 5000, device, 100 << 10) == 2, "many items");
+    CHECK(cuda::panel_blocks(8, 500, device, 100 << 10) == 2, "a batch");
+}
+
 int main() {
+    panels();
     for (const Leaves& x : {Leaves{64, 0}, Leaves{64, 16}, Leaves{128, 0}, Leaves{128, 16}})
         every_length(x);
     CHECK(leaves(DType::f32, 1000, 1).most() == 144, "float32");

@@ -22,12 +22,13 @@ void some_problems_are_left_to_dense_torch() {
     p.m = p.n = p.k = 256;
     CHECK(cuda::leaves_to_dense(p, hopper), "too small for images");
 
-    CHECK(cuda::leaves_to_dense(Factor{DType::f32, 1024, 1, nullptr, 0, nullptr}), "one factor");
-    CHECK(!cuda::leaves_to_dense(Factor{DType::f32, 1024, 2, nullptr, 0, nullptr}), "factors");
-    CHECK(!cuda::leaves_to_dense(Factor{DType::f64, 66000, 1, nullptr, 0, nullptr}), "memory");
-    CHECK(cuda::leaves_to_dense(Factor{DType::c128, 512, 1, nullptr, 0, nullptr}) &&
-              !cuda::leaves_to_dense(Factor{DType::c64, 512, 1, nullptr, 0, nullptr}),
-          "complex");
+    const auto factor_is_left = [](DType dtype, int64_t n, int64_t batch) {
+        return cuda::leaves_to_dense(Factor{dtype, n, batch, nullptr, 0, nullptr});
+    };
+    CHECK(!factor_is_left(DType::f32, 1024, 1) && !factor_is_left(DType::f64, 1024, 1), "factors");
+    CHECK(factor_is_left(DType::c128, 512, 1) && !factor_is_left(DType::c64, 512, 1), "complex");
+    CHECK(!factor_is_left(DType::c128, 512, 2), "a batch");
+    CHECK(!factor_is_left(DType::c128, 66000, 1), "memory");
     Solve solve{};
     solve.dtype = DType::f32;
     solve.n = 4096;

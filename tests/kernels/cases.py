@@ -206,3 +206,26 @@ class Failures:
 def each(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
     """The cases of a loop over every combination."""
     return itertools.product(*axes)
+
+
+@contextlib.contextmanager
+def memory_filled(room: int, least: int) -> Iterator[None]:
+    """Takes all GPU memory that torch may have, by `least` bytes and more, but for `room` bytes."""
+    # Small tensors have memory of their own.
+    spare = [torch.empty(n, dtype=torch.uint8, device="cuda") for n in (2**19, room)]
+    torch.cuda.empty_cache()
+    limit = torch.cuda.memory_reserved() / torch.cuda.mem_get_info()[1]
+    torch.cuda.set_per_process_memory_fraction(limit)
+    pieces: list[Tensor] = []
+    size = 2**32
+    try:
+        while size >= least:
+            with contextlib.suppress(torch.OutOfMemoryError):
+                pieces.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+                continue
+            size //= 2
+        spare.clear()
+        yield
+    finally:
+        pieces.clear()
+        torch.cuda.set_per_process_memory_fraction(1.0)

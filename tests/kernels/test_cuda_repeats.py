@@ -173,3 +173,17 @@ def test_strips_at_once(device: str, rng: torch.Generator) -> None:
         a, x = random((numel(n),), dtype, device, rng), random((n, m), dtype, device, rng)
         calls.append(partial(mm, a, x, n, kind, DENSE, DENSE))
     assert_independent(calls, turns=200)
+
+
+def test_factors_at_once(device: str, rng: torch.Generator) -> None:
+    """Cholesky factors, whose blocks wait for each other's tiles, share the device."""
+    calls: list[Call] = []
+    for dtype, (n, batch) in each(
+        (torch.float32, torch.float64), ((130, (40,)), (1000, ()), (2100, ()))
+    ):
+        root = random((*batch, n, n), dtype, rng.device, rng)
+        a = root @ root.mT / n + torch.eye(n, dtype=dtype, device=device)
+        i, j = torch.tril_indices(n, n, device=device)
+        packed = a[..., i, j].contiguous()
+        calls.append(lambda packed=packed, n=n: torch.ops.packedtri.cholesky(packed, n)[0])
+    assert_independent(calls, turns=300)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from cases import DIRECT, ENGINE, SMALL, Failures, Force, assert_same
+from cases import DIRECT, ENGINE, SMALL, Failures, Force, assert_same, memory_filled
 from torch import Tensor
 
 from packedtri.layout import DENSE, LOWER, UPPER, numel
@@ -339,12 +339,13 @@ def test_cholesky(dtype: torch.dtype, device: str, rng: torch.Generator) -> None
 
 
 @pytest.mark.skipif(SMALL, reason="large sizes")
-@pytest.mark.parametrize("n", [2048, 4097])
+@pytest.mark.parametrize("n", [2048, 4700])
 @pytest.mark.parametrize("dtype", SOLVED[:3], ids=str)
 @kernels
 def test_cholesky_large(
     method: int, n: int, dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
 ) -> None:
+    """By one panel or several, or by leaves where a way to multiply is forced."""
     force(method, -1, -1, -1, -1)
     a = definite((), n, dtype, rng)
     factor, info = ops.cholesky(pack(a), n)
@@ -353,13 +354,63 @@ def test_cholesky_large(
 
 
 @solved_dtypes
-def test_cholesky_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
-    """What dense torch factors: values, info and layout are as those of ours."""
-    n = 1600 if dtype.is_complex else 500
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_cholesky_by_leaves(
+    batch: tuple[int, ...], dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """The way of large batches and of devices with little shared memory."""
+    force(DIRECT, -1, -1, -1, -1)
+    for n in (65, 129, 400):
+        a = definite(batch, n, dtype, rng)
+        a[..., n - 1, n - 1] = -1
+        factor, info = ops.cholesky(pack(a), n)
+        assert (info == n).all()
+        m = n - 1
+        assert_factors(factor[..., : numel(m)], a[..., :m, :m])
+
+
+@solved_dtypes
+@pytest.mark.skipif(SMALL, reason="large sizes")
+def test_cholesky_of_more_matrices_than_a_panel_takes(
+    dtype: torch.dtype, device: str, rng: torch.Generator
+) -> None:
+    """Their images are made for some of them at a time. Complex ones go by leaves."""
+    n, batch = 200, 1700
+    a = definite((batch,), n, dtype, rng)
+    wrong = torch.arange(1, batch, 97, device=device)
+    a[wrong, 150, 150] = -1
+    factor, info = ops.cholesky(pack(a), n)
+    expected = torch.zeros(batch, dtype=torch.int32, device=device)
+    expected[wrong] = 151
+    assert_same(info, expected)
+    assert_factors(factor[info == 0], a[info == 0])
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("dtype", SOLVED[:2], ids=str)
+def test_cholesky_without_room_for_a_panel(
+    dtype: torch.dtype, device: str, rng: torch.Generator
+) -> None:
+    n = 2000
     a = definite((), n, dtype, rng)
     packed = pack(a)
-    if dtype.is_complex:  # It is not read.
-        packed[torch.arange(n, device=device).add(1).cumsum(0) - 1] += 0.5j
+    torch.cuda.synchronize()
+    # The factor and `info`, but no images, which take as much again.
+    with memory_filled(packed.nbytes + 2**21, least=2**21):
+        failed = torch.cuda.memory_stats()["num_ooms"]
+        factor, info = ops.cholesky(packed, n)
+        assert torch.cuda.memory_stats()["num_ooms"] > failed, "there was room"
+    assert info.item() == 0
+    assert_factors(factor, a)
+
+
+@pytest.mark.parametrize("dtype", SOLVED[2:], ids=str)
+def test_cholesky_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """What dense torch factors: values, info and layout are as those of ours."""
+    n = 2300 if dtype == torch.complex64 else 300
+    a = definite((), n, dtype, rng)
+    packed = pack(a)
+    packed[torch.arange(n, device=device).add(1).cumsum(0) - 1] += 0.5j  # It is not read.
     before = packed.clone()
     factor, info = ops.cholesky(packed, n)
     assert factor.is_contiguous() and info.shape == () and info.dtype == torch.int32
@@ -400,14 +451,28 @@ def test_cholesky_scaled(
     assert_factors(factor, a)
 
 
-def test_cholesky_exact(device: str, dtype: torch.dtype, force: Force) -> None:
+@solved_dtypes
+@pytest.mark.parametrize("method", [-1, DIRECT], ids=["chosen", "leaves"])
+def test_cholesky_exact(method: int, device: str, dtype: torch.dtype, force: Force) -> None:
     """Roots of squares are exact, by our kernels at least."""
-    if dtype not in SOLVED:
-        return
-    force(DIRECT, -1, -1, -1, -1)
-    squares = torch.arange(1, 101, device=device).to(dtype) ** 2
-    factor, _ = ops.cholesky(pack(torch.diag(squares)), 100)
-    assert_same(factor, pack(torch.diag(torch.arange(1, 101, device=device).to(dtype))))
+    force(method, -1, -1, -1, -1)
+    n = 300 if dtype == torch.complex64 else 90
+    roots = torch.arange(1, n + 1, device=device).to(dtype)
+    assert_same(ops.cholesky(pack(torch.diag(roots**2)), n)[0], pack(torch.diag(roots)))
+
+
+@solved_dtypes
+def test_cholesky_of_infinite_and_tiny_pivots(dtype: torch.dtype, device: str) -> None:
+    """Beyond what the quick roots take: infinity has an infinite one, tiny numbers theirs."""
+    n = 300 if dtype == torch.complex64 else 90
+    least = torch.finfo(dtype).smallest_normal
+    diagonal = torch.ones(n, dtype=dtype, device=device)
+    for i, value in ((3, math.inf), (40, least), (70, least / 1024)):
+        diagonal[i] = value
+    factor, info = ops.cholesky(pack(torch.diag(diagonal)), n)
+    assert info.item() == 0
+    roots = matrix(factor, n, LOWER, False).diagonal().to(dtype)
+    torch.testing.assert_close(roots, diagonal.sqrt(), rtol=4 * epsilon(dtype), atol=0)
 
 
 # -------------------------------------------------------------------------------------- both

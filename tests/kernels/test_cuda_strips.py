@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import torch
 from cases import (
@@ -19,6 +17,7 @@ from cases import (
     draw_operand,
     each,
     hopper,
+    memory_filled,
     mm,
     shifted,
     stored_product,
@@ -226,18 +225,6 @@ def test_strips_repeat(dtype: torch.dtype, device: str, rng: torch.Generator, fo
             assert_same(mm(a, b, n, kind, DENSE, DENSE), first)
 
 
-def fill_memory(least: int) -> list[torch.Tensor]:
-    """Takes all memory that torch may have, in pieces of so many bytes and more."""
-    pieces: list[torch.Tensor] = []
-    size = 2**32
-    while size >= least:
-        with contextlib.suppress(torch.OutOfMemoryError):
-            pieces.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
-            continue
-        size //= 2
-    return pieces
-
-
 @pytest.mark.skipif(SMALL, reason="large sizes")
 @dtypes
 def test_no_room_for_strips(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
@@ -245,20 +232,11 @@ def test_no_room_for_strips(dtype: torch.dtype, device: str, rng: torch.Generato
     n, m = 12000, 12
     a, b = random((numel(n),), dtype, device, rng), random((n, m), dtype, device, rng)
     expected = torch.ops.packedtri.mm(a, b, n, SYMMETRIC, DENSE, DENSE)
-    room = torch.empty_like(expected)
-    torch.cuda.empty_cache()
-    limit = torch.cuda.memory_reserved()
-    try:
-        torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.mem_get_info()[1])
-        filled = fill_memory(least=2**22)
+    # Room for the result, but not for the sums of 16 vectors, which take 21 MiB and more.
+    with memory_filled(expected.nbytes, least=2**22):
         failed = torch.cuda.memory_stats()["num_ooms"]
-        # For the result, but not for the sums of 16 vectors, which take 21 MiB and more.
-        del room
         c = torch.ops.packedtri.mm(a, b, n, SYMMETRIC, DENSE, DENSE)
         assert torch.cuda.memory_stats()["num_ooms"] > failed, "there was room"
-        del filled
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
     # Another kernel adds up in another order.
     rounding = 256 * n**0.5 * torch.finfo(dtype).eps
     torch.testing.assert_close(c, expected, rtol=0, atol=rounding)
