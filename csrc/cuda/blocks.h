@@ -62,6 +62,24 @@ inline int64_t panel_order(const Factor& p) {
     return size <= whole * whole ? 4608 : size <= 7000.0 * 7000 ? 2048 : 1024;
 }
 
+// The order of the triangles that one launch solves with (solve_panel), likewise. With few right-hand sides of each of
+// many triangles, and with complex ones, leaves are faster up to a certain size.
+inline int64_t solve_panel_order(const Solve& p) {
+    const bool packed = p.x_kind == Kind::Lower;
+    const int64_t strips = ceil_div(p.m, 64) * p.batch;
+    if (has_complex_elements(p.dtype)) {
+        const bool large = p.n >= 400 || (packed && p.batch <= 8) || p.batch == 1;
+        return p.n >= 192 && (packed || p.m > 32) && large ? 2048 : 0;
+    }
+    if (packed) return p.dtype == DType::f32 || p.batch < 100 || p.n >= 250 ? 2048 : 0;
+    if (p.batch > 1) {
+        const bool pays = p.dtype == DType::f32 ? strips <= 32 || p.n >= 400 : strips <= 64;
+        return pays ? 2048 : 0;
+    }
+    const double size = static_cast<double>(p.n) * static_cast<double>(p.m);
+    return size < 3e6 ? 2048 : size < 5e7 ? 1024 : 512;
+}
+
 // Bytes that the tiles of a panel may take, beyond those of one matrix.
 constexpr int64_t PANEL_IMAGES_LIMIT = int64_t{256} << 20;
 

@@ -14,6 +14,9 @@ namespace packedtri::cuda {
 // solved for; otherwise a row, and its elements in the columns.
 void solve_leaf(const Solve& p, Span block, Span lines, bool conj, cudaStream_t stream);
 
+// The same for a larger block, by one launch. False where the device has no room for that: then nothing has been done.
+bool solve_panel(const Solve& p, Span block, Span lines, Scratch& scratch, cudaStream_t stream);
+
 // Solves for all of a dense X of at most THIN right-hand sides. With more than one, in float32 steps of
 // leaves and products are faster.
 constexpr int64_t THIN = 4;

@@ -182,10 +182,9 @@ bool leaves_to_dense(const Solve& p) {
     const bool packed = p.x_kind == Kind::Lower;
     if (!packed && p.m == 1) return p.n >= 192;
     // Complex products have no tensor cores here.
-    if (!has_complex_elements(p.dtype) || (!packed && p.m <= 32)) return false;
-    if (p.dtype == DType::c128) return p.n >= 100 && (!packed || p.n <= 5000);
-    if (p.n > 900 && p.n <= 1500) return !packed && p.m <= 512;
-    return p.n >= 450 && (!packed || p.n <= 5000);
+    if (!has_complex_elements(p.dtype) || packed) return false;
+    const double size = static_cast<double>(p.n) * static_cast<double>(p.m);
+    return p.dtype == DType::c128 ? p.n >= 700 && size >= 3e6 : p.n >= 3500 && p.m >= 512;
 }
 
 bool leaves_to_dense(const Factor& p) {

@@ -3,6 +3,7 @@
 #include "../solve_problem.h"
 
 #include "blocks.h"
+#include "choice.h"
 #include "kernels.h"
 #include "launch.h"
 #include "leaf.h"
@@ -14,6 +15,7 @@ class Solver {
   public:
     Solver(const Solve& p, Scratch* scratch, cudaStream_t stream)
         : p_(p), scratch_(scratch), stream_(stream), leaves_(solve_leaves(p, current_device())),
+          panels_{any_forced() ? 0 : solve_panel_order(p), 0},
           forward_(p.left == (p.kind == Kind::Lower)),
           triangle_{const_cast<void*>(p.triangle), p.dtype, true, 0, p.triangle_batch_stride},
           x_{p.x, p.dtype, p.x_kind == Kind::Lower, p.row_stride, p.x_batch_stride} {}
@@ -22,7 +24,10 @@ class Solver {
     void solve(Span span) const {
         if (span.length() <= leaves_.most())
             return solve_leaf(p_, span, lines(span), false, stream_);
-        const int64_t middle = span.begin + leaves_.first_half(span.length());
+        if (solve_at_once(span)) return;
+        const Leaves& parts =
+            span.length() > panels_.order && panels_.order > 0 ? panels_ : leaves_;
+        const int64_t middle = span.begin + parts.first_half(span.length());
         const Span first{span.begin, middle}, second{middle, span.end};
         solve(forward_ ? first : second);
         update(first, second);
@@ -30,6 +35,11 @@ class Solver {
     }
 
   private:
+    bool solve_at_once(Span span) const {
+        return span.length() <= panels_.order && scratch_ &&
+               solve_panel(p_, span, lines(span), *scratch_, stream_);
+    }
+
     // The right-hand sides that have elements in these rows or columns.
     Span lines(Span span) const {
         if (!x_.packed) return {0, p_.m};
@@ -80,6 +90,7 @@ class Solver {
     Scratch* const scratch_;
     const cudaStream_t stream_;
     const Leaves leaves_;
+    const Leaves panels_;
     const bool forward_;
     const Blocked triangle_, x_;
 };

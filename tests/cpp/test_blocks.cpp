@@ -54,6 +54,17 @@ void panels() {
     }
     CHECK(order(DType::f32, 2048, 16) < 2048, "large work");
     CHECK(order(DType::c64, 512, 1) > 0 && order(DType::c64, 512, 100) == 0, "many complex ones");
+    Solve solve{};
+    solve.dtype = DType::f32;
+    solve.x_kind = Kind::Dense;
+    solve.n = solve.m = 1024;
+    solve.batch = 1;
+    CHECK(cuda::solve_panel_order(solve) >= 1024, "a solve");
+    solve.n = solve.m = 8192;
+    CHECK(cuda::solve_panel_order(solve) == 512, "a large one");
+    solve.dtype = DType::c64;
+    solve.m = 16;
+    CHECK(cuda::solve_panel_order(solve) == 0, "few complex right-hand sides");
     const Device device{132, true};
     CHECK(cuda::panel_blocks(1, 500, device, 100 << 10) == 1, "few items");
     CHECK(cuda::panel_blocks(1, 5000, device, 100 << 10) == 2, "many items");

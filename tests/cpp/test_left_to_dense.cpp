@@ -43,11 +43,16 @@ void some_problems_are_left_to_dense_torch() {
     solve.dtype = DType::f64;
     CHECK(!cuda::leaves_to_dense(solve), "float64");
     solve.dtype = DType::c64;
-    CHECK(cuda::leaves_to_dense(solve), "complex");
-    solve.n = solve.m = 1024;
-    CHECK(!cuda::leaves_to_dense(solve), "larger");
+    CHECK(!cuda::leaves_to_dense(solve), "a complex inverse");
+    solve.x_kind = Kind::Dense;
+    CHECK(!cuda::leaves_to_dense(solve), "complex");
+    solve.n = solve.m = 4096;
+    CHECK(cuda::leaves_to_dense(solve), "larger");
     solve.dtype = DType::c128;
+    solve.n = solve.m = 2048;
     CHECK(cuda::leaves_to_dense(solve), "complex128");
+    solve.m = 64;
+    CHECK(!cuda::leaves_to_dense(solve), "few right-hand sides");
 }
 
 // Chips for data centers without the engine multiply float32 slowly beside TF32.

@@ -176,7 +176,7 @@ def test_strips_at_once(device: str, rng: torch.Generator) -> None:
 
 
 def test_factors_at_once(device: str, rng: torch.Generator) -> None:
-    """Cholesky factors, whose blocks wait for each other's tiles, share the device."""
+    """Cholesky factors and solves, whose blocks wait for each other's tiles, share the device."""
     calls: list[Call] = []
     for dtype, (n, batch) in each(
         (torch.float32, torch.float64), ((130, (40,)), (1000, ()), (2100, ()))
@@ -186,4 +186,10 @@ def test_factors_at_once(device: str, rng: torch.Generator) -> None:
         i, j = torch.tril_indices(n, n, device=device)
         packed = a[..., i, j].contiguous()
         calls.append(lambda packed=packed, n=n: torch.ops.packedtri.cholesky(packed, n)[0])
+        factor = calls[-1]()
+        calls.append(
+            lambda t=factor, n=n: torch.ops.packedtri.solve_triangular(
+                t, t, n, UPPER, LOWER, True, False
+            )
+        )
     assert_independent(calls, turns=300)

@@ -115,6 +115,36 @@ def test_solve_batches(dtype: torch.dtype, device: str, rng: torch.Generator) ->
 
 
 @solved_dtypes
+@pytest.mark.parametrize("method", [-1, DIRECT], ids=["panels", "leaves"])
+def test_solve_of_middle_size(
+    method: int, dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """By one launch, whose blocks wait for each other's tiles, or by steps."""
+    force(method, -1, -1, -1, -1)
+    failures = Failures()
+    n = 450
+    batches: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+        ((), ()), ((3,), (3,)), ((), (2,)), ((2,), ()),
+    )  # fmt: skip
+    for (ours, theirs), kind in itertools.product(batches, (LOWER, UPPER)):
+        for left, unit in itertools.product((True, False), (True, False)):
+            t = triangle(ours, n, dtype, rng, unit)
+            wide = matrix(t, n, kind, unit)
+            b = random((*theirs, *((n, 70) if left else (70, n))), dtype, device, rng)
+            with failures.case(f"{ours} and {theirs}, kind {kind}, left {left}, unit {unit}"):
+                x = ops.solve_triangular(t, b, n, kind, DENSE, left, unit)
+                assert_solves(x, wide, b, left)
+                typed = pack(random((*theirs, n, n), dtype, device, rng))
+                got = ops.solve_triangular(t, typed, n, kind, LOWER, left, unit)
+                lower = densify(typed, n, LOWER).to(wide.dtype)
+                solve = torch.linalg.solve_triangular
+                expected = pack(solve(wide, lower, upper=kind == UPPER, left=left))
+                error = ((got - expected).norm() / expected.norm()).item()
+                assert error <= (10 + math.sqrt(n)) * epsilon(dtype), f"error {error}"
+    failures.report()
+
+
+@solved_dtypes
 @pytest.mark.parametrize("more", [0, 1])
 def test_solve_as_many_as_have_room(
     more: int, dtype: torch.dtype, device: str, rng: torch.Generator
