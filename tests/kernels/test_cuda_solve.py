@@ -417,11 +417,9 @@ def test_cholesky_of_more_matrices_than_a_panel_takes(
 
 
 @pytest.mark.skipif(SMALL, reason="large sizes")
-@pytest.mark.parametrize("dtype", SOLVED[:2], ids=str)
-def test_cholesky_without_room_for_a_panel(
-    dtype: torch.dtype, device: str, rng: torch.Generator
-) -> None:
-    n = 2000
+def test_cholesky_without_room_for_a_panel(device: str, rng: torch.Generator) -> None:
+    """By leaves, whose products do without scratch memory in float32."""
+    n, dtype = 2000, torch.float32
     a = definite((), n, dtype, rng)
     packed = pack(a)
     torch.cuda.synchronize()
