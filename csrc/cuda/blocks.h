@@ -90,6 +90,11 @@ inline int64_t panel_blocks(int64_t batch, int64_t items, const Device& device, 
     return (device.shared_kib + 1) * 1024 / (shared_bytes + 1024);
 }
 
+// Where a range is cut that is longer than a panel, or than a leaf if there are no panels.
+inline int64_t first_half(int64_t length, int64_t panel, const Leaves& leaves) {
+    return (panel > 0 && length > panel ? Leaves{panel, 0} : leaves).first_half(length);
+}
+
 // Indices [begin, end) of rows or columns.
 struct Span {
     int64_t begin, end;

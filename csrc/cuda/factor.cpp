@@ -15,7 +15,7 @@ class Factorizer {
   public:
     Factorizer(const Factor& p, Scratch* scratch, cudaStream_t stream)
         : p_(p), scratch_(scratch), stream_(stream), leaves_{leaf_order(p.dtype), 0},
-          panels_{any_forced() ? 0 : panel_order(p), 0},
+          panel_(any_forced() ? 0 : panel_order(p)),
           a_{p.packed, p.dtype, true, 0, p.batch_stride} {}
 
     // Factors the columns `panel`, from their diagonal down.
@@ -23,8 +23,7 @@ class Factorizer {
         const int64_t length = panel.length();
         if (length <= leaves_.most()) return factor_by_leaf(panel);
         if (factor_at_once(panel)) return;
-        const Leaves& parts = length > panels_.order && panels_.order > 0 ? panels_ : leaves_;
-        const int64_t middle = panel.begin + parts.first_half(length);
+        const int64_t middle = panel.begin + first_half(length, panel_, leaves_);
         factor({panel.begin, middle});
         update({panel.begin, middle}, {middle, panel.end});
         factor({middle, panel.end});
@@ -32,8 +31,7 @@ class Factorizer {
 
   private:
     bool factor_at_once(Span panel) const {
-        return panel.length() <= panels_.order && scratch_ &&
-               factor_panel(p_, panel, *scratch_, stream_);
+        return panel.length() <= panel_ && scratch_ && factor_panel(p_, panel, *scratch_, stream_);
     }
 
     // The rows below the diagonal block L11 are solutions of X L11^H = A.
@@ -60,7 +58,8 @@ class Factorizer {
     const Factor& p_;
     Scratch* const scratch_;
     const cudaStream_t stream_;
-    const Leaves leaves_, panels_;
+    const Leaves leaves_;
+    const int64_t panel_;
     const Blocked a_;
 };
 

@@ -16,8 +16,8 @@ struct PanelArgs {
     int32_t* info;
     T* images;            // Those of the diagonal as solves need them.
     int *ticket, *ready;  // The next item; a word for each tile.
-    int n, begin, rows, cols,
-        batch;  // The panel begins at column `begin`, and has rows x cols tiles.
+    // The panel begins at column `begin`, and has rows x cols tiles.
+    int n, begin, rows, cols, batch;
 
     // Tiles of the first `i` rows, in which none lies above the diagonal.
     __host__ __device__ int64_t before_row(int i) const {
@@ -195,8 +195,7 @@ bool factor_panel(const Factor& p, Span panel, Scratch& scratch, cudaStream_t st
     with_solved_type(p.dtype, [&](auto element) {
         using T = decltype(element);
         using Work = PanelFactor<T>;
-        const Device& device = current_device();
-        if (Work::SHARED_BYTES > device.shared_kib * 1024) return;
+        if (!panel_fits<Work>()) return;
         PanelArgs<T> args{};
         args.batch_stride = p.batch_stride;
         args.n = static_cast<int>(p.n);
@@ -204,24 +203,15 @@ bool factor_panel(const Factor& p, Span panel, Scratch& scratch, cudaStream_t st
         args.rows = static_cast<int>(ceil_div(p.n - panel.begin, PANEL_TILE));
         args.cols = static_cast<int>(ceil_div(panel.length(), PANEL_TILE));
         // As many matrices at once as have room for their images.
-        const int64_t image_bytes = PANEL_IMAGE * static_cast<int64_t>(sizeof(T)),
-                      at_once = std::clamp<int64_t>(
-                          PANEL_IMAGES_LIMIT / (args.tiles() * image_bytes), 1, p.batch),
-                      tiles = at_once * args.tiles(), words = tiles + 1;
-        if (tiles > INT32_MAX) return;
-        char* const memory = static_cast<char*>(scratch.reserve_if_free(
-            tiles * image_bytes + words * static_cast<int64_t>(sizeof(int))));
-        if (!memory) return;
-        args.images = reinterpret_cast<T*>(memory);
-        args.ticket = reinterpret_cast<int*>(memory + tiles * image_bytes);
-        args.ready = args.ticket + 1;
+        const int64_t at_once = std::clamp<int64_t>(
+                          PANEL_IMAGES_LIMIT / panel_image_bytes<T>(args.tiles()), 1, p.batch),
+                      tiles = at_once * args.tiles();
+        if (tiles > INT32_MAX || !reserve_images<T>(args, tiles, scratch)) return;
         for (int64_t b = 0; b < p.batch; b += at_once) {
             args.packed = static_cast<T*>(p.packed) + b * p.batch_stride;
             args.info = p.info + b;
             args.batch = static_cast<int>(std::min(at_once, p.batch - b));
-            launch_panel<Work>(args, words,
-                               panel_blocks(args.batch, args.items(), device, Work::SHARED_BYTES),
-                               stream);
+            launch_panel<Work>(args, tiles, stream);
         }
         done = true;
     });

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "blocks.h"
 #include "hopper.cuh"
+#include "kernels.h"
 #include "leaf.cuh"
 #include "mma_f64.cuh"
 #include "mma_simt.cuh"
@@ -190,13 +192,38 @@ __global__ void __launch_bounds__(Work::THREADS)
     }
 }
 
-// As many blocks as find room, or `a_multiprocessor` on each. `words` words from the ticket on are cleared first.
+// Whether a block of the device has room for tiles of the work.
 template <class Work>
-void launch_panel(const typename Work::Args& args, int64_t words, int64_t a_multiprocessor,
-                  cudaStream_t stream) {
-    check(cudaMemsetAsync(args.ticket, 0, static_cast<size_t>(words) * sizeof(int), stream),
+bool panel_fits() {
+    return Work::SHARED_BYTES <= current_device().shared_kib * 1024;
+}
+
+template <class T>
+constexpr int64_t panel_image_bytes(int64_t tiles) {
+    return tiles * PANEL_IMAGE * static_cast<int64_t>(sizeof(T));
+}
+
+// Takes scratch memory for the images and words of so many tiles. False where there is none.
+template <class T, class Args>
+bool reserve_images(Args& args, int64_t tiles, Scratch& scratch) {
+    const int64_t images = panel_image_bytes<T>(tiles),
+                  words = (tiles + 1) * static_cast<int64_t>(sizeof(int));
+    char* const memory = static_cast<char*>(scratch.reserve_if_free(images + words));
+    if (!memory) return false;
+    args.images = reinterpret_cast<T*>(memory);
+    args.ticket = reinterpret_cast<int*>(memory + images);
+    args.ready = args.ticket + 1;
+    return true;
+}
+
+// Where images have been reserved for so many tiles.
+template <class Work>
+void launch_panel(const typename Work::Args& args, int64_t tiles, cudaStream_t stream) {
+    check(cudaMemsetAsync(args.ticket, 0, static_cast<size_t>(tiles + 1) * sizeof(int), stream),
           "cannot clear the words of a panel");
-    const int64_t blocks = current_device().multiprocessors * a_multiprocessor;
+    const Device& device = current_device();
+    const int64_t blocks =
+        device.multiprocessors * panel_blocks(args.batch, args.items(), device, Work::SHARED_BYTES);
     launch_leaf(panel_kernel<Work>, std::min(args.items(), blocks), Work::THREADS,
                 Work::SHARED_BYTES, args, stream);
 }

@@ -15,7 +15,7 @@ class Solver {
   public:
     Solver(const Solve& p, Scratch* scratch, cudaStream_t stream)
         : p_(p), scratch_(scratch), stream_(stream), leaves_(solve_leaves(p, current_device())),
-          panels_{any_forced() ? 0 : solve_panel_order(p), 0},
+          panel_(any_forced() ? 0 : solve_panel_order(p)),
           forward_(p.left == (p.kind == Kind::Lower)),
           triangle_{const_cast<void*>(p.triangle), p.dtype, true, 0, p.triangle_batch_stride},
           x_{p.x, p.dtype, p.x_kind == Kind::Lower, p.row_stride, p.x_batch_stride} {}
@@ -25,9 +25,7 @@ class Solver {
         if (span.length() <= leaves_.most())
             return solve_leaf(p_, span, lines(span), false, stream_);
         if (solve_at_once(span)) return;
-        const Leaves& parts =
-            span.length() > panels_.order && panels_.order > 0 ? panels_ : leaves_;
-        const int64_t middle = span.begin + parts.first_half(span.length());
+        const int64_t middle = span.begin + first_half(span.length(), panel_, leaves_);
         const Span first{span.begin, middle}, second{middle, span.end};
         solve(forward_ ? first : second);
         update(first, second);
@@ -36,7 +34,7 @@ class Solver {
 
   private:
     bool solve_at_once(Span span) const {
-        return span.length() <= panels_.order && scratch_ &&
+        return span.length() <= panel_ && scratch_ &&
                solve_panel(p_, span, lines(span), *scratch_, stream_);
     }
 
@@ -90,7 +88,7 @@ class Solver {
     Scratch* const scratch_;
     const cudaStream_t stream_;
     const Leaves leaves_;
-    const Leaves panels_;
+    const int64_t panel_;
     const bool forward_;
     const Blocked triangle_, x_;
 };

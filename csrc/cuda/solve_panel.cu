@@ -178,8 +178,7 @@ bool solve_panel(const Solve& p, Span block, Span lines, Scratch& scratch, cudaS
     with_solved_type(p.dtype, [&](auto element) {
         using T = decltype(element);
         using Work = PanelSolver<T>;
-        const Device& device = current_device();
-        if (Work::SHARED_BYTES > device.shared_kib * 1024) return;
+        if (!panel_fits<Work>()) return;
         SolvePanelArgs<T> args{};
         args.solve = solve_args<T>(p, block);
         args.solve.first_line = static_cast<int>(lines.begin);
@@ -188,17 +187,11 @@ bool solve_panel(const Solve& p, Span block, Span lines, Scratch& scratch, cudaS
         args.steps = static_cast<int>(ceil_div(block.length(), PANEL_TILE));
         args.batch = static_cast<int>(p.batch);
         args.triangles = p.triangle_batch_stride == 0 ? 1 : args.batch;
-        const int64_t image_bytes = args.tiles() * PANEL_IMAGE * static_cast<int64_t>(sizeof(T)),
-                      words = args.tiles() + 1;
-        if (image_bytes > PANEL_IMAGES_LIMIT) return;
-        char* const memory = static_cast<char*>(
-            scratch.reserve_if_free(image_bytes + words * static_cast<int64_t>(sizeof(int))));
-        if (!memory) return;
-        args.images = reinterpret_cast<T*>(memory);
-        args.ticket = reinterpret_cast<int*>(memory + image_bytes);
-        args.ready = args.ticket + 1;
-        launch_panel<Work>(args, words,
-                           panel_blocks(p.batch, args.items(), device, Work::SHARED_BYTES), stream);
+        const int64_t tiles = args.tiles();
+        if (panel_image_bytes<T>(tiles) > PANEL_IMAGES_LIMIT ||
+            !reserve_images<T>(args, tiles, scratch))
+            return;
+        launch_panel<Work>(args, tiles, stream);
         done = true;
     });
     return done;
