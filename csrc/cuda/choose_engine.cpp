@@ -31,9 +31,11 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
                               : narrowest(p) >= 500 && all >= 3e8;
         return weight >= 2.5e10 && narrowest(p) >= (packed ? 500 : count == 2 ? 380 : 300);
     }
-    // Unpacked copies of both halves are quicker than their images, where dense torch multiplies quickly.
+    // Unpacked copies of both halves are quicker than their images, where dense torch multiplies quickly. Beside a
+    // triangle it is not asked.
     if (has_symmetric(p)) {
         const double elements = static_cast<double>(p.m * p.n * p.batch);
+        if (p.tf32 && count == 1) return narrowest(p) >= 180 && all >= 2.2e8;
         if (!slow) return false;
         if (count == 0 && packed) return narrowest(p) >= (p.tf32 ? 128 : 65) && elements >= 2e6;
         if (count == 0 && row_alignment(p) < 8 && !p.tf32)
@@ -43,15 +45,15 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
     }
     if (packed && count == 2) {
         if (!p.tf32) return weight >= (slow ? 1e11 : 3e11);
-        const bool one_image = shares_image(p) && (p.batch >= 16 || large_tiles_fit(p));
-        return narrowest(p) >= (one_image ? 150 : 256) && weight >= (one_image ? 3.4e9 : 2e10);
+        const bool one_image = same_image(p.a, p.b) && (p.batch >= 16 || large_tiles_fit(p));
+        return narrowest(p) >= (one_image ? 150 : 180) && weight >= (one_image ? 3.4e9 : 2e10);
     }
     if (packed) {
         const double least = p.tf32 ? 0.68 : slow ? 0.9 : 1.4;
         return narrowest(p) >= (p.tf32 && slow ? 250 : 128) && tiles >= least;
     }
-    if (p.tf32 && count == 2) return narrowest(p) >= 192 && weight > (slow ? 1.4e10 : 5e10);
-    if (p.tf32) return narrowest(p) >= 250 && tiles >= 2 && (slow || maps_dense_operand(p));
+    if (p.tf32 && count == 2) return narrowest(p) >= 192 && weight > (slow ? 1.4e10 : 3e10);
+    if (p.tf32) return narrowest(p) >= (slow ? 250 : 300) && tiles >= 2;
     if (slow) return narrowest(p) >= 129 && tiles >= (narrowest(p) < 250 ? 2 : 1.2);
     return narrowest(p) >= 250 && tiles >= (count == 1 ? 2.5 : 2);
 }
@@ -61,13 +63,16 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
 bool enough_for_images(const Product& p, const Device& device, int together) {
     const double multiplications = together * volume(p) * stored_share(p);
     if (p.batch > 1) return enough_in_batch(p, device, together, multiplications);
-    const double least = element_size(p.dtype) == 2 ? 2.5e8 : p.tf32 ? 7e7 : 8.5e7;
+    const double least = element_size(p.dtype) == 2                               ? 2.5e8
+                         : p.tf32 && triangles(p) == 2 && p.c.kind == Kind::Dense ? 4e7
+                         : p.tf32                                                 ? 7e7
+                                                                                  : 8.5e7;
     // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
     // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
     const bool symmetric = has_symmetric(p);
     // Beside a triangle the copy is not for dense torch.
     if (symmetric && p.dtype == DType::f32 && triangles(p) == 1)
-        return narrowest(p) > 512 && multiplications >= 6e7;
+        return narrowest(p) > (p.tf32 ? 500 : 512) && multiplications >= 6e7;
     // Where dense torch is slow.
     if (symmetric && triangles(p) == 0 && slow_when_dense(p)) {
         if (p.c.kind == Kind::Lower) return narrowest(p) >= (p.tf32 ? 500 : 640);

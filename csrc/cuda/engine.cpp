@@ -33,11 +33,11 @@ struct Images {
     int64_t together;  // Matrices that have theirs at once.
     uintptr_t free;    // Where the next one goes.
 
-    // Which image an operand of `p` is read from.
-    int place(const Product& p, const Operand& x, const EngineSource& source) {
+    // Which image an operand is read from.
+    int place(const Operand& x, const EngineSource& source) {
         if (source.mapped) return ImageUse::NONE;
         for (int i = 0; i < count; ++i)
-            if (same_image(p, x, source, places[i].operand, places[i].source)) return i;
+            if (same_image(x, places[i].operand)) return i;
         places[count] = {x, source, reinterpret_cast<char*>(free)};
         free += static_cast<uintptr_t>(source.scratch_bytes(together));
         return count++;
@@ -50,13 +50,9 @@ struct Images {
         const auto& [x, source, at] = places[image];
         Operand from = x;
         from.data = matrix(x.data, first, x.batch_stride, dtype);
-        return {from,
-                source.across,
-                source.blocks,
-                at,
-                source.part_bytes,
-                source.bytes,
-                source.same ? 1 : static_cast<int>(matrices)};
+        return {from,         source.blocks,
+                at,           source.part_bytes,
+                source.bytes, source.same ? 1 : static_cast<int>(matrices)};
     }
 };
 
@@ -79,9 +75,7 @@ class Plans {
         for (int t = 0; t < count; ++t) {
             EnginePlan& plan = of_[t];
             plan.drawn = reinterpret_cast<int*>(images_.free);
-            // Before the first mark is the word for all.
-            if (plan.layout.marks > 0)
-                plan.marks = reinterpret_cast<int*>(images_.free + 2 * sizeof(int));
+            if (plan.layout.marks > 0) plan.marks = plan.drawn + EngineLayout::COUNTERS + 1;
             images_.free += static_cast<uintptr_t>(plan.layout.control_bytes(together_));
         }
         unmade_.work.drawn = reinterpret_cast<int*>(images_.free);
@@ -93,8 +87,8 @@ class Plans {
         for (int t = 0; t < count; ++t) {
             EnginePlan& plan = of_[t];
             const Product& p = plan.product;
-            uses_[t][0] = {images_.place(p, p.a, plan.layout.a), plan.layout.a.across};
-            uses_[t][1] = {images_.place(p, p.b, plan.layout.b), plan.layout.b.across};
+            uses_[t][0] = {images_.place(p.a, plan.layout.a), plan.layout.a.across};
+            uses_[t][1] = {images_.place(p.b, plan.layout.b), plan.layout.b.across};
             plan.a_image = images_.at(uses_[t][0].image);
             plan.b_image = images_.at(uses_[t][1].image);
         }

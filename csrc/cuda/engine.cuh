@@ -21,6 +21,11 @@ struct EngineOperand {
     bool across;  // Its rows of memory run across the sum.
     // Where the image is made while the product is computed: how many units each piece has, as they come.
     const int* ready;
+
+    // Of a scaled image: what follows its blocks, in words of 8 bytes.
+    __device__ const uint2* scale(int matrix) const {
+        return reinterpret_cast<const uint2*>(image + matrix * next + part_bytes);
+    }
 };
 
 template <class T>
@@ -39,7 +44,7 @@ struct EngineProduct {
     EngineResult<T> c;
     int n_blocks, k_blocks;
     EngineWork work;
-    int* marks;  // Zero when the launch starts, null if there are none: see EngineConsumer::finite.
+    int* marks;  // Zero when the launch starts, null if there are none: see EngineConsumer::exact.
     int marks_of_matrix;
 };
 
@@ -68,14 +73,51 @@ struct EngineArgs {
     EngineProduct<T> of[PRODUCTS];
     BatchOrder shared, alone;  // Tiles of all products that are shared, and that blocks have alone.
     int split;
-    int* drawn;  // How many of the latter have been drawn: zero when the launch starts.
+    // How many of the latter have been drawn, and of scaled images how many lines have been, and have been looked at
+    // (EngineChecker). Zero when the launch starts.
+    int *drawn, *lines_drawn, *lines_done;
     EnginePacking<T, PACKS> packing;
 };
 
+// The lines of all products and matrices of a launch, by numbers.
+template <class T, int PRODUCTS>
+class EngineLines {
+  public:
+    struct Line {
+        bool of_a;
+        int product, matrix;
+        int number;  // Among the rows of blocks of A, or columns of B.
+    };
+    using Args = EngineArgs<T, PRODUCTS, false>;
+
+    __device__ explicit EngineLines(const Args& args) : args_(args), each_(0) {
+        for (int p = 0; p < PRODUCTS; ++p) each_ += rows(args.of[p]) + args.of[p].n_blocks;
+    }
+    __device__ static int rows(const EngineProduct<T>& p) {
+        return static_cast<int>(ceil_div(p.c.m, Image::SIDE));
+    }
+
+    __device__ int all() const { return each_ * args_.alone.matrices; }
+    __device__ Line at(int number) const {
+        const int matrix = number / each_;
+        int rest = number % each_, product = 0;
+        for (;; ++product) {
+            const int of_a = rows(args_.of[product]), both = of_a + args_.of[product].n_blocks;
+            if (rest < of_a) return {true, product, matrix, rest};
+            if (rest < both) return {false, product, matrix, rest - of_a};
+            rest -= both;
+        }
+    }
+
+  private:
+    const Args& args_;
+    int each_;
+};
+
 // Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other
-// and loads the columns of B for both. The tensor cores multiply Elements, PARTS of which stand for
-// a T. A stage holds image blocks of 64 rows of 128 bytes: all 64 steps of k of a block of 2-byte
-// Elements, with their parts, or one half of those of 4-byte Elements.
+// and loads the columns of B for both. The tensor cores multiply Elements, of 2 bytes, PARTS of which
+// stand for a T; a float32 by a single one is scaled (ImageScale). A stage holds image blocks for 64 steps
+// of k, with their parts.
 template <class T_, class Element_, int PARTS_, int BN_, int STAGES_, int CLUSTER_,
           bool PACKS_ = false>
 struct EngineShape {
@@ -83,8 +125,8 @@ struct EngineShape {
     using Element = Element_;
     static constexpr int PARTS = PARTS_, BN = BN_, STAGES = STAGES_, CLUSTER = CLUSTER_;
     static constexpr int SIDE = Image::SIDE;
-    static constexpr int HALVES = SIDE * sizeof(Element) / Image::ROW_BYTES;
-    static_assert(HALVES == 1 || PARTS == 1, "an image is of a part or of a half");
+    static_assert(SIDE * sizeof(Element) == Image::ROW_BYTES, "a block has 64 steps of k");
+    static constexpr bool SCALED = sizeof(T) > sizeof(Element) && PARTS == 1;
     static constexpr int ROWS = 2, COLS = BN / SIDE;  // Of a block's tile, in image blocks.
     static constexpr int THREADS = 128 * (ROWS + 1), WARPS = 4 * ROWS;  // The latter multiply.
     static constexpr bool PACKS = PACKS_;                               // Whether it makes images.

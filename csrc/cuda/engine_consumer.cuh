@@ -34,9 +34,12 @@ class EngineConsumer {
             float acc[Shape::ACCS];
 #pragma unroll
             for (int e = 0; e < Shape::ACCS; ++e) acc[e] = 0;
+            ask_for_exponents();
             multiply(tile, acc);
+            const int exponent = this->exponent();
             const bool whole = item.share == 0 || meet(EngineWork::part(item), acc);
-            if (whole && (!p().marks || finite(tile, p().work.parts(item), acc))) store(tile, acc);
+            if (whole && (!p().marks || exact(tile, p().work.parts(item), acc)))
+                store(tile, exponent, acc);
             __syncwarp();
         }
     }
@@ -45,9 +48,7 @@ class EngineConsumer {
     // ------------------------------------------------------------------------------- the sum
 
     __device__ void multiply(const Tile& tile, float* acc) {
-        // Blocks of 4-byte elements are transposed where rows of memory run across the sum.
-        if constexpr (Shape::HALVES > 1) multiply<false, false>(tile, acc);
-        else if constexpr (Across::KNOWN) multiply<Across::A, Across::B>(tile, acc);
+        if constexpr (Across::KNOWN) multiply<Across::A, Across::B>(tile, acc);
         else if (tile.a_across && tile.b_across) multiply<true, true>(tile, acc);
         else if (tile.a_across) multiply<true, false>(tile, acc);
         else if (tile.b_across) multiply<false, true>(tile, acc);
@@ -56,10 +57,9 @@ class EngineConsumer {
 
     template <bool A_ACROSS, bool B_ACROSS>
     __device__ __forceinline__ void multiply(Tile tile, float* acc) {
-        if (Shape::HALVES == 1) tile.b_across = B_ACROSS;  // For the compiler to know.
+        tile.b_across = B_ACROSS;  // For the compiler to know.
         const bool exists = (tile.i0 + group_) * SIDE < p().c.m;
-        for (int x = tile.k0 * Shape::HALVES; x < tile.end() * Shape::HALVES; ++x) {
-            const int k = x / Shape::HALVES;
+        for (int k = tile.k0; k < tile.end(); ++k) {
             ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
             if (exists && tile.needs_row(group_, k))
                 step<A_ACROSS, B_ACROSS>(tile.missing_columns(k), acc);
@@ -180,6 +180,40 @@ class EngineConsumer {
         return true;
     }
 
+    // ----------------------------------------------------------------------------- the scale
+
+    // The exponents of both operands come while the sum is computed, to where rows are staged later: loads to
+    // registers would be waited for before the first product.
+    __device__ __forceinline__ void ask_for_exponents() const {
+        if constexpr (!Shape::SCALED) return;
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+        if (lane < 2)
+            ptx::cp_async<8>(ptx::shared_address(staging()) + lane * 8,
+                             (lane == 0 ? p().a : p().b).scale(matrix_));
+        ptx::cp_async_commit();
+    }
+    __device__ __forceinline__ int exponent() const {
+        if constexpr (!Shape::SCALED) return 0;
+        ptx::cp_async_wait<0>();
+        __syncwarp();
+        const auto* both = reinterpret_cast<const int2*>(staging());
+        return both[0].x + both[1].x;
+    }
+
+    // What the result is multiplied by has room for it, or two factors of the sums have.
+    __device__ __forceinline__ static void remove_scale(int exponent, float& alpha, float* acc) {
+        if constexpr (!Shape::SCALED) return;
+        const auto power = [](int exponent) { return __int_as_float((127 - exponent) << 23); };
+        const int half = exponent / 2;
+        if (alpha == 1 && abs(exponent) <= 126) {
+            alpha = power(exponent);
+            return;
+        }
+        const float first = power(half), second = power(exponent - half);
+#pragma unroll
+        for (int e = 0; e < Shape::ACCS; ++e) acc[e] = acc[e] * first * second;
+    }
+
     // ---------------------------------------------------------------------------- the result
 
     // Where the elements of one row of the tile go. A row is staged at the same distance from 16-byte
@@ -206,9 +240,15 @@ class EngineConsumer {
         }
     };
 
-    __device__ void store(const Tile& tile, const float* acc) {
+    // Of this warp.
+    __device__ T* staging() const {
+        return shared_.staging() + (group_ * 4 + threadIdx.x % 128 / 32) * 8 * Shape::PITCH;
+    }
+
+    __device__ void store(const Tile& tile, int exponent, float* acc) {
         Result c = p().c;  // Copied, since what is indexed is not kept in registers.
         c.data += matrix_ * c.next;
+        remove_scale(exponent, c.alpha, acc);
         if constexpr (Across::KNOWN) store<Across::B>(c, tile, acc);
         else if (tile.b_across) store<true>(c, tile, acc);
         else store<false>(c, tile, acc);
@@ -228,7 +268,7 @@ class EngineConsumer {
                                                int half, int first) {
         const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         const int i0 = (tile.i0 + group_) * SIDE + warp * 16, j0 = tile.j0 * SIDE + first;
-        T* staging = shared_.staging() + (group_ * 4 + warp) * 8 * Shape::PITCH;
+        T* staging = this->staging();
         const Row rows(c, i0 + half * 8 + lane % 8, j0);  // One a lane.
         const int shift = __shfl_sync(~0u, rows.shift(), lane / 4);
         __syncwarp();
@@ -302,25 +342,45 @@ class EngineConsumer {
         }
     }
 
-    // An infinite or nan element meets the zeros past the other operand's diagonal in a block, and
-    // its parts meet each other: nan may come out where the product has none. Such rows are not
-    // stored but marked, and the kernel that reads stored elements only computes them afterwards. Where
-    // more than two parts meet, a block has fewer than the 64 rows of a mark, and others may be stored.
-    __device__ bool finite(const Tile& tile, int parts, const float* acc) {
+    // Whether the rows can be stored. An infinite or nan element meets the zeros past the other operand's
+    // diagonal in a block, and its parts meet each other: nan may come out where the product has none; and
+    // scaled elements may have lost too much. Such rows are not stored but marked, and the kernel that reads
+    // stored elements only computes them afterwards. Where more than two parts meet, a block has fewer than
+    // the 64 rows of a mark, and others may be stored.
+    __device__ bool exact(const Tile& tile, int parts, const float* acc) {
         float zero[4] = {};
 #pragma unroll
         for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
-        const bool bad = zero[0] + zero[1] + zero[2] + zero[3] != 0;
-        // Other warps of the group may be at the barrier for the next tile already.
-        const int barrier = 1 + group_ + (parts > 1 ? Shape::ROWS : 0);
-        if (!ptx::barrier_or(barrier, 32 * min(4, Shape::WARPS / parts), bad)) return true;
         const int columns = static_cast<int>(ceil_div(p().c.n, MARKED_COLUMNS)),
                   lane = static_cast<int>(threadIdx.x) % 32;
         const int j = tile.j0 * SIDE / MARKED_COLUMNS + lane;
-        if (lane < Shape::BN / MARKED_COLUMNS && j < columns)
-            p().marks[matrix_ * p().marks_of_matrix + (tile.i0 + group_) * columns + j] =
-                p().marks[-1] = 1;
+        const bool mine = lane < Shape::BN / MARKED_COLUMNS && j < columns;
+        int* mark = p().marks + matrix_ * p().marks_of_matrix + (tile.i0 + group_) * columns + j;
+        bool bad = zero[0] + zero[1] + zero[2] + zero[3] != 0;
+        if constexpr (Shape::SCALED)
+            if (p().c.beta != 0) bad = bad || is_marked(mark, mine);
+        // Other warps of the group may be at the barrier for the next tile already.
+        const int barrier = 1 + group_ + (parts > 1 ? Shape::ROWS : 0);
+        if (!ptx::barrier_or(barrier, 32 * min(4, Shape::WARPS / parts), bad)) return true;
+        if (mine) *mark = p().marks[-1] = 1;
         return false;
+    }
+    // Whether a mark is set by checkers. Sums that are added to what is there cannot be computed again, so all checks
+    // must be done. Small tiles would wait for code that is in their way, and large ones have no registers to spare for
+    // a call.
+    __device__ __forceinline__ bool is_marked(const int* mark, bool exists) const {
+        if constexpr (Shape::CLUSTER > 1) return exists && checked(args_, mark);
+        else return exists && checked_apart(args_, mark);
+    }
+    __device__ __noinline__ static bool checked_apart(const Args& args, const int* mark) {
+        return checked(args, mark);
+    }
+    __device__ __forceinline__ static bool checked(const Args& args, const int* mark) {
+        const int all = EngineLines<T, PRODUCTS>(args).all();
+        while (ptx::load_relaxed(args.lines_done) < all) {
+        }
+        ptx::acquire();
+        return ptx::load_relaxed(mark) != 0;
     }
 
     // alpha AB + beta C. Only float32 comes with other factors than 1 and 0.

@@ -1,6 +1,7 @@
 // The kernel of the engine: sets up the barriers and gives the warpgroups their roles.
 #pragma once
 
+#include "engine_checker.cuh"
 #include "engine_consumer.cuh"
 #include "engine_packer.cuh"
 #include "engine_producer.cuh"
@@ -42,6 +43,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) engine_kernel(
         ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
         if (threadIdx.x == 0) {
             EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
+        } else if constexpr (Shape::SCALED) {
+            if (threadIdx.x / 32 == 1) EngineChecker<Shape, PRODUCTS>::run(args);
         } else if constexpr (Shape::PACKS) {
             if (threadIdx.x >= 32) EnginePacker<typename Shape::T>(args.packing).run();
         }

@@ -2,23 +2,22 @@
 
 #include <algorithm>
 
+#include "choice.h"
+
 namespace packedtri::cuda {
 namespace {
 
 // A map needs a matrix whose rows start at multiples of 16 bytes, at equal distances. It does not
-// split elements and does not transpose.
-bool mappable(const Product& p, const Operand& x, bool across) {
+// split elements and does not round them to others.
+bool mappable(const Product& p, const Operand& x) {
     if (x.kind != Kind::Dense || x.stagger != Stagger::None) return false;
-    if (p.dtype == DType::f32 && (!p.tf32 || across)) return false;
+    if (p.dtype == DType::f32) return false;
     const bool by_rows = runs_along_rows(x);
     const int64_t stride = by_rows ? x.row_stride : x.col_stride, unit = 16 / element_size(p.dtype);
     if (stride < (by_rows ? x.cols : x.rows)) return false;  // One row for all.
     return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && stride % unit == 0 &&
            x.batch_stride % unit == 0;
 }
-
-// How many images an operand takes.
-int images(const Product& p) { return p.dtype != DType::f32 ? 1 : p.tf32 ? 2 : 3; }
 
 // The blocks of the image of the rows of memory. A triangle has none past its diagonal; of a symmetric
 // matrix both halves are made.
@@ -31,37 +30,29 @@ Grid blocks_of(const Operand& x) {
 
 EngineSource source(const Product& p, const Operand& x, bool is_a) {
     EngineSource s{};
-    // A symmetric matrix is its own transpose: its image need not be another for either operand.
-    s.across = runs_along_rows(x) != is_a && !(p.tf32 && x.kind == Kind::Symmetric);
-    s.mapped = mappable(p, x, s.across);
+    s.across = runs_along_rows(x) != is_a;
+    s.mapped = mappable(p, x);
     s.same = x.batch_stride == 0;
     s.blocks = blocks_of(x);
     s.part_bytes = s.blocks.count() * Image::BLOCK_BYTES;
-    s.bytes = s.mapped ? 0 : s.part_bytes * images(p);
+    s.bytes = s.mapped      ? 0
+              : in_parts(p) ? 3 * s.part_bytes
+              : p.tf32      ? s.part_bytes + scratch_piece(ImageScale::bytes(s.blocks.count()))
+                            : s.part_bytes;
     return s;
 }
 
-bool same_memory(const Operand& a, const Operand& b) {
-    return a.data == b.data && a.kind != Kind::Dense && b.kind != Kind::Dense &&
-           (a.kind == Kind::Symmetric) == (b.kind == Kind::Symmetric) && a.rows == b.rows &&
-           a.row_stride == b.row_stride && a.batch_stride == b.batch_stride &&
-           a.stagger == b.stagger && a.strict == b.strict;
-}
-
 // Whether products of the elements of images may be nan where the product is not: zeros past a diagonal, times what
-// is not finite, and parts of float32. TF32 rounds the largest elements to infinity.
+// is not finite, and parts of float32. Images in TF32 lack some range.
 bool may_spoil(const Product& p) { return has_triangle(p) || p.dtype == DType::f32; }
 
 }  // namespace
 
-// The blocks of TF32 images are transposed for one of two operands that are read differently.
-bool same_image(const Product& p, const Operand& x, const EngineSource& source,
-                const Operand& other, const EngineSource& other_source) {
-    return same_memory(x, other) && (!p.tf32 || source.across == other_source.across);
-}
-
-bool shares_image(const Product& p) {
-    return same_image(p, p.a, source(p, p.a, true), p.b, source(p, p.b, false));
+bool same_image(const Operand& x, const Operand& other) {
+    return x.data == other.data && x.kind != Kind::Dense && other.kind != Kind::Dense &&
+           (x.kind == Kind::Symmetric) == (other.kind == Kind::Symmetric) && x.rows == other.rows &&
+           x.row_stride == other.row_stride && x.batch_stride == other.batch_stride &&
+           x.stagger == other.stagger && x.strict == other.strict;
 }
 
 bool maps_dense_operand(const Product& p) {
@@ -72,7 +63,7 @@ EngineLayout engine_layout(const Product& p, const Config& config) {
     EngineLayout layout{};
     layout.a = source(p, p.a, true);
     layout.b = source(p, p.b, false);
-    layout.shared_image = shares_image(p);
+    layout.shared_image = same_image(p.a, p.b);
     const int64_t side = engine_tile_side(config.tile);
     const Schedule schedule = schedule_of(p, side, config.group);
     const int64_t shared =

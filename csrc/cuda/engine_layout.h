@@ -24,11 +24,13 @@ struct EngineLayout {
     EngineSource a, b;
     bool shared_image;  // Both operands read that of a.
     EngineWork work;
-    int64_t marks;  // Words of a matrix, if it may have any: see EngineConsumer::finite.
+    int64_t marks;  // Words of a matrix, if it may have any: see EngineConsumer::exact.
 
-    // Of all words that must be zero for so many matrices, but those for unmade images.
+    // Of all words that must be zero for so many matrices, but those for unmade images: counters (EngineArgs), whether
+    // there is any mark, and the marks.
+    static constexpr int64_t COUNTERS = 3;
     int64_t control_bytes(int64_t matrices) const {
-        return scratch_piece((2 + matrices * marks) * 4);
+        return scratch_piece((COUNTERS + 1 + matrices * marks) * 4);
     }
     int64_t scratch_bytes(int64_t matrices) const {
         return control_bytes(matrices) + a.scratch_bytes(matrices) +
@@ -41,10 +43,7 @@ EngineLayout engine_layout(const Product& p, const Config& config);
 // Whether a dense operand is read where it is.
 bool maps_dense_operand(const Product& p);
 
-// Whether an operand of `p` and another one, both of which need images, have the same.
-bool same_image(const Product& p, const Operand& x, const EngineSource& source,
-                const Operand& other, const EngineSource& other_source);
-// Whether the operands of `p` have.
-bool shares_image(const Product& p);
+// Whether two operands, both of which need images, have the same.
+bool same_image(const Operand& x, const Operand& other);
 
 }  // namespace packedtri::cuda

@@ -156,7 +156,7 @@ class EngineProducer {
             at += int64_t{step} * Image::BLOCK_BYTES;
             step += bend;
         }
-        // Image `part` of the block of either line: a part of the elements, or a half of the block.
+        // Image `part` of the block of either line.
         __device__ const char* block(int part, bool other) const {
             return at + part * part_bytes + (other ? int64_t{second} * Image::BLOCK_BYTES : 0);
         }
@@ -164,9 +164,8 @@ class EngineProducer {
         __device__ int box_row(int k, bool other) const {
             return (across ? k : line + (other ? second : 0)) * Image::SIDE;
         }
-        __device__ int box_column(int k, int part, bool other) const {
-            const int column = across ? line + (other ? second : 0) : k;
-            return (column * Shape::HALVES + part) * (Image::SIDE / Shape::HALVES);
+        __device__ int box_column(int k, bool other) const {
+            return (across ? line + (other ? second : 0) : k) * Image::SIDE;
         }
     };
 
@@ -232,15 +231,12 @@ class EngineProducer {
             const bool first = all || (rows > 0 && tile.needs_row(0, k)),
                        second = all || (rows > 1 && tile.needs_row(1, k));
             const int columns = all ? Shape::COLS : Shape::COLS - tile.missing_columns(k);
-#pragma unroll
-            for (int half = 0; half < Shape::HALVES; ++half) {
-                begin_stage(word);
-                ptx::mbarrier_arrive_expect(
-                    shared_.full(at_.stage),
-                    (columns + first + second) * Shape::PARTS * Image::BLOCK_BYTES);
-                load(a, b, k, half, first, second, columns - place);
-                at_.advance();
-            }
+            begin_stage(word);
+            ptx::mbarrier_arrive_expect(
+                shared_.full(at_.stage),
+                (columns + first + second) * Shape::PARTS * Image::BLOCK_BYTES);
+            load(a, b, k, first, second, columns - place);
+            at_.advance();
             a.advance();
             b.advance();
             // Drawn late, since who is done first shall have the next; the stages hide the wait.
@@ -250,25 +246,24 @@ class EngineProducer {
     }
 
     // Loads a stage: which rows of A are needed, and how many columns of B from this block's on.
-    __device__ __forceinline__ void load(const Stream& a, const Stream& b, int k, int half,
-                                         bool first, bool second, int columns) const {
+    __device__ __forceinline__ void load(const Stream& a, const Stream& b, int k, bool first,
+                                         bool second, int columns) const {
         const uint32_t full = shared_.full(at_.stage);
         constexpr int BYTES = Image::BLOCK_BYTES;
 #pragma unroll
-        for (int part = half; part < half + Shape::PARTS; ++part) {
-            const int index = part - half;
-            const uint32_t to_a = shared_.a(at_.stage) + index * Shape::ROWS * BYTES,
-                           to_b = shared_.b(at_.stage) + (index * Shape::COLS + 2 * rank_) * BYTES;
+        for (int part = 0; part < Shape::PARTS; ++part) {
+            const uint32_t to_a = shared_.a(at_.stage) + part * Shape::ROWS * BYTES,
+                           to_b = shared_.b(at_.stage) + (part * Shape::COLS + 2 * rank_) * BYTES;
             if (a.at) {
                 if (first) ptx::bulk_load(to_a, a.block(part, false), BYTES, full);
                 if (second) ptx::bulk_load(to_a + BYTES, a.block(part, true), BYTES, full);
             } else {
                 if (first)
                     ptx::tensor_load(to_a, a.map, a.matrix, a.box_row(k, false),
-                                     a.box_column(k, part, false), full);
+                                     a.box_column(k, false), full);
                 if (second)
                     ptx::tensor_load(to_a + BYTES, a.map, a.matrix, a.box_row(k, true),
-                                     a.box_column(k, part, true), full);
+                                     a.box_column(k, true), full);
             }
             if (columns <= 0) continue;
             if (b.at && b.across) {  // Blocks side by side are one piece of memory.
@@ -277,10 +272,9 @@ class EngineProducer {
                 copy_b(to_b, b.block(part, false), BYTES, full);
                 if (columns > 1) copy_b(to_b + BYTES, b.block(part, true), BYTES, full);
             } else {
-                copy_box(to_b, b, b.box_row(k, false), b.box_column(k, part, false), full);
+                copy_box(to_b, b, b.box_row(k, false), b.box_column(k, false), full);
                 if (columns > 1)
-                    copy_box(to_b + BYTES, b, b.box_row(k, true), b.box_column(k, part, true),
-                             full);
+                    copy_box(to_b + BYTES, b, b.box_row(k, true), b.box_column(k, true), full);
             }
         }
     }

@@ -1,11 +1,13 @@
 #include "image_pack.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "elements.cuh"
 #include "hopper.cuh"
+#include "image_source.cuh"
 #include "launch.h"
-#include "pack_rows.cuh"
+#include "scaled_block.cuh"
 
 namespace packedtri::cuda {
 namespace {
@@ -21,34 +23,6 @@ __device__ __forceinline__ void block_at(const Grid& blocks, int64_t index, int&
         col = static_cast<int>(index % blocks.cols);
     }
 }
-
-// Goes down a column of the rows of memory, DOWN rows at a time, by strides: to find each element from its indices
-// takes registers, and so loads that are on their way together.
-template <class T, int DOWN>
-class ColumnWalk {
-  public:
-    __device__ ColumnWalk(const Panel<T>& panel, const T* data, int i, int j)
-        : panel_(panel), from_(data + panel.row_offset(i) + j), i_(i), j_(j),
-          step_(DOWN * panel.ld + (panel.packed ? DOWN * int64_t{i} + DOWN * (DOWN + 1) / 2 : 0)) {}
-
-    // The element `right` columns on, zero where none is stored.
-    __device__ __forceinline__ T at(int right) const {
-        const bool stored = i_ < panel_.rows && j_ + right < panel_.length(i_);
-        return stored ? from_[right] : T{};
-    }
-    __device__ __forceinline__ void advance() {
-        from_ += step_;
-        i_ += DOWN;
-        if (panel_.packed) step_ += DOWN * DOWN;
-    }
-
-  private:
-    const Panel<T>& panel_;
-    const T* from_;
-    int i_;
-    const int j_;
-    int64_t step_;
-};
 
 // One block of the image by 256 threads, 8 lanes a row.
 template <class T>
@@ -98,38 +72,6 @@ __device__ void pack_block(const PackArgs<float>& args, const float* data, int r
     }
 }
 
-// What a thread has of a block of TF32: an element of each half of rows `WARPS` apart. All are read first here too.
-struct Halves {
-    static constexpr int HALF = SIDE / 2, WARPS = 256 / HALF, ROWS = SIDE / WARPS;
-    Tf32 x[ROWS][2];
-
-    __device__ static int lane() { return static_cast<int>(threadIdx.x) % HALF; }
-    __device__ static int row(int number) {
-        return static_cast<int>(threadIdx.x) / HALF + number * WARPS;
-    }
-    __device__ __forceinline__ void store(char* to, int64_t part_bytes) const {
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                *reinterpret_cast<uint32_t*>(to + Image::offset_of(row(r), lane() * 4) +
-                                             half * part_bytes) =
-                    ptx::round_to_tf32(x[r][half].value);
-    }
-};
-
-// Writes a block of TF32 whose elements are x(r, c).
-template <class X>
-__device__ __forceinline__ void store_block(char* to, int64_t part_bytes, X x, Tf32) {
-    Halves own;
-#pragma unroll
-    for (int r = 0; r < Halves::ROWS; ++r)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-            own.x[r][half] = x(Halves::row(r), half * Halves::HALF + Halves::lane());
-    own.store(to, part_bytes);
-}
-
 // Writes chunk `chunk` of row `r` of a block, whose elements are x(0) ... x(7).
 template <class T, class X>
 __device__ __forceinline__ void store_chunk(char* to, int64_t /*part_bytes*/, int r, int chunk, X x,
@@ -165,63 +107,10 @@ __device__ __forceinline__ void store_block(char* to, int64_t part_bytes, X x, T
     }
 }
 
-// A block in shared memory, the only one, padded so that neither its rows nor its columns meet in one
-// bank.
-template <class T>
-struct StoredBlock {
-    T at[SIDE][SIDE + 4 / sizeof(T)];
-
-    __device__ void load(const PackArgs<T>& args, const T* data, int row, int col) {
-        constexpr int DOWN = 256 / SIDE, AT_ONCE = sizeof(T) == 4 ? 8 : 4;
-        const int r = threadIdx.x / SIDE, c = threadIdx.x % SIDE;
-        ColumnWalk<T, DOWN> walk(args.panel, data, row * SIDE + r, col * SIDE + c);
-#pragma unroll
-        for (int first = 0; first < SIDE; first += AT_ONCE * DOWN) {
-            T read[AT_ONCE];
-#pragma unroll
-            for (int b = 0; b < AT_ONCE; ++b, walk.advance()) read[b] = walk.at(0);
-#pragma unroll
-            for (int b = 0; b < AT_ONCE; ++b) at[first + b * DOWN + r][c] = read[b];
-        }
-        __syncthreads();
-    }
-};
-template <class T>
-__device__ StoredBlock<T>& stored_block() {
-    __shared__ StoredBlock<T> block;
-    return block;
-}
-
-// A block of a symmetric matrix, on either side of the diagonal, from the stored half.
 template <class T>
 __device__ void pack_mirrored(const PackArgs<T>& args, const T* data, int row, int col, char* to) {
-    StoredBlock<T>& stored = stored_block<T>();
-    stored.load(args, data, max(row, col), min(row, col));
-    store_block(
-        to, args.part_bytes,
-        [&](int r, int c) {
-            const bool below = row > col || (row == col && r >= c);
-            return below ? stored.at[r][c] : stored.at[c][r];
-        },
-        T{});
-}
-
-__device__ void pack_block(const PackArgs<Tf32>& args, const Tf32* data, int row, int col,
-                           char* to) {
-    if (args.transposed) {
-        StoredBlock<Tf32>& stored = stored_block<Tf32>();
-        stored.load(args, data, row, col);
-        store_block(to, args.part_bytes, [&](int r, int c) { return stored.at[c][r]; }, Tf32{});
-    } else {
-        ColumnWalk<Tf32, Halves::WARPS> walk(args.panel, data, row * SIDE + Halves::row(0),
-                                             col * SIDE + Halves::lane());
-        Halves own;
-#pragma unroll
-        for (int r = 0; r < Halves::ROWS; ++r, walk.advance())
-#pragma unroll
-            for (int half = 0; half < 2; ++half) own.x[r][half] = walk.at(half * Halves::HALF);
-        own.store(to, args.part_bytes);
-    }
+    const MirroredBlock<T> block(args, data, row, col);
+    store_block(to, args.part_bytes, [&](int r, int c) { return block.at(r, c); }, T{});
 }
 
 template <class T>
@@ -234,7 +123,9 @@ struct PackAll {
 
 // How many blocks of threads a multiprocessor has at once: few where each thread has many loads under way.
 template <class T>
-constexpr int BLOCKS = sizeof(T) == 4 ? 6 : 8;
+constexpr int BLOCKS = std::is_same_v<T, Tf32> ? 4
+                       : sizeof(T) == 4        ? 6
+                                               : 8;
 
 // BATCH: of more than one matrix. To tell takes registers, and so warps that hide how long loads take.
 template <class T, bool BATCH>
@@ -254,9 +145,14 @@ __global__ void __launch_bounds__(256, BLOCKS<T>)
     const int64_t index = blockIdx.x - (which > 0 ? all.end[which - 1] : 0);
     int row, col;
     block_at(args.blocks, index, row, col);
-    char* to = args.to + matrix * args.next_image + index * Image::BLOCK_BYTES;
-    if (args.mirrored) pack_mirrored(args, data, row, col, to);
-    else pack_block(args, data, row, col, to);
+    char* image = args.to + matrix * args.next_image;
+    if constexpr (std::is_same_v<T, Tf32>) {
+        ScaledBlock::pack(args, data, row, col, index, image);
+    } else {
+        char* to = image + index * Image::BLOCK_BYTES;
+        if (args.mirrored) pack_mirrored(args, data, row, col, to);
+        else pack_block(args, data, row, col, to);
+    }
 }
 
 template <class T>

@@ -4,13 +4,11 @@
 //
 // A block holds 64 rows of 128 bytes, which are 64 elements of 2 bytes. Within 8 rows, which are 1024
 // bytes, the 16-byte chunk c of row r lies at place c ^ (r % 8): the 128-byte swizzle of the hardware.
-// Elements of 4 bytes take several images: float32 in three bfloat16 parts has one for each part,
-// float32 in TF32 one for the left and one for the right 32 columns of each block.
+// float32 in three bfloat16 parts has an image for each part; float32 in TF32 has one of float16 (ImageScale).
 //
 // An image keeps the rows of memory of its matrix. Whether they run along the sum of a product or
 // across it is told to the tensor cores, so that one image serves a triangle as either operand, as it
-// is or transposed. TF32 they read along the sum alone: where rows run across it, each block is
-// transposed in its place.
+// is or transposed.
 #pragma once
 
 #include "../index.h"
@@ -47,6 +45,23 @@ struct Image {
     PACKEDTRI_HD static constexpr int chunk_offset(int row, int chunk) {
         return offset_of(row, chunk * 16);
     }
+};
+
+// float16 has the 11 significant bits of TF32, but not its range. So the image of a matrix in TF32 holds x 2^s, with
+// one s for all of the matrix, by which a sample of its elements comes to LARGEST_SAMPLE. What is too large then is
+// nan. What is below SMALLEST has lost bits, though it is never zero, and is as good as in TF32 beside an element of
+// its line, a row or a column, that is strong. Rows of a result whose lines have lost bits and no such element are
+// left to the kernel that reads stored elements, as those that are nan are (EngineChecker).
+struct ImageScale {
+    static constexpr int LARGEST_SAMPLE = 7;  // At least this power of two, and less than the next.
+    static constexpr float TOO_LARGE = 0x1p15f, STRONG = 0x1p-12f, SMALLEST = 0x1p-14f,
+                           LEAST = 0x1p-24f;  // That is not zero.
+
+    // Behind the blocks of an image is s, in 8 bytes, and then for each block 8 bytes, one of each warp that makes it,
+    // which has every eighth row: whether all stored elements are strong, and none has lost bits.
+    static constexpr int WARPS = 8;
+    static constexpr uint8_t ALL_STRONG = 1, CLEAN = 2;
+    PACKEDTRI_HD static constexpr int64_t bytes(int64_t blocks) { return (1 + blocks) * WARPS; }
 };
 
 // Describes to the tensor cores a tile of blocks that lie one after another in shared memory. Fields:

@@ -13,7 +13,6 @@ namespace packedtri::cuda {
 // elements that take several, `bytes` that between the images of matrices.
 struct ImageRequest {
     Operand operand;
-    bool across;  // Its rows of memory run across the sum.
     Grid blocks;
     char* to;
     int64_t part_bytes, bytes;
@@ -21,7 +20,7 @@ struct ImageRequest {
 };
 
 // Grants up to MOST_IMAGES requests in one launch, and zeroes `words` words at `control`. float32 is rounded
-// to TF32, or split into three bfloat16, whose sum it is.
+// to the precision of TF32, or split into three bfloat16, whose sum it is.
 void pack_images(DType dtype, bool tf32, const ImageRequest* requests, int count, int* control,
                  int words, cudaStream_t stream);
 

@@ -18,7 +18,7 @@ bool batch_between(const Product& p, double least, double most) {
 // Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
 bool few_packed_tiles(const Product& p) {
     if (p.tf32)
-        return p.batch == 1 ? between(p, 100, slow_when_dense(p) ? 350 : 1700) : longest(p) >= 64;
+        return p.batch == 1 ? between(p, 100, slow_when_dense(p) ? 350 : 1400) : longest(p) >= 64;
     if (element_size(p.dtype) == 2) {
         if (p.batch == 1) return between(p, 600, 2400);
         return longest(p) > 128 && batch_between(p, 490, 2400);
@@ -55,7 +55,7 @@ bool slow_complex(int64_t n, int64_t vectors, int64_t batch, DType dtype) {
 bool few_tiles(const Product& p) {
     if (p.tf32) {
         if (2 * narrowest(p) < longest(p)) return false;
-        return p.batch == 1 ? !slow_when_dense(p) && between(p, 330, 2100)
+        return p.batch == 1 ? !slow_when_dense(p) && between(p, 330, 900)
                             : batch_between(p, 256, 16384);
     }
     // Many of them get tiles of their own only from a certain size on (small.h).
@@ -84,11 +84,9 @@ bool is_gram(const Product& p) {
 
 // Whether such a product has too few tiles. The triangle is unpacked once.
 bool few_gram_tiles(const Product& p) {
-    if (p.batch > 1) {
-        const double all = volume(p) * static_cast<double>(p.batch);
-        return p.tf32 && longest(p) > 200 && all <= 780.0 * 780 * 780;
-    }
-    return p.tf32 ? between(p, 600, 1050) : p.dtype == DType::c128 && between(p, 110, 900);
+    if (p.batch == 1) return p.dtype == DType::c128 && between(p, 110, 900);
+    const double all = volume(p) * static_cast<double>(p.batch);
+    return p.tf32 && longest(p) > 200 && all <= 780.0 * 780 * 780;
 }
 
 // Whether a product is left to dense torch although no operand is symmetric.
@@ -100,9 +98,7 @@ bool middle_sized(const Product& p) {
     if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
     if (count == 1) return few_tiles(p);
     if (count < 2 || slow) return false;
-    if (p.tf32)
-        return p.batch == 1 ? between(p, 450, 1100)
-                            : longest(p) > 128 && batch_between(p, 370, 16384);
+    if (p.tf32) return p.batch > 1 && longest(p) > 128 && batch_between(p, 370, 16384);
     if (p.dtype == DType::c128)
         return p.batch == 1 ? between(p, 100, 1024) : p.batch <= 64 && between(p, 60, 130);
     if (element_size(p.dtype) != 2) return false;
@@ -114,6 +110,15 @@ bool middle_sized(const Product& p) {
 bool slow_without_tf32(const Product& p, const Device& device) {
     if (!p.tf32 || device.clusters || device.shared_kib <= 128 || !is_plain(p)) return false;
     return narrowest(p) >= (triangles(p) == 2 ? 1000 : 330);
+}
+
+// Whether the dense product is faster than images although these are faster than other kernels: in TF32, at middle
+// sizes, which end later where both halves of a symmetric matrix are made.
+bool sooner_than_images(const Product& p) {
+    if (!p.tf32 || slow_when_dense(p)) return false;
+    if (beside_triangle(p)) return p.batch == 1 && between(p, 330, 520);
+    if (!has_symmetric(p)) return p.batch == 1 || is_gram(p);
+    return p.batch > 1 || between(p, 0, p.c.kind == Kind::Lower ? 950 : 2250);
 }
 
 // Of a symmetric matrix times a vector: those that are too large for one block, and too few.
@@ -162,14 +167,8 @@ bool leaves_to_dense(const Product& p, const Device& device) {
     if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p) && !slow_here)
         return false;
     const bool one = beside_triangle(p);
-    // In TF32 the dense product is faster than images of both halves of a symmetric matrix at every size, and
-    // than other images at the middle sizes.
-    const bool slow = slow_when_dense(p);
-    const bool faster = p.tf32 && !slow &&
-                        (one ? p.batch == 1 && between(p, 330, 1400)
-                             : has_symmetric(p) || p.batch == 1 || is_gram(p));
-    if ((p.dtype == DType::f32 || p.batch > 1 || slow) && !faster && by_images(choose(p, device)))
-        return false;
+    const bool asked = p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p);
+    if (asked && !sooner_than_images(p) && by_images(choose(p, device))) return false;
     // Copies of the packed operands, and of a result that is packed in the end.
     const int64_t operands = one ? 1 : (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense);
     const int64_t result = !one && p.c.kind == Kind::Lower ? p.m * p.n : 0;

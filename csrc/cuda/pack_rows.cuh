@@ -14,8 +14,7 @@ namespace packedtri::cuda {
 template <class T>
 struct PackArgs {
     Panel<T> panel;
-    bool mirrored;    // Of a triangle that stands for a symmetric matrix.
-    bool transposed;  // Each block in its place.
+    bool mirrored;  // Of a triangle that stands for a symmetric matrix.
     Grid blocks;
     char* to;
     int64_t part_bytes;
@@ -36,7 +35,6 @@ template <class T>
 PackArgs<T> pack_args(const ImageRequest& request) {
     return {orient<T>(request.operand, true).panel,
             request.operand.kind == Kind::Symmetric,
-            request.across,
             request.blocks,
             request.to,
             request.part_bytes,

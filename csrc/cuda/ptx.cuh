@@ -29,14 +29,6 @@ __device__ __forceinline__ T* hidden(T* x) {
     return x;
 }
 
-// The nearest TF32 number, of two the one farther from zero: tensor cores would cut x off. Numbers
-// that are nearest to 2^128 become infinite.
-__device__ __forceinline__ uint32_t round_to_tf32(float x) {
-    uint32_t bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-    return bits;
-}
-
 // Copies BYTES (4, 8 or 16, naturally aligned) to shared memory in the background; writes zeros
 // and reads nothing when not `valid`.
 template <int BYTES>

@@ -24,9 +24,7 @@ Encode encoder() {
     return found;
 }
 
-// What a map takes the elements of a matrix for: float32 it rounds to TF32 while it copies.
 CUtensorMapDataType map_type(DType dtype) {
-    if (dtype == DType::f32) return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
     return dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }
 

@@ -70,28 +70,23 @@ __device__ __forceinline__ void wgmma_wait() {
 // clang-format on
 
 // %0 ... are the accumulators; then come the descriptors, whether to add to what the accumulators
-// hold, and for each operand of 2-byte elements whether its rows of memory run across k.
-#define PACKEDTRI_WGMMA(N, ACCS, TYPE, A, B, ADD, MAJORS)                                    \
+// hold, and for each operand whether its rows of memory run across k.
+#define PACKEDTRI_WGMMA(N, ACCS, TYPE, A, B, ADD, A_MAJOR, B_MAJOR)                          \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD                                     \
                  ", 0;\n"                                                                    \
                  "wgmma.mma_async.sync.aligned.m64n" #N TYPE " {" PACKEDTRI_REGISTERS_##ACCS \
-                 "}, " A ", " B ", p, 1, 1" MAJORS ";\n}"                                    \
+                 "}, " A ", " B ", p, 1, 1, " A_MAJOR ", " B_MAJOR ";\n}"                    \
                  : PACKEDTRI_ACCS_##ACCS(d)                                                  \
                  : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(A_ACROSS), "n"(B_ACROSS))
 
-#define PACKEDTRI_MAJORS(A, B) ", " A ", " B
-#define PACKEDTRI_NO_MAJORS(A, B) ""
-
-#define PACKEDTRI_WGMMA_OF(TYPE, MAJORS)                                            \
-    if constexpr (N == 32)                                                          \
-        PACKEDTRI_WGMMA(32, 16, TYPE, "%16", "%17", "%18", MAJORS("%19", "%20"));   \
-    else if constexpr (N == 64)                                                     \
-        PACKEDTRI_WGMMA(64, 32, TYPE, "%32", "%33", "%34", MAJORS("%35", "%36"));   \
-    else if constexpr (N == 128)                                                    \
-        PACKEDTRI_WGMMA(128, 64, TYPE, "%64", "%65", "%66", MAJORS("%67", "%68"));  \
-    else if constexpr (N == 192)                                                    \
-        PACKEDTRI_WGMMA(192, 96, TYPE, "%96", "%97", "%98", MAJORS("%99", "%100")); \
-    else PACKEDTRI_WGMMA(256, 128, TYPE, "%128", "%129", "%130", MAJORS("%131", "%132"))
+#define PACKEDTRI_WGMMA_OF(TYPE)                                                                  \
+    if constexpr (N == 32) PACKEDTRI_WGMMA(32, 16, TYPE, "%16", "%17", "%18", "%19", "%20");      \
+    else if constexpr (N == 64) PACKEDTRI_WGMMA(64, 32, TYPE, "%32", "%33", "%34", "%35", "%36"); \
+    else if constexpr (N == 128)                                                                  \
+        PACKEDTRI_WGMMA(128, 64, TYPE, "%64", "%65", "%66", "%67", "%68");                        \
+    else if constexpr (N == 192)                                                                  \
+        PACKEDTRI_WGMMA(192, 96, TYPE, "%96", "%97", "%98", "%99", "%100");                       \
+    else PACKEDTRI_WGMMA(256, 128, TYPE, "%128", "%129", "%130", "%131", "%132")
 
 #endif
 
@@ -101,20 +96,13 @@ __device__ __forceinline__ void wgmma_wait() {
 template <int N, bool A_ACROSS, bool B_ACROSS>
 __device__ __forceinline__ void wgmma(float* d, uint64_t a, uint64_t b, bool add, __nv_bfloat16) {
 #if PACKEDTRI_HOPPER
-    PACKEDTRI_WGMMA_OF("k16.f32.bf16.bf16", PACKEDTRI_MAJORS);
+    PACKEDTRI_WGMMA_OF("k16.f32.bf16.bf16");
 #endif
 }
 template <int N, bool A_ACROSS, bool B_ACROSS>
 __device__ __forceinline__ void wgmma(float* d, uint64_t a, uint64_t b, bool add, __half) {
 #if PACKEDTRI_HOPPER
-    PACKEDTRI_WGMMA_OF("k16.f32.f16.f16", PACKEDTRI_MAJORS);
-#endif
-}
-template <int N, bool A_ACROSS, bool B_ACROSS>
-__device__ __forceinline__ void wgmma(float* d, uint64_t a, uint64_t b, bool add, Tf32) {
-    static_assert(!A_ACROSS && !B_ACROSS, "the tensor cores read 4-byte elements along k alone");
-#if PACKEDTRI_HOPPER
-    PACKEDTRI_WGMMA_OF("k8.f32.tf32.tf32", PACKEDTRI_NO_MAJORS);
+    PACKEDTRI_WGMMA_OF("k16.f32.f16.f16");
 #endif
 }
 

@@ -124,22 +124,23 @@ void batches_by_images() {
     CHECK(by_images(gram(DType::bf16, 256, 128)), "dense operands");
     CHECK(!by_images(gram(DType::bf16, 192, 32)), "few tiles of these");
     CHECK(by_images(rounded(gram(DType::f32, 256, 32))), "dense operands in TF32");
-    // In TF32 a triangle times its transpose needs one image, but times itself two.
+    // A triangle times itself or its transpose needs one image, two triangles need two.
     Product one = rounded(lower_product(DType::f32, 192, 32));
+    CHECK(!by_images(one), "two triangles");
     one.b = one.a;
-    CHECK(!by_images(one), "a triangle times itself");
+    CHECK(by_images(one), "a triangle times itself");
     one.b.kind = Kind::Upper;
     CHECK(by_images(one), "times its transpose");
-    // The tensor cores read 4-byte elements along the sum alone, so this operand would need an image.
-    CHECK(!by_images(rounded(times_dense(DType::f32, 512, 128))), "rows across the sum");
-    CHECK(cuda::leaves_to_dense(rounded(times_dense(DType::f32, 512, 128)), hopper), "left");
+    CHECK(by_images(rounded(times_dense(DType::f32, 512, 128))), "a dense operand in TF32");
+    CHECK(!by_images(rounded(times_dense(DType::f32, 256, 128))), "a small one");
+    CHECK(cuda::leaves_to_dense(rounded(times_dense(DType::f32, 256, 128)), hopper), "left");
     Product s = times_dense(DType::f32, 2048, 1);
     s.a.kind = Kind::Symmetric;
     CHECK(!cuda::leaves_to_dense(s, hopper) && cuda::leaves_to_dense(rounded(s), hopper),
           "a symmetric operand");
     CHECK(cuda::leaves_to_dense(s, ampere), "a symmetric operand where there are no images");
-    s.b = lower_product(DType::f32, 768).b;
-    s.m = s.n = s.k = s.a.rows = s.a.cols = 768;
+    s.b = lower_product(DType::f32, 512).b;
+    s.m = s.n = s.k = s.a.rows = s.a.cols = 512;
     CHECK(cuda::leaves_to_dense(rounded(s), hopper) && cuda::goes_on_unpacked(s, hopper),
           "beside a triangle");
 
@@ -188,8 +189,8 @@ void large_products_make_their_images() {
     cuda::force(-1, -1, -1, -1, -1);
 }
 
-// How the engine reads operands: TF32 along the sum alone, so that blocks of some are transposed.
-void tf32_images() {
+// What images the engine reads of float32.
+void float32_images() {
     const int64_t n = 1000, blocks = row_start(16);
     Product p = lower_product(DType::f32, n);
     const Config config{Method::Engine, TileSize::Small, 1, 1, 1};
@@ -203,22 +204,23 @@ void tf32_images() {
     CHECK(layout().a.bytes == 3 * blocks * cuda::Image::BLOCK_BYTES, "three parts");
     CHECK(same(Kind::Lower, Kind::Lower).shared_image, "parts are read either way");
     p.tf32 = true;
-    CHECK(layout().a.bytes == 2 * blocks * cuda::Image::BLOCK_BYTES, "two halves");
-    CHECK(!layout().a.across && layout().b.across && !layout().shared_image, "L L");
+    const int64_t behind = layout().a.bytes - blocks * cuda::Image::BLOCK_BYTES;
+    CHECK(behind >= cuda::ImageScale::bytes(blocks) && behind % 1024 == 0 && behind < 4096,
+          "one, and what is noted of its blocks");
+    CHECK(same(Kind::Lower, Kind::Lower).shared_image && !layout().a.across && layout().b.across,
+          "L L");
     CHECK(same(Kind::Lower, Kind::Upper).shared_image, "L L^T");
-    CHECK(same(Kind::Upper, Kind::Lower).shared_image && layout().a.across, "L^T L");
-    CHECK(same(Kind::Symmetric, Kind::Symmetric).shared_image && !layout().b.across, "S S");
+    CHECK(same(Kind::Symmetric, Kind::Symmetric).shared_image, "S S");
+    CHECK(layout().marks > 0, "elements that float16 cannot hold");
 
-    // A dense operand is mapped where its rows run along the sum and start at multiples of 16 bytes.
+    // Dense operands are mapped in 16-bit types alone.
     alignas(16) static const float dense[8] = {};
-    const auto mapped = [&](const float* data, int64_t row_stride, int64_t col_stride) {
-        p.b = {data, Kind::Dense, n, n, row_stride, col_stride, 0};
-        return layout().b.mapped;
-    };
-    CHECK(mapped(dense, 1, 1000) && !mapped(dense, 1000, 1), "rows along the sum");
-    CHECK(!mapped(dense, 1, 1001) && !mapped(dense + 1, 1, 1000), "alignment");
+    p.b = {dense, Kind::Dense, n, n, 1, n, 0};
+    CHECK(!layout().b.mapped, "TF32");
     p.tf32 = false;
-    CHECK(!mapped(dense, 1, 1000), "parts are made while packing");
+    CHECK(!layout().b.mapped, "parts are made while packing");
+    p.dtype = DType::bf16;
+    CHECK(layout().b.mapped, "bfloat16");
 }
 
 // Sums that the engine cuts, and what two products in one launch change.
@@ -269,7 +271,7 @@ int main() {
     batches_by_images();
     the_engine_shares_what_it_can();
     tf32_is_a_choice();
-    tf32_images();
+    float32_images();
     large_products_make_their_images();
 
     // Many small products are each had by one block; a few are better spread over the device.
