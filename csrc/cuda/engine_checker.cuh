@@ -102,9 +102,8 @@ class EngineChecker {
             }
             const int line = columns ? chunk * COUNT : row;
             if (!columns) is_strong = is_strong != 0, is_lossy = is_lossy != 0;
-            uint2 &s = strong, &l = lossy;
-            (line < 32 ? s.x : s.y) |= is_strong << line % 32;
-            (line < 32 ? l.x : l.y) |= is_lossy << line % 32;
+            (line < 32 ? strong.x : strong.y) |= is_strong << line % 32;
+            (line < 32 ? lossy.x : lossy.y) |= is_lossy << line % 32;
         }
         strong = {__reduce_or_sync(~0u, strong.x), __reduce_or_sync(~0u, strong.y)};
         lossy = {__reduce_or_sync(~0u, lossy.x), __reduce_or_sync(~0u, lossy.y)};
