@@ -121,15 +121,15 @@ int engine_split(const Product& p, const Config& config) {
 
 }  // namespace
 
-// Whether the engine can compute the product: it knows two-byte elements, which it cannot scale, and
-// float32 in TF32 or in three parts.
+// Whether the engine can compute the product: it knows float32 in three parts, and two-byte elements and float32 in
+// TF32, which it cannot add to what is there.
 bool engine_can(const Product& p, const Device& device) {
     if (!device.clusters || is_mv(p)) return false;
     const bool plain = p.alpha == 1 && p.beta == 0;
     // It names a tile by 16 bits for its row and 16 for its column.
     const int64_t reach = int64_t{0xffff} * engine_tile_side(TileSize::Small);
     if (p.m > reach || p.n > reach) return false;
-    return p.dtype == DType::f32 || (element_size(p.dtype) == 2 && plain);
+    return in_parts(p) || ((p.tf32 || element_size(p.dtype) == 2) && plain);
 }
 
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {

@@ -86,6 +86,7 @@ class EngineChecker {
     __device__ static void read_block(const char* block, bool columns, uint2& strong,
                                       uint2& lossy) {
         constexpr int CHUNKS = Image::ROW_BYTES / 16, ROWS = 32 / CHUNKS, COUNT = 16 / 2;
+        constexpr uint32_t LARGEST = 0x7bff;  // Of float16.
         const int chunk = lane() % CHUNKS;
 #pragma unroll 4
         for (int first = 0; first < Image::SIDE; first += ROWS) {
@@ -97,7 +98,8 @@ class EngineChecker {
 #pragma unroll
             for (int e = 0; e < COUNT; ++e) {
                 const uint32_t size = word[e / 2] >> e % 2 * 16 & 0x7fff;
-                is_strong |= (size >= bits_of(ImageScale::STRONG) ? 1u : 0) << e;
+                const bool finite = size <= LARGEST;  // Of others nothing else may come.
+                is_strong |= (finite && size >= bits_of(ImageScale::STRONG) ? 1u : 0) << e;
                 is_lossy |= (size > 0 && size < bits_of(ImageScale::SMALLEST) ? 1u : 0) << e;
             }
             const int line = columns ? chunk * COUNT : row;

@@ -16,7 +16,7 @@ struct EnginePlan {
     CUtensorMap a_map, b_map;  // Of mapped operands.
     const char *a_image, *b_image;
     const int *a_ready, *b_ready;  // See EngineOperand.
-    int *drawn, *marks;            // `marks`: null where every block is stored.
+    int *drawn, *marks;            // `marks`: null where every block is right.
 };
 
 // Images that the launch is to make.

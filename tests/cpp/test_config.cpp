@@ -161,6 +161,10 @@ void tf32_is_a_choice() {
     CHECK(cuda::explain(p, hopper).find("in tf32") != std::string::npos, "tf32");
     CHECK(cuda::explain(p, ampere).find("tf32") == std::string::npos, "direct");
     CHECK(cuda::choose(p, ampere).method == Method::Direct, "ampere");
+    p.beta = 1;
+    CHECK(!cuda::by_images(cuda::choose(p, hopper)), "what is lost could not be added again");
+    p.tf32 = false;
+    CHECK(cuda::by_images(cuda::choose(p, hopper)), "parts can be added");
 }
 
 // Images are made beside large products of 16-bit triangles without gaps, whose rows start where they
