@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -47,6 +48,8 @@ def test_slices_lists_and_masks(cls, dtype, device):
                 every[mask],
                 every[mask].int(),
                 every.tolist(),
+                every[mask].numpy(force=True),
+                mask.numpy(force=True),
             ):
                 ours = principal_submatrix(A, index)
                 assert type(ours) is cls and ours.dtype == dtype
@@ -139,6 +142,9 @@ def test_errors(device):
         (TypeError, "for A; got Tensor", lambda: principal_submatrix(S.to_dense(), [0])),
         (TypeError, "for index; got .*int", lambda: principal_submatrix(S, 1)),
         (TypeError, "float32", lambda: principal_submatrix(S, [0.5])),
+        (TypeError, "float32", lambda: principal_submatrix(S, np.array([0.5]))),
+        (TypeError, "for index; got .*int", lambda: principal_submatrix(S, np.array(1))),
+        (ValueError, "one dimension", lambda: principal_submatrix(S, np.zeros((2, 1), int))),
         (ValueError, "one dimension", lambda: principal_submatrix(S, [[0], [1]])),
         (ValueError, r"mask \(3,\)", lambda: principal_submatrix(S, [True, False])),
         (IndexError, "from -3 to 2", lambda: principal_submatrix(S, [3])),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,15 @@ P = TypeVar("P", bound=PackedTensor)
 _NAME = "principal_submatrix"
 
 
-def principal_submatrix(A: P, index: slice | Sequence[int] | Tensor) -> P:
+class _Array(Protocol):
+    """An array of another library, as those of NumPy."""
+
+    def __array__(self) -> Any: ...
+
+    def tolist(self) -> Any: ...
+
+
+def principal_submatrix(A: P, index: slice | Sequence[int] | Tensor | _Array) -> P:
     """The rows and the same columns of matrices, as the marginal of a Gaussian takes them.
 
     ``A[..., a:b, a:b]`` has the same elements in a dense tensor. The elements are copied, and
@@ -29,9 +37,9 @@ def principal_submatrix(A: P, index: slice | Sequence[int] | Tensor) -> P:
 
     Args:
         A: shape (*batch, n, n), a packed type.
-        index: the k rows to take: a slice, integers from -n to n - 1, or a mask of shape (n,).
-            Integers may come in any order and more than once, but of a triangle, which would be
-            none, in increasing order only.
+        index: the k rows to take: a slice, or a sequence, tensor or NumPy array of integers from -n
+            to n - 1, or of bools, a mask of shape (n,). Integers may come in any order and more
+            than once, but of a triangle, which would be none, in increasing order only.
 
     Returns:
         shape (*batch, k, k), of the type of ``A``.
@@ -72,6 +80,8 @@ def _positions(A: PackedTensor, index: Any) -> Tensor:
     """The rows that are taken, from 0 to n - 1, shape (k,)."""
     if isinstance(index, slice):
         return torch.arange(A.n, device=A.device)[index]
+    if not isinstance(index, Tensor) and hasattr(index, "__array__"):
+        index = index.tolist()
     if isinstance(index, Sequence) and not isinstance(index, str):
         if all(isinstance(i, INTEGERS) and not isinstance(i, bool) for i in index):
             return torch.tensor(_known_from_front(A, index), dtype=torch.long, device=A.device)
