@@ -53,8 +53,8 @@ struct Image {
 // its line, a row or a column, that is strong. Rows of a result whose lines have lost bits and no such element are
 // left to the kernel that reads stored elements, as those that are nan are (EngineChecker).
 struct ImageScale {
-    static constexpr int LARGEST_SAMPLE = 7;  // At least this power of two, and less than the next.
-    static constexpr float TOO_LARGE = 0x1p15f, STRONG = 0x1p-12f, SMALLEST = 0x1p-14f,
+    static constexpr int LARGEST_SAMPLE = 3;  // At least this power of two, and less than the next.
+    static constexpr float TOO_LARGE = 0x1p15f, STRONG = 0x1p-13f, SMALLEST = 0x1p-14f,
                            LEAST = 0x1p-24f;  // That is not zero.
 
     // Behind the blocks of an image is s, in 8 bytes, and then for each block 8 bytes, one of each warp that makes it,
