@@ -22,8 +22,8 @@ struct EngineOperand {
     // Where the image is made while the product is computed: how many units each piece has, as they come.
     const int* ready;
 
-    // Of a scaled image: what follows its blocks, in words of 8 bytes.
-    __device__ const uint2* scale(int matrix) const {
+    // What is behind a scaled image, in words of 8 bytes: see ImageScale.
+    __device__ const uint2* notes(int matrix) const {
         return reinterpret_cast<const uint2*>(image + matrix * next + part_bytes);
     }
 };
@@ -44,7 +44,7 @@ struct EngineProduct {
     EngineResult<T> c;
     int n_blocks, k_blocks;
     EngineWork work;
-    int* marks;  // Zero when the launch starts, null if there are none: see EngineConsumer::exact.
+    int* marks;  // Zero when the launch starts, null if there are none: see EngineConsumer::finite.
     int marks_of_matrix;
 };
 
@@ -73,45 +73,10 @@ struct EngineArgs {
     EngineProduct<T> of[PRODUCTS];
     BatchOrder shared, alone;  // Tiles of all products that are shared, and that blocks have alone.
     int split;
-    // How many of the latter have been drawn, and of scaled images how many lines have been, and have been looked at
+    // How many of the latter have been drawn, and in the next word how many lines of scaled images have been
     // (EngineChecker). Zero when the launch starts.
-    int *drawn, *lines_drawn, *lines_done;
+    int* drawn;
     EnginePacking<T, PACKS> packing;
-};
-
-// The lines of all products and matrices of a launch, by numbers.
-template <class T, int PRODUCTS>
-class EngineLines {
-  public:
-    struct Line {
-        bool of_a;
-        int product, matrix;
-        int number;  // Among the rows of blocks of A, or columns of B.
-    };
-    using Args = EngineArgs<T, PRODUCTS, false>;
-
-    __device__ explicit EngineLines(const Args& args) : args_(args), each_(0) {
-        for (int p = 0; p < PRODUCTS; ++p) each_ += rows(args.of[p]) + args.of[p].n_blocks;
-    }
-    __device__ static int rows(const EngineProduct<T>& p) {
-        return static_cast<int>(ceil_div(p.c.m, Image::SIDE));
-    }
-
-    __device__ int all() const { return each_ * args_.alone.matrices; }
-    __device__ Line at(int number) const {
-        const int matrix = number / each_;
-        int rest = number % each_, product = 0;
-        for (;; ++product) {
-            const int of_a = rows(args_.of[product]), both = of_a + args_.of[product].n_blocks;
-            if (rest < of_a) return {true, product, matrix, rest};
-            if (rest < both) return {false, product, matrix, rest - of_a};
-            rest -= both;
-        }
-    }
-
-  private:
-    const Args& args_;
-    int each_;
 };
 
 // Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other

@@ -5,6 +5,41 @@
 
 namespace packedtri::cuda {
 
+// The lines of all products and matrices of a launch, by numbers.
+template <class T, int PRODUCTS>
+class EngineLines {
+  public:
+    struct Line {
+        bool of_a;
+        int product, matrix;
+        int number;  // Among the rows of blocks of A, or columns of B.
+    };
+    using Args = EngineArgs<T, PRODUCTS, false>;
+
+    __device__ explicit EngineLines(const Args& args) : args_(args), each_(0) {
+        for (int p = 0; p < PRODUCTS; ++p) each_ += rows(args.of[p]) + args.of[p].n_blocks;
+    }
+    __device__ static int rows(const EngineProduct<T>& p) {
+        return static_cast<int>(ceil_div(p.c.m, Image::SIDE));
+    }
+
+    __device__ int all() const { return each_ * args_.alone.matrices; }
+    __device__ Line at(int number) const {
+        const int matrix = number / each_;
+        int rest = number % each_, product = 0;
+        for (;; ++product) {
+            const int of_a = rows(args_.of[product]), both = of_a + args_.of[product].n_blocks;
+            if (rest < of_a) return {true, product, matrix, rest};
+            if (rest < both) return {false, product, matrix, rest - of_a};
+            rest -= both;
+        }
+    }
+
+  private:
+    const Args& args_;
+    int each_;
+};
+
 // One of each block of threads. They draw lines, which are the 64 rows of A or columns of B of some blocks, and mark
 // the part of the result that depends on one which has lost too much.
 template <class Shape, int PRODUCTS>
@@ -22,15 +57,13 @@ class EngineChecker {
             const EngineProduct<T>& p = args.of[PRODUCTS > 1 ? line.product : 0];
             if (is_lossy(line.of_a ? p.a : p.b, line.matrix, line.number, p.k_blocks))
                 mark(p, line);
-            __syncwarp();
-            if (lane() == 0) ptx::release_increment(args.lines_done);
         }
     }
 
   private:
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
     __device__ static int draw(const EngineArgs<T, PRODUCTS, Shape::PACKS>& args) {
-        return __shfl_sync(~0u, lane() == 0 ? atomicAdd(args.lines_drawn, 1) : 0, 0);
+        return __shfl_sync(~0u, lane() == 0 ? atomicAdd(args.drawn + 1, 1) : 0, 0);
     }
 
     __device__ static void mark(const EngineProduct<T>& p, const typename Lines::Line& line) {
@@ -43,7 +76,6 @@ class EngineChecker {
             for (int i = lane(); i < rows; i += 32)
                 marks[i * columns + line.number * Image::SIDE / MARKED_COLUMNS] = 1;
         p.marks[-1] = 1;
-        __threadfence();
     }
 
     // Of most lines it is known by the note of one block that all have strong elements, or by those of all that none
@@ -51,7 +83,7 @@ class EngineChecker {
     __device__ static bool is_lossy(const EngineOperand& x, int matrix, int line, int k_blocks) {
         constexpr uint32_t STRONG = ImageScale::ALL_STRONG * 0x01010101u,
                            CLEAN = ImageScale::CLEAN * 0x01010101u;
-        const uint2* notes = x.scale(matrix);
+        const uint2* notes = x.notes(matrix);
         bool strong = false, clean = true;
         for (int k = lane(); k < k_blocks; k += 32) {
             const int64_t block = block_at(x, line, k);

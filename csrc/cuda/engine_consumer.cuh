@@ -38,7 +38,7 @@ class EngineConsumer {
             multiply(tile, acc);
             const int exponent = this->exponent();
             const bool whole = item.share == 0 || meet(EngineWork::part(item), acc);
-            if (whole && (!p().marks || exact(tile, p().work.parts(item), acc)))
+            if (whole && (!p().marks || finite(tile, p().work.parts(item), acc)))
                 store(tile, exponent, acc);
             __syncwarp();
         }
@@ -189,7 +189,7 @@ class EngineConsumer {
         const int lane = static_cast<int>(threadIdx.x) % 32;
         if (lane < 2)
             ptx::cp_async<8>(ptx::shared_address(staging()) + lane * 8,
-                             (lane == 0 ? p().a : p().b).scale(matrix_));
+                             (lane == 0 ? p().a : p().b).notes(matrix_));
         ptx::cp_async_commit();
     }
     __device__ __forceinline__ int exponent() const {
@@ -200,15 +200,15 @@ class EngineConsumer {
         return both[0].x + both[1].x;
     }
 
-    // What the result is multiplied by has room for it, or two factors of the sums have.
+    // What the result is multiplied by, which is one, has room for it, or two factors of the sums have.
     __device__ __forceinline__ static void remove_scale(int exponent, float& alpha, float* acc) {
         if constexpr (!Shape::SCALED) return;
         const auto power = [](int exponent) { return __int_as_float((127 - exponent) << 23); };
-        const int half = exponent / 2;
-        if (alpha == 1 && abs(exponent) <= 126) {
+        if (abs(exponent) <= 126) {
             alpha = power(exponent);
             return;
         }
+        const int half = exponent / 2;
         const float first = power(half), second = power(exponent - half);
 #pragma unroll
         for (int e = 0; e < Shape::ACCS; ++e) acc[e] = acc[e] * first * second;
@@ -342,45 +342,25 @@ class EngineConsumer {
         }
     }
 
-    // Whether the rows can be stored. An infinite or nan element meets the zeros past the other operand's
-    // diagonal in a block, and its parts meet each other: nan may come out where the product has none; and
-    // scaled elements may have lost too much. Such rows are not stored but marked, and the kernel that reads
-    // stored elements only computes them afterwards. Where more than two parts meet, a block has fewer than
-    // the 64 rows of a mark, and others may be stored.
-    __device__ bool exact(const Tile& tile, int parts, const float* acc) {
+    // An infinite or nan element meets the zeros past the other operand's diagonal in a block, and
+    // its parts meet each other: nan may come out where the product has none. Such rows are not
+    // stored but marked, and the kernel that reads stored elements only computes them afterwards. Where
+    // more than two parts meet, a block has fewer than the 64 rows of a mark, and others may be stored.
+    __device__ bool finite(const Tile& tile, int parts, const float* acc) {
         float zero[4] = {};
 #pragma unroll
         for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
-        const int columns = static_cast<int>(ceil_div(p().c.n, MARKED_COLUMNS)),
-                  lane = static_cast<int>(threadIdx.x) % 32;
-        const int j = tile.j0 * SIDE / MARKED_COLUMNS + lane;
-        const bool mine = lane < Shape::BN / MARKED_COLUMNS && j < columns;
-        int* mark = p().marks + matrix_ * p().marks_of_matrix + (tile.i0 + group_) * columns + j;
-        bool bad = zero[0] + zero[1] + zero[2] + zero[3] != 0;
-        if constexpr (Shape::SCALED)
-            if (p().c.beta != 0) bad = bad || is_marked(mark, mine);
+        const bool bad = zero[0] + zero[1] + zero[2] + zero[3] != 0;
         // Other warps of the group may be at the barrier for the next tile already.
         const int barrier = 1 + group_ + (parts > 1 ? Shape::ROWS : 0);
         if (!ptx::barrier_or(barrier, 32 * min(4, Shape::WARPS / parts), bad)) return true;
-        if (mine) *mark = p().marks[-1] = 1;
+        const int columns = static_cast<int>(ceil_div(p().c.n, MARKED_COLUMNS)),
+                  lane = static_cast<int>(threadIdx.x) % 32;
+        const int j = tile.j0 * SIDE / MARKED_COLUMNS + lane;
+        if (lane < Shape::BN / MARKED_COLUMNS && j < columns)
+            p().marks[matrix_ * p().marks_of_matrix + (tile.i0 + group_) * columns + j] =
+                p().marks[-1] = 1;
         return false;
-    }
-    // Whether a mark is set by checkers. Sums that are added to what is there cannot be computed again, so all checks
-    // must be done. Small tiles would wait for code that is in their way, and large ones have no registers to spare for
-    // a call.
-    __device__ __forceinline__ bool is_marked(const int* mark, bool exists) const {
-        if constexpr (Shape::CLUSTER > 1) return exists && checked(args_, mark);
-        else return exists && checked_apart(args_, mark);
-    }
-    __device__ __noinline__ static bool checked_apart(const Args& args, const int* mark) {
-        return checked(args, mark);
-    }
-    __device__ __forceinline__ static bool checked(const Args& args, const int* mark) {
-        const int all = EngineLines<T, PRODUCTS>(args).all();
-        while (ptx::load_relaxed(args.lines_done) < all) {
-        }
-        ptx::acquire();
-        return ptx::load_relaxed(mark) != 0;
     }
 
     // alpha AB + beta C. Only float32 comes with other factors than 1 and 0.

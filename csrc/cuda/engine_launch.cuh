@@ -40,8 +40,6 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
     EngineArgs<T, PRODUCTS, Shape::PACKS> args{};
     args.split = plans[0].config.split;
     args.drawn = plans[0].drawn;
-    args.lines_drawn = args.drawn + 1;
-    args.lines_done = args.drawn + 2;
     int shared = 0, alone = 0;
     for (int t = 0; t < PRODUCTS; ++t) {
         const EngineWork& work = plans[t].layout.work;

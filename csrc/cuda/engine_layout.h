@@ -24,11 +24,11 @@ struct EngineLayout {
     EngineSource a, b;
     bool shared_image;  // Both operands read that of a.
     EngineWork work;
-    int64_t marks;  // Words of a matrix, if it may have any: see EngineConsumer::exact.
+    int64_t marks;  // Words of a matrix, if it may have any: see EngineConsumer::finite.
 
     // Of all words that must be zero for so many matrices, but those for unmade images: counters (EngineArgs), whether
     // there is any mark, and the marks.
-    static constexpr int64_t COUNTERS = 3;
+    static constexpr int64_t COUNTERS = 2;
     int64_t control_bytes(int64_t matrices) const {
         return scratch_piece((COUNTERS + 1 + matrices * marks) * 4);
     }

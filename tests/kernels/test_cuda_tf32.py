@@ -24,7 +24,7 @@ from cases import (
 from torch import Tensor
 
 from packedtri import LowerTriangular
-from packedtri.layout import DENSE, LOWER, MIRRORED, SYMMETRIC, UPPER, numel
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import densify, random, random_integers, take_part
 
 pytestmark = [pytest.mark.cuda, hopper]
@@ -151,9 +151,10 @@ def test_range(tile: int, rng: torch.Generator, force: Force) -> None:
     for (name, change), (a_kind, b_kind) in each(tuple(draws.items()), PAIRS):
         x, y = (random((n, n), FLOAT, DEVICE, rng) for _ in range(2))
         for a, b in ((change(x), y), (x, change(y))):
-            a, b = structured(a, a_kind), structured(b, b_kind)
+            left, right = stored(a, a_kind), stored(b, b_kind)
+            a, b = densify(left, n, a_kind), densify(right, n, b_kind)
             force(ENGINE, tile, -1, -1, -1)
-            c = mm(stored(a, a_kind), stored(b, b_kind), n, a_kind, b_kind, DENSE, tf32=True)
+            c = mm(left, right, n, a_kind, b_kind, DENSE, tf32=True)
             with failures.case(f"{name}, kinds {a_kind}, {b_kind}"):
                 assert_each_close(c, a.double() @ b.double(), a, b)
     failures.report()
@@ -163,13 +164,6 @@ def grid(n: int) -> tuple[Tensor, Tensor]:
     """Row and column of each element."""
     lines = torch.arange(n, device=DEVICE)
     return lines[:, None], lines
-
-
-def structured(x: Tensor, kind: int) -> Tensor:
-    """A matrix of a kind with elements of ``x``."""
-    if kind in MIRRORED:
-        return x.tril() + x.tril(-1).mT
-    return {LOWER: torch.tril, UPPER: torch.triu}.get(kind, lambda x: x)(x)
 
 
 def stored(x: Tensor, kind: int) -> Tensor:
