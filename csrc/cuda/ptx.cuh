@@ -97,6 +97,13 @@ __device__ __forceinline__ void load_if(uint32_t& to, const uint32_t* from, bool
                  : "l"(from), "r"(static_cast<uint32_t>(needed)));
 }
 
+// The larger one; nan, if either is.
+__device__ __forceinline__ float max_or_nan(float x, float y) {
+    float z;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+}
+
 // A word whose lowest `count` bits are set: all, if there are more.
 __device__ __forceinline__ uint32_t low_bits(uint32_t count) {
     uint32_t mask;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "image_source.cuh"
+#include "ptx.cuh"
 
 namespace packedtri::cuda {
 
@@ -115,30 +116,33 @@ class ScaledBlock {
         }
     }
 
-    // `lines`: whether each line of the matrix has a stored element here.
+    // `lines`: whether each line of the matrix has a stored element here. There is little code, since none of it is in
+    // the caches when a launch begins.
     __device__ __forceinline__ void store(int exponent, bool lines, char* to, char* note) const {
         const float factor = __int_as_float((exponent + 127) << 23);
         float least = ImageScale::STRONG, most = 0;
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
             const float2 scaled{x_[r].x * factor, x_[r].y * factor};
-            least = fminf(least, fminf(fabsf(scaled.x), fabsf(scaled.y)));
-            most = fmaxf(most, fmaxf(fabsf(scaled.x), fabsf(scaled.y)));
+            const float x = fabsf(scaled.x), y = fabsf(scaled.y);
+            if (stored_ >> 2 * r & 1) least = fminf(least, x);
+            if (stored_ >> 2 * r & 2) least = fminf(least, y);
+            most = ptx::max_or_nan(most, ptx::max_or_nan(x, y));
             place(to, r) = __float22half2_rn(scaled);
         }
-        uint8_t found = ImageScale::ALL_STRONG | ImageScale::CLEAN;
-        if (!__all_sync(~0u, least == ImageScale::STRONG && most < ImageScale::TOO_LARGE)) {
-            // Few warps meet anything else than strong elements.
-            bool strong = lines, clean = true;
+        bool strong = lines && least >= ImageScale::STRONG, clean = least >= ImageScale::SMALLEST;
+        if (!__all_sync(~0u, least >= ImageScale::LEAST && most < ImageScale::TOO_LARGE)) {
+            // Few warps meet elements that float16 does not hold, or zeros.
+            strong = lines, clean = true;
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) {
                 const float x = held(x_[r].x, factor, stored_ >> 2 * r & 1, strong, clean),
                             y = held(x_[r].y, factor, stored_ >> 2 * r & 2, strong, clean);
                 place(to, r) = __floats2half2_rn(x, y);
             }
-            found = (__all_sync(~0u, strong) ? ImageScale::ALL_STRONG : 0) |
-                    (__all_sync(~0u, clean) ? ImageScale::CLEAN : 0);
         }
+        const uint8_t found = (__all_sync(~0u, strong) ? ImageScale::ALL_STRONG : 0) |
+                              (__all_sync(~0u, clean) ? ImageScale::CLEAN : 0);
         if (lane() == 0) *note = static_cast<char>(found);
     }
     // What float16 holds of an element.
