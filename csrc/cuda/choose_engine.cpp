@@ -50,7 +50,9 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
     }
     if (packed) {
         const double least = p.tf32 ? 0.68 : slow ? 0.9 : 1.4;
-        return narrowest(p) >= (p.tf32 && slow ? 250 : 128) && tiles >= least;
+        // Between two dense operands, TF32's images take what half of the result saves up to a certain size.
+        const int least_narrow = !p.tf32 ? 128 : slow ? 250 : count == 0 ? 900 : 128;
+        return narrowest(p) >= least_narrow && tiles >= least;
     }
     if (p.tf32 && count == 2) return narrowest(p) >= 192 && weight > (slow ? 1.4e10 : 3e10);
     if (p.tf32) return narrowest(p) >= (slow ? 250 : 300) && tiles >= 2;
@@ -89,9 +91,35 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
 // the more where triangles meet.
 bool engine_takes_large(const Product& p, const Work& small) {
     if (in_parts(p)) return false;
-    const bool both = triangles(p) == 2 && (p.tf32 || p.c.kind == Kind::Lower);
-    if (p.batch > 1 && narrowest(p) < (both ? 1100 : 700)) return false;
-    return small.per_slot >= (p.tf32 && triangles(p) == 0 ? 16 : 24);
+    const int count = triangles(p);
+    const bool lower = p.c.kind == Kind::Lower;
+    const int least = count == 2 && (p.tf32 || lower) ? 1100
+                      : count == 0 && p.tf32 && lower ? 1800
+                                                      : 700;
+    if (p.batch > 1 && narrowest(p) < least) return false;
+    return small.per_slot >= (p.tf32 && count == 0 ? 16 : 24);
+}
+
+// Lets clusters share the sums that are long beside the work that there is for each slot.
+void share_engine_sums(Config& config, const Product& p, const Work& work) {
+    const double excess = static_cast<double>(work.longest) / work.per_slot;
+    const auto share = [&](int split, double above) { share_sums(config, work, split, above, 2); };
+    if (in_parts(p)) {
+        if (excess > 6) share(4, 0.5);
+        else if (excess > 4) share(2, 0.35);
+        else if (excess > 1.2) share(2, 0.63);
+    } else if (p.c.kind != Kind::Lower) {
+        // It has twice the tiles, so that only the longest sums are worth what it costs their parts to meet.
+        if (excess > 2.2) share(2, 0.8);
+    } else if (p.tf32) {
+        if (excess > 4) share(2, 0.5);
+        else if (excess > 1.5) share(2, 0.75);
+    } else {
+        if (excess > 6) share(4, 0.5);
+        else if (excess > 4) share(2, 0.35);
+        else if (excess > 2.2) share(2, 0.63);
+        else if (excess > 1.5) share(2, 0.75);
+    }
 }
 
 // Whether the engine can make an operand's image itself: of a triangle without gaps, where rows start at
@@ -144,14 +172,7 @@ Config choose_engine(const Product& p, const Device& device, int together) {
     if (engine_takes_large(p, small)) {
         config.tile = TileSize::Large;
     } else {
-        const double excess = static_cast<double>(small.longest) / small.per_slot;
-        const auto share = [&](int split, double above) {
-            share_sums(config, small, split, above, 2);
-        };
-        if (excess > 6) share(4, 0.5);
-        else if (excess > 4) share(2, 0.35);
-        else if (excess > 2.2) share(2, 0.63);
-        else if (excess > (in_parts(p) ? 1.2 : 1.5)) share(2, in_parts(p) ? 0.63 : 0.75);
+        share_engine_sums(config, p, small);
     }
     // From where on the L2 cache does not hold the images, neighbours matter more than balance.
     if (p.k >= 8192) config.group = 8;

@@ -123,7 +123,8 @@ void batches_by_images() {
     CHECK(!by_images(times_dense(DType::bf16, 512, 8)), "few tiles");
     CHECK(by_images(gram(DType::bf16, 256, 128)), "dense operands");
     CHECK(!by_images(gram(DType::bf16, 192, 32)), "few tiles of these");
-    CHECK(by_images(rounded(gram(DType::f32, 256, 32))), "dense operands in TF32");
+    CHECK(by_images(rounded(gram(DType::f32, 1024, 8))), "dense operands in TF32");
+    CHECK(!by_images(rounded(gram(DType::f32, 512, 128))), "small ones");
     // A triangle times itself or its transpose needs one image, two triangles need two.
     Product one = rounded(lower_product(DType::f32, 192, 32));
     CHECK(!by_images(one), "two triangles");
@@ -240,6 +241,15 @@ void the_engine_shares_what_it_can() {
     const Product small = lower_product(DType::bf16, 1024);
     CHECK(chosen(small).method == Method::Hopper && chosen(small, 2).method == Method::Engine,
           "two are worth images sooner");
+
+    Product dense = middle;
+    dense.b.kind = Kind::Upper;
+    dense.c.kind = Kind::Dense;
+    CHECK(chosen(dense).method == Method::Engine && chosen(dense).split == 1,
+          "of a dense result there are twice the tiles");
+    Product tf32 = lower_product(DType::f32, 1024);
+    tf32.tf32 = true;
+    CHECK(chosen(tf32).split == 2, "more parts take longer to meet than what they multiply");
 
     cuda::force(1, 0, 8, 1, 1);
     Product p = lower_product(DType::f32, 300);
