@@ -90,7 +90,7 @@ bool few_gram_tiles(const Product& p) {
 }
 
 // Whether a product is left to dense torch although no operand is symmetric.
-bool middle_sized(const Product& p) {
+bool middle_sized(const Product& p, const Device& device) {
     const bool slow = slow_when_dense(p);
     if (!is_plain(p) || (slow && !p.tf32)) return false;
     const int count = triangles(p);
@@ -102,7 +102,9 @@ bool middle_sized(const Product& p) {
     if (p.dtype == DType::c128)
         return p.batch == 1 ? between(p, 100, 1024) : p.batch <= 64 && between(p, 60, 130);
     if (element_size(p.dtype) != 2) return false;
-    return batch_between(p, 850, 1400) && (p.batch == 1 || between(p, 700, 1400));
+    if (p.batch > 1) return batch_between(p, 850, 1400) && between(p, 700, 1400);
+    // On Hopper smaller ones have a kernel that is as fast, and larger ones images.
+    return device.clusters ? between(p, 990, 1100) : between(p, 850, 1400);
 }
 
 // Whether the chip, which lacks the engine for TF32, multiplies float32 many times as slowly as its tensor cores do
@@ -164,7 +166,7 @@ bool leaves_to_dense(const Product& p, const Device& device) {
         return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);
-    if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p) && !slow_here)
+    if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p, device) && !slow_here)
         return false;
     const bool one = beside_triangle(p);
     const bool asked = p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p);
