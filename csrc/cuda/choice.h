@@ -69,6 +69,30 @@ inline void share_sums(Config& config, const Work& work, int split, double above
         std::max(least, static_cast<int>(above * static_cast<double>(work.longest)));
 }
 
+// Where the longest sum is `excess` times as long as the work that there is for each slot, or more, `split` blocks or
+// clusters share the sums that have `above` of its tiles and more.
+struct Sharing {
+    double excess;
+    int split;
+    double above;
+};
+
+// Of the rows of a table the first one that fits counts.
+struct SharingTable {
+    const Sharing *first, *last;
+    template <int count>
+    SharingTable(const Sharing (&rows)[count]) : first(rows), last(rows + count) {}
+    SharingTable() : first(nullptr), last(nullptr) {}
+
+    // Null where none fits.
+    const Sharing* find(const Work& work) const {
+        const double excess = static_cast<double>(work.longest) / work.per_slot;
+        const Sharing* row =
+            std::find_if(first, last, [&](const Sharing& x) { return excess > x.excess; });
+        return row == last ? nullptr : row;
+    }
+};
+
 // Whether the engine multiplies float32 in parts that keep all of its bits.
 inline bool in_parts(const Product& p) { return p.dtype == DType::f32 && !p.tf32; }
 

@@ -132,24 +132,6 @@ bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persis
     return small_in_batch(p) || work.per_slot < 4.5;
 }
 
-// Where the longest sum is `excess` times as long as the work that there is for each slot, or more, `split` blocks
-// share the sums that have `above` of its tiles and more.
-struct Sharing {
-    double excess;
-    int split;
-    double above;
-};
-
-// Of the rows of a table the first one that fits counts.
-struct SharingTable {
-    const Sharing *first, *last;
-    template <int count>
-    SharingTable(const Sharing (&rows)[count]) : first(rows), last(rows + count) {}
-    SharingTable() : first(nullptr), last(nullptr) {}
-    const Sharing* begin() const { return first; }
-    const Sharing* end() const { return last; }
-};
-
 // Of 16-bit elements.
 SharingTable sharing_16bit(const Config& config, int64_t longest) {
     // On Hopper blocks meet so quickly that sums of a few tiles are worth sharing.
@@ -194,13 +176,11 @@ SharingTable sharing_table(const Product& p, const Config& config, int64_t longe
 // against libraries that do the same.
 void share_direct_sums(Config& config, const Product& p, const Work& work, const Device& device) {
     if (!device.clusters || p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;
-    const double excess = static_cast<double>(work.longest) / work.per_slot;
-    for (const Sharing& row : sharing_table(p, config, work.longest)) {
-        if (excess <= row.excess) continue;
-        int split = row.split;
-        while (split > 1 && p.k / split < (p.dtype == DType::f32 ? 16 : 32)) split /= 2;
-        return share_sums(config, work, split, row.above, 1);
-    }
+    const Sharing* row = sharing_table(p, config, work.longest).find(work);
+    if (!row) return;
+    int split = row->split;
+    while (split > 1 && p.k / split < (p.dtype == DType::f32 ? 16 : 32)) split /= 2;
+    share_sums(config, work, split, row->above, 1);
 }
 
 }  // namespace

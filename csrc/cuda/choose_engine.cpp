@@ -100,26 +100,17 @@ bool engine_takes_large(const Product& p, const Work& small) {
     return small.per_slot >= (p.tf32 && count == 0 ? 16 : 24);
 }
 
-// Lets clusters share the sums that are long beside the work that there is for each slot.
-void share_engine_sums(Config& config, const Product& p, const Work& work) {
-    const double excess = static_cast<double>(work.longest) / work.per_slot;
-    const auto share = [&](int split, double above) { share_sums(config, work, split, above, 2); };
-    if (in_parts(p)) {
-        if (excess > 6) share(4, 0.5);
-        else if (excess > 4) share(2, 0.35);
-        else if (excess > 1.2) share(2, 0.63);
-    } else if (p.c.kind != Kind::Lower) {
-        // It has twice the tiles, so that only the longest sums are worth what it costs their parts to meet.
-        if (excess > 2.2) share(2, 0.8);
-    } else if (p.tf32) {
-        if (excess > 4) share(2, 0.5);
-        else if (excess > 1.5) share(2, 0.75);
-    } else {
-        if (excess > 6) share(4, 0.5);
-        else if (excess > 4) share(2, 0.35);
-        else if (excess > 2.2) share(2, 0.63);
-        else if (excess > 1.5) share(2, 0.75);
-    }
+// Which sums clusters share.
+SharingTable engine_sharing(const Product& p) {
+    static constexpr Sharing parts[] = {{6, 4, 0.5}, {4, 2, 0.35}, {1.2, 2, 0.63}},
+                             tf32[] = {{4, 2, 0.5}, {1.5, 2, 0.75}},
+                             two_bytes[] = {
+                                 {6, 4, 0.5}, {4, 2, 0.35}, {2.2, 2, 0.63}, {1.5, 2, 0.75}};
+    // A dense result has twice the tiles, so that only the longest sums are worth what it costs their parts to meet.
+    static constexpr Sharing dense[] = {{2.2, 2, 0.8}};
+    if (in_parts(p)) return parts;
+    if (p.c.kind != Kind::Lower) return dense;
+    return p.tf32 ? SharingTable(tf32) : two_bytes;
 }
 
 // Whether the engine can make an operand's image itself: of a triangle without gaps, where rows start at
@@ -169,11 +160,9 @@ Config choose_engine(const Product& p, const Device& device, int together) {
     Config config{Method::Engine, TileSize::Small, 1, 1, 1};
     Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
     small.per_slot *= together;
-    if (engine_takes_large(p, small)) {
-        config.tile = TileSize::Large;
-    } else {
-        share_engine_sums(config, p, small);
-    }
+    if (engine_takes_large(p, small)) config.tile = TileSize::Large;
+    else if (const Sharing* row = engine_sharing(p).find(small))
+        share_sums(config, small, row->split, row->above, 2);
     // From where on the L2 cache does not hold the images, neighbours matter more than balance.
     if (p.k >= 8192) config.group = 8;
     return config;

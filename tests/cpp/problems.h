@@ -31,6 +31,14 @@ inline Product lower_product(DType dtype, int64_t n, int64_t batch = 1) {
     return p;
 }
 
+// A lower and an upper triangle, whose product is dense.
+inline Product dense_product(DType dtype, int64_t n) {
+    Product p = lower_product(dtype, n);
+    p.b.kind = Kind::Upper;
+    p.c = {nullptr, Kind::Dense, n, n * n};
+    return p;
+}
+
 // A triangle times a dense matrix.
 inline Product times_dense(DType dtype, int64_t n, int64_t batch) {
     alignas(16) static const char dense[16] = {};

@@ -242,9 +242,7 @@ void the_engine_shares_what_it_can() {
     CHECK(chosen(small).method == Method::Hopper && chosen(small, 2).method == Method::Engine,
           "two are worth images sooner");
 
-    Product dense = middle;
-    dense.b.kind = Kind::Upper;
-    dense.c.kind = Kind::Dense;
+    const Product dense = dense_product(DType::bf16, 2048);
     CHECK(chosen(dense).method == Method::Engine && chosen(dense).split == 1,
           "of a dense result there are twice the tiles");
     Product tf32 = lower_product(DType::f32, 1024);

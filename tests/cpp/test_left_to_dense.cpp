@@ -22,16 +22,13 @@ void some_problems_are_left_to_dense_torch() {
     p.m = p.n = p.k = 256;
     CHECK(cuda::leaves_to_dense(p, hopper), "too small for images");
 
-    const auto dense_result = [](int64_t n) {
-        Product two = lower_product(DType::bf16, n);
-        two.b.kind = Kind::Upper;
-        two.c = {nullptr, Kind::Dense, n, 0};
-        return two;
-    };
-    CHECK(cuda::leaves_to_dense(dense_result(1024), hopper), "two triangles, a dense result");
-    CHECK(!cuda::leaves_to_dense(dense_result(1280), hopper), "images");
-    CHECK(cuda::choose(dense_result(960), hopper).method == Method::Hopper, "the direct kernel");
-    CHECK(cuda::leaves_to_dense(dense_result(1280), ampere), "neither of them elsewhere");
+    CHECK(cuda::leaves_to_dense(dense_product(DType::bf16, 1024), hopper),
+          "two triangles, a dense result");
+    CHECK(!cuda::leaves_to_dense(dense_product(DType::bf16, 1280), hopper), "images");
+    CHECK(cuda::choose(dense_product(DType::bf16, 960), hopper).method == Method::Hopper,
+          "the direct kernel");
+    CHECK(cuda::leaves_to_dense(dense_product(DType::bf16, 1280), ampere),
+          "neither of them elsewhere");
 
     const auto factor_is_left = [](DType dtype, int64_t n, int64_t batch) {
         return cuda::leaves_to_dense(Factor{dtype, n, batch, nullptr, 0, nullptr});
