@@ -82,10 +82,6 @@ struct Product {
     bool conj_b = false;
     // Elements of float32 may be rounded to TF32, 11 bits, where a kernel is faster for that.
     bool tf32 = false;
-    // On CUDA: where not null, only the marked blocks of C are computed. There is a word for each 64
-    // rows, of an even number of them, and 128 columns, by rows, matrix after matrix, and before the
-    // first one that says whether any is set; what comes before on the stream sets them.
-    const int* marks = nullptr;
 };
 
 // Whether a product is C = A B of whole matrices, which every kernel knows. The general kernels know

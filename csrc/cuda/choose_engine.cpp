@@ -131,13 +131,6 @@ bool can_fuse(const Product& p, const Config& config) {
 // A kernel of its own is quicker to make the first of an image; the engine makes the rest for nothing.
 bool fusing_pays(const Product& p) { return std::min({p.m, p.n, p.k}) >= 5000; }
 
-// Into how many parts the engine can cut a sum. Large tiles have clusters already. Of more than two parts some
-// rows are stored although others of their mark are not finite, which a sum into C does not bear.
-int engine_split(const Product& p, const Config& config) {
-    if (config.tile == TileSize::Large) return 1;
-    return p.beta == 0 ? config.split : std::min(config.split, 2);
-}
-
 }  // namespace
 
 // Whether the engine can compute the product: it knows float32 in three parts, and two-byte elements and float32 in
@@ -169,7 +162,7 @@ Config choose_engine(const Product& p, const Device& device, int together) {
 }
 
 void complete_engine(Config& config, const Product& p) {
-    config.split = engine_split(p, config);
+    if (config.tile == TileSize::Large) config.split = 1;  // Its blocks come in clusters already.
     const bool fuses = forced.method < 0 ? fusing_pays(p) : is_forced(Method::Fused);
     if (!fuses || !can_fuse(p, config)) return;
     config.method = Method::Fused;

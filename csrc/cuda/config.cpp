@@ -18,8 +18,6 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) 
 
 // The thresholds were measured on an H100 (docs/cuda.md).
 Config choose(const Product& p, const Device& device, bool scratch, int together) {
-    // A product with marks has only the blocks that the engine has not stored, or not right.
-    if (p.marks) return {Method::Direct, TileSize::Large, 1, 1, 1};
     if (is_mv(p)) return {Method::Vector, TileSize::Small, 1, 1, 1};
     if (goes_wide(p, device)) return choose_wide(p, device);
     if (scratch && goes_by_strips(p, device)) return {Method::Strips, TileSize::Small, 1, 1, 1};

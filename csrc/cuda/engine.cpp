@@ -74,8 +74,10 @@ class Plans {
         images_.free = scratch;
         for (int t = 0; t < count; ++t) {
             EnginePlan& plan = of_[t];
-            plan.drawn = reinterpret_cast<int*>(images_.free);
-            if (plan.layout.marks > 0) plan.marks = plan.drawn + EngineLayout::COUNTERS + 1;
+            plan.counters = reinterpret_cast<int*>(images_.free);
+            int* rest = plan.counters + EngineCounters::COUNT;
+            if (plan.layout.marks > 0) plan.marks = rest;
+            if (plan.layout.lines > 0) plan.lines = rest + together_ * plan.layout.marks;
             images_.free += static_cast<uintptr_t>(plan.layout.control_bytes(together_));
         }
         unmade_.work.drawn = reinterpret_cast<int*>(images_.free);
@@ -95,8 +97,6 @@ class Plans {
     }
 
     uintptr_t end() const { return images_.free; }
-    const EnginePlan& of(int t) const { return of_[t]; }
-
     int64_t together() const { return together_; }
 
     // Computes the products of matrices of the batch from `first` on.
@@ -157,10 +157,10 @@ class Plans {
             unmade_.images[unmade_.count++] = images_.request(x, first, matrices, p.dtype);
         }
         if (unmade_.count > 0 && !leave_to_launch(number, first)) {
-            pack_images(p.dtype, p.tf32, unmade_.images, unmade_.count, of_[0].drawn, words_,
+            pack_images(p.dtype, p.tf32, unmade_.images, unmade_.count, of_[0].counters, words_,
                         stream);
             unmade_.count = 0;
-        } else clear_words(of_[0].drawn, words_, stream);
+        } else clear_words(of_[0].counters, words_, stream);
         for (int t = 0; t < count_; ++t) {
             of_[t].a_ready = ready(uses_[t][0], number);
             of_[t].b_ready = ready(uses_[t][1], number);
@@ -217,17 +217,10 @@ int64_t engine_scratch(const EngineTask* tasks, int count) {
     return static_cast<int64_t>(Plans(tasks, count, 0).end());
 }
 
-void engine(const EngineTask* tasks, int count, void* scratch,
-            void (*finish)(const Product&, cudaStream_t), cudaStream_t stream) {
+void engine(const EngineTask* tasks, int count, void* scratch, cudaStream_t stream) {
     Plans plans(tasks, count, reinterpret_cast<uintptr_t>(scratch));
-    for (int64_t first = 0; first < tasks[0].product.batch; first += plans.together()) {
+    for (int64_t first = 0; first < tasks[0].product.batch; first += plans.together())
         plans.run(first, stream);
-        for (int t = 0; t < count; ++t) {
-            Product rest = plans.of(t).product;
-            rest.marks = plans.of(t).marks;
-            if (rest.marks) finish(rest, stream);
-        }
-    }
 }
 
 }  // namespace packedtri::cuda

@@ -6,6 +6,7 @@
 
 #include "engine_work.h"
 #include "pack_rows.cuh"
+#include "panel.cuh"
 #include "scalar.cuh"
 #include "wgmma.cuh"
 
@@ -37,6 +38,14 @@ struct EngineResult {
     int m, n;
 };
 
+// An operand as direct kernels read it (EngineStored).
+template <class T>
+struct StoredOperand {
+    OrientedPanel<T> at;
+    int64_t next;  // To the next matrix.
+    bool strict;
+};
+
 template <class T>
 struct EngineProduct {
     CUtensorMap a_map, b_map;
@@ -44,8 +53,11 @@ struct EngineProduct {
     EngineResult<T> c;
     int n_blocks, k_blocks;
     EngineWork work;
-    int* marks;  // Zero when the launch starts, null if there are none: see EngineConsumer::finite.
-    int marks_of_matrix;
+    // Zero when the launch starts, null if there are none.
+    int* marks;  // See Marks and EngineConsumer.
+    int* lines;  // Which lines of scaled images have lost too much: see EngineChecker.
+    StoredOperand<T> a_stored, b_stored;
+    int k;
 };
 
 // Whether the rows of memory of A and of B run across the sum. Of two products in a launch that is told
@@ -73,9 +85,7 @@ struct EngineArgs {
     EngineProduct<T> of[PRODUCTS];
     BatchOrder shared, alone;  // Tiles of all products that are shared, and that blocks have alone.
     int split;
-    // How many of the latter have been drawn, and in the next word how many lines of scaled images have been
-    // (EngineChecker). Zero when the launch starts.
-    int* drawn;
+    int* counters;  // EngineCounters, zero when the launch starts.
     EnginePacking<T, PACKS> packing;
 };
 
@@ -112,8 +122,8 @@ struct EngineShape {
     static constexpr int PITCH = STAGED + 8;
     static constexpr int STAGING_BYTES = ROWS * 4 * 8 * PITCH * static_cast<int>(sizeof(T));
     static constexpr int DRAWS = 8;  // Tiles that the first block of a cluster may be ahead.
-    static constexpr int BARRIERS = 2 * STAGES + DRAWS + 3;
-    static constexpr int WORDS = STAGES + DRAWS;
+    static constexpr int BARRIERS = 2 * STAGES + DRAWS + 4;
+    static constexpr int WORDS = STAGES + DRAWS + 1;
     // Where sums in parts meet (see EngineConsumer::meet), the 16 rows of a warp take so many bytes.
     static constexpr int WARP_BYTES = ACCS * 32 * 4;
     static_assert(CLUSTER > 1 || WARPS * WARP_BYTES <= STAGES * STAGE_BYTES,
@@ -141,9 +151,16 @@ struct EngineShared {
     __device__ uint32_t ready() const { return drawn(Shape::DRAWS); }
     __device__ uint32_t met() const { return ready() + 8; }
     __device__ uint32_t parted() const { return ready() + 16; }
+    // Whether all lines of scaled images have been looked at.
+    __device__ uint32_t checked() const { return ready() + 24; }
     // The item that a stage belongs to, and the draws on their way to the second block.
     __device__ volatile int64_t* item(int stage) const { return words() + stage; }
     __device__ volatile int64_t* draw(int slot) const { return words() + Shape::STAGES + slot; }
+    // Whether some part of the result is left to EngineStored, and whether a line has lost too much.
+    __device__ volatile int* left() const {
+        return reinterpret_cast<volatile int*>(words() + Shape::STAGES + Shape::DRAWS);
+    }
+    __device__ volatile int* lossy() const { return left() + 1; }
 
   private:
     static constexpr int STAGING = Shape::STAGES * Shape::STAGE_BYTES;

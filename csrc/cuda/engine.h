@@ -19,11 +19,7 @@ constexpr int MOST_ENGINE_TASKS = 2;
 int64_t engine_scratch(const EngineTask* tasks, int count);
 
 // Computes products, as many matrices of the batch together as there is scratch memory for, with one
-// image of each operand that several read. After these, `finish` gets the products of which some blocks may
-// not be stored or not be right, because a result was not finite or elements lost bits, with Product::marks set to
-// these: it is to compute them from
-// stored elements only.
-void engine(const EngineTask* tasks, int count, void* scratch,
-            void (*finish)(const Product&, cudaStream_t), cudaStream_t stream);
+// image of each operand that several read.
+void engine(const EngineTask* tasks, int count, void* scratch, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

@@ -40,42 +40,48 @@ class EngineLines {
     int each_;
 };
 
-// One of each block of threads. They draw lines, which are the 64 rows of A or columns of B of some blocks, and mark
-// the part of the result that depends on one which has lost too much.
+// One of each block of threads. They draw lines, which are the 64 rows of A or columns of B of some blocks, and note
+// which have lost too much. Then they tell the warps that multiply: who has drawn a line runs, and waits for nobody
+// before it has been looked at.
 template <class Shape, int PRODUCTS>
 class EngineChecker {
     using T = typename Shape::T;
+    using Args = EngineArgs<T, PRODUCTS, Shape::PACKS>;
     using Lines = EngineLines<T, PRODUCTS>;
 
   public:
     // Apart from the code of the other warps, which is slower with this in its way.
-    __device__ __noinline__ static void run(const EngineArgs<T, PRODUCTS, Shape::PACKS>& args) {
+    __device__ __noinline__ static void run(const Args& args, const EngineShared<Shape>& shared) {
         ptx::wait_for_dependency();
         const Lines lines(args);
         for (int number = draw(args); number < lines.all(); number = draw(args)) {
             const auto line = lines.at(number);
             const EngineProduct<T>& p = args.of[PRODUCTS > 1 ? line.product : 0];
-            if (is_lossy(line.of_a ? p.a : p.b, line.matrix, line.number, p.k_blocks))
-                mark(p, line);
+            const bool lossy =
+                is_lossy(line.of_a ? p.a : p.b, line.matrix, line.number, p.k_blocks);
+            if (lane() > 0) continue;
+            if (lossy) note(args, p, line);
+            ptx::release_increment(args.counters + EngineCounters::CHECKED);
         }
+        if (lane() > 0) return;
+        while (ptx::load_acquire(args.counters + EngineCounters::CHECKED) < lines.all()) {}
+        *shared.lossy() = ptx::load_relaxed(args.counters + EngineCounters::LOSSY);
+        ptx::mbarrier_arrive(shared.checked());
     }
 
   private:
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
-    __device__ static int draw(const EngineArgs<T, PRODUCTS, Shape::PACKS>& args) {
-        return __shfl_sync(~0u, lane() == 0 ? atomicAdd(args.drawn + 1, 1) : 0, 0);
+    __device__ static int draw(const Args& args) {
+        int* drawn = args.counters + EngineCounters::LINES;
+        return __shfl_sync(~0u, lane() == 0 ? atomicAdd(drawn, 1) : 0, 0);
     }
 
-    __device__ static void mark(const EngineProduct<T>& p, const typename Lines::Line& line) {
-        const int rows = Lines::rows(p),
-                  columns = static_cast<int>(ceil_div(p.c.n, MARKED_COLUMNS));
-        int* marks = p.marks + line.matrix * p.marks_of_matrix;
-        if (line.of_a)
-            for (int j = lane(); j < columns; j += 32) marks[line.number * columns + j] = 1;
-        else
-            for (int i = lane(); i < rows; i += 32)
-                marks[i * columns + line.number * Image::SIDE / MARKED_COLUMNS] = 1;
-        p.marks[-1] = 1;
+    __device__ static void note(const Args& args, const EngineProduct<T>& p,
+                                const typename Lines::Line& line) {
+        const int rows = Lines::rows(p);
+        p.lines[int64_t{line.matrix} * (rows + p.n_blocks) + (line.of_a ? 0 : rows) + line.number] =
+            1;
+        args.counters[EngineCounters::LOSSY] = 1;
     }
 
     // Of most lines it is known by the note of one block that all have strong elements, or by those of all that none

@@ -38,8 +38,7 @@ class EngineConsumer {
             multiply(tile, acc);
             const int exponent = this->exponent();
             const bool whole = item.share == 0 || meet(EngineWork::part(item), acc);
-            if (whole && (!p().marks || finite(tile, p().work.parts(item), acc)))
-                store(tile, exponent, acc);
+            if (whole && (!p().marks || right(tile, acc))) store(tile, exponent, acc);
             __syncwarp();
         }
     }
@@ -342,25 +341,45 @@ class EngineConsumer {
         }
     }
 
+    // ------------------------------------------------------------------------------ what is left
+
     // An infinite or nan element meets the zeros past the other operand's diagonal in a block, and
-    // its parts meet each other: nan may come out where the product has none. Such rows are not
-    // stored but marked, and the kernel that reads stored elements only computes them afterwards. Where
-    // more than two parts meet, a block has fewer than the 64 rows of a mark, and others may be stored.
-    __device__ bool finite(const Tile& tile, int parts, const float* acc) {
+    // its parts meet each other: nan may come out where the product has none. And elements of scaled images may
+    // have lost too much. Such rows are not stored but marked, and computed from stored elements in the end.
+    __device__ __forceinline__ bool right(const Tile& tile, const float* acc) {
         float zero[4] = {};
 #pragma unroll
         for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
-        const bool bad = zero[0] + zero[1] + zero[2] + zero[3] != 0;
-        // Other warps of the group may be at the barrier for the next tile already.
-        const int barrier = 1 + group_ + (parts > 1 ? Shape::ROWS : 0);
-        if (!ptx::barrier_or(barrier, 32 * min(4, Shape::WARPS / parts), bad)) return true;
-        const int columns = static_cast<int>(ceil_div(p().c.n, MARKED_COLUMNS)),
-                  lane = static_cast<int>(threadIdx.x) % 32;
-        const int j = tile.j0 * SIDE / MARKED_COLUMNS + lane;
-        if (lane < Shape::BN / MARKED_COLUMNS && j < columns)
-            p().marks[matrix_ * p().marks_of_matrix + (tile.i0 + group_) * columns + j] =
-                p().marks[-1] = 1;
-        return false;
+        const bool finite = __all_sync(~0u, zero[0] + zero[1] + zero[2] + zero[3] == 0);
+        if constexpr (Shape::SCALED) {
+            ptx::mbarrier_wait(shared_.checked(), 0);
+            if (finite && *shared_.lossy() == 0) return true;
+        } else if (finite) {
+            return true;
+        }
+        return !leave(p(), matrix_, tile.i0 + group_, tile.j0, finite, shared_.left());
+    }
+
+    // Leaves the rows of this warp, unless they are finite and depend on no line that has lost too much. `row` and
+    // `column` count image blocks. Apart from the code of tiles, which is slower with this in its way.
+    __device__ __noinline__ static bool leave(const EngineProduct<T>& p, int matrix, int row,
+                                              int column, bool finite, volatile int* left) {
+        const int lane = static_cast<int>(threadIdx.x) % 32, warp = threadIdx.x % 128 / 32;
+        if (Shape::SCALED && finite) {
+            const int rows = static_cast<int>(ceil_div(p.c.m, SIDE)), of_a = lane == Shape::COLS;
+            const int line = of_a ? row : rows + min(column + lane, p.n_blocks - 1);
+            const int* lines = p.lines + int64_t{matrix} * (rows + p.n_blocks);
+            if (!__any_sync(~0u, lane <= Shape::COLS && __ldcg(lines + line) != 0)) return false;
+        }
+        const int columns = Marks::tiles(p.c.n), j = column * SIDE / Marks::SIDE + lane;
+        if (lane < Shape::BN / Marks::SIDE && j < columns) {
+            const int tile = row * SIDE / Marks::SIDE * columns + j,
+                      place = row * SIDE % Marks::SIDE / Marks::ROWS + warp;
+            p.marks[int64_t{matrix} * Marks::count(p.c.m, p.c.n) + tile * Marks::OF_TILE + place] =
+                Marks::of_block(blockIdx.x);
+            *left = 1;
+        }
+        return true;
     }
 
     // alpha AB + beta C. Only float32 comes with other factors than 1 and 0.

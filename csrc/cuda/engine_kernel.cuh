@@ -5,6 +5,7 @@
 #include "engine_consumer.cuh"
 #include "engine_packer.cuh"
 #include "engine_producer.cuh"
+#include "engine_stored.cuh"
 
 namespace packedtri::cuda {
 
@@ -19,6 +20,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) engine_kernel(
     const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
     if (threadIdx.x == 0) {
         ptx::launch_dependents();  // They find no room before this kernel ends, but are at hand.
+        *shared.left() = 0;
+        if (Shape::SCALED) ptx::mbarrier_init(shared.checked(), 1);
         for (int s = 0; s < Shape::STAGES; ++s) {
             ptx::mbarrier_init(shared.full(s), 1);
             ptx::mbarrier_init(shared.empty(s), Shape::RELEASES);
@@ -39,18 +42,20 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) engine_kernel(
     if (Shape::CLUSTER > 1 || split > 1) ptx::cluster_sync();
     else __syncthreads();
 
-    if (group == 0) {
+    if (group < Shape::ROWS) {
+        ptx::take_registers<Shape::CONSUMER_REGISTERS>();
+        EngineConsumer<Shape, PRODUCTS, Across>(args, shared, rank, group).run();
+        EngineStored<Shape, PRODUCTS>::run(args, shared);
+    } else {
         ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) {
+        const int warp = static_cast<int>(threadIdx.x) / 32 - Shape::WARPS;
+        if (threadIdx.x == 32 * Shape::WARPS) {
             EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
         } else if constexpr (Shape::SCALED) {
-            if (threadIdx.x / 32 == 1) EngineChecker<Shape, PRODUCTS>::run(args);
+            if (warp == 1) EngineChecker<Shape, PRODUCTS>::run(args, shared);
         } else if constexpr (Shape::PACKS) {
-            if (threadIdx.x >= 32) EnginePacker<typename Shape::T>(args.packing).run();
+            if (warp > 0) EnginePacker<typename Shape::T>(args.packing).run();
         }
-    } else {
-        ptx::take_registers<Shape::CONSUMER_REGISTERS>();
-        EngineConsumer<Shape, PRODUCTS, Across>(args, shared, rank, group - 1).run();
     }
     // A block's barriers must outlive its peer's arrivals. Blocks that share sums wait for what they get.
     __syncwarp();

@@ -16,6 +16,11 @@ inline EngineOperand engine_operand(const EngineSource& s, const char* image, co
 }
 
 template <class T>
+StoredOperand<T> stored_operand(const Operand& x, bool is_a) {
+    return {orient<T>(x, is_a), x.batch_stride, x.strict};
+}
+
+template <class T>
 EngineProduct<T> engine_product(const EnginePlan& plan) {
     const Product& p = plan.product;
     const bool lower = p.c.kind == Kind::Lower;
@@ -30,7 +35,10 @@ EngineProduct<T> engine_product(const EnginePlan& plan) {
             static_cast<int>(ceil_div(p.k, Image::SIDE)),
             plan.layout.work,
             plan.marks,
-            static_cast<int>(plan.layout.marks)};
+            plan.lines,
+            stored_operand<T>(p.a, true),
+            stored_operand<T>(p.b, false),
+            static_cast<int>(p.k)};
 }
 
 // Tiles of one number follow one another, of a product that has none there too.
@@ -39,7 +47,7 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
     using T = typename Shape::T;
     EngineArgs<T, PRODUCTS, Shape::PACKS> args{};
     args.split = plans[0].config.split;
-    args.drawn = plans[0].drawn;
+    args.counters = plans[0].counters;
     int shared = 0, alone = 0;
     for (int t = 0; t < PRODUCTS; ++t) {
         const EngineWork& work = plans[t].layout.work;

@@ -71,8 +71,8 @@ EngineLayout engine_layout(const Product& p, const Config& config) {
             ? schedule.count_long(static_cast<int>(ceil_div(p.k, side)), config.split_above)
             : 0;
     layout.work = {schedule, config.split, static_cast<int>(std::min(shared, schedule.size()))};
-    if (may_spoil(p))
-        layout.marks = 2 * ceil_div(p.m, 2 * Image::SIDE) * ceil_div(p.n, MARKED_COLUMNS);
+    if (may_spoil(p)) layout.marks = Marks::count(static_cast<int>(p.m), static_cast<int>(p.n));
+    if (p.tf32) layout.lines = ceil_div(p.m, Image::SIDE) + ceil_div(p.n, Image::SIDE);
     return layout;
 }
 

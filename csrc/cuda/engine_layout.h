@@ -24,13 +24,13 @@ struct EngineLayout {
     EngineSource a, b;
     bool shared_image;  // Both operands read that of a.
     EngineWork work;
-    int64_t marks;  // Words of a matrix, if it may have any: see EngineConsumer::finite.
+    // Words of a matrix: Marks, if it may have any, and lines of scaled images (EngineChecker).
+    int64_t marks, lines;
 
-    // Of all words that must be zero for so many matrices, but those for unmade images: counters (EngineArgs), whether
-    // there is any mark, and the marks.
-    static constexpr int64_t COUNTERS = 2;
+    // Of all words that must be zero for so many matrices, but those for unmade images: counters (EngineCounters),
+    // marks and lines.
     int64_t control_bytes(int64_t matrices) const {
-        return scratch_piece((COUNTERS + 1 + matrices * marks) * 4);
+        return scratch_piece((EngineCounters::COUNT + matrices * (marks + lines)) * 4);
     }
     int64_t scratch_bytes(int64_t matrices) const {
         return control_bytes(matrices) + a.scratch_bytes(matrices) +

@@ -16,7 +16,8 @@ struct EnginePlan {
     CUtensorMap a_map, b_map;  // Of mapped operands.
     const char *a_image, *b_image;
     const int *a_ready, *b_ready;  // See EngineOperand.
-    int *drawn, *marks;            // `marks`: null where every block is right.
+    int* counters;                 // EngineCounters.
+    int *marks, *lines;            // See EngineLayout; null where there are none.
 };
 
 // Images that the launch is to make.

@@ -71,7 +71,7 @@ class EngineProducer {
     __device__ int draw() {
         wait_for_stages();  // The counter is made zero by the kernel before.
         const int started = max(0, groups() - args_.shared.all) * sharers();
-        return started + atomicAdd(args_.drawn, 1);
+        return started + atomicAdd(args_.counters + EngineCounters::ITEMS, 1);
     }
 
     // Before the first load of a tile, when all is ready for it: until there is something to read, and

@@ -9,8 +9,17 @@
 
 namespace packedtri::cuda {
 
-// Columns of the result that one of Product::marks stands for; its rows are those of an image block.
-constexpr int MARKED_COLUMNS = 128;
+// The parts of a result that blocks of threads leave to be computed from stored elements (EngineStored). Each has a
+// word: 16 rows, those of a warp, of a tile of 128 x 128. The words of a tile lie one after another, tiles by rows.
+struct Marks {
+    static constexpr int SIDE = 128, ROWS = 16, OF_TILE = SIDE / ROWS;
+
+    PACKEDTRI_HD static constexpr int tiles(int size) { return (size + SIDE - 1) / SIDE; }
+    // The word of what a block of threads has left, and of what none has is zero.
+    PACKEDTRI_HD static constexpr int of_block(unsigned block) { return 1 + static_cast<int>(block); }
+    // Of a result of m x n.
+    PACKEDTRI_HD static constexpr int count(int m, int n) { return tiles(m) * tiles(n) * OF_TILE; }
+};
 
 // A tile of the result of one of the products of a launch, or where `share` is positive a part of its sum:
 // part share - 1. Travels as one word.
@@ -30,6 +39,13 @@ struct EngineItem {
                 static_cast<int>(word >> 32 & 0xff), static_cast<int>(word >> 40 & 0xff),
                 static_cast<int>(word >> 48)};
     }
+};
+
+// Words that the blocks of threads of a launch count with.
+struct EngineCounters {
+    // How many items have been drawn that blocks have alone; and of the lines of scaled images (EngineChecker), how many
+    // have been drawn, how many looked at, and whether any of these has lost too much.
+    static constexpr int ITEMS = 0, LINES = 1, CHECKED = 2, LOSSY = 3, COUNT = 4;
 };
 
 // In which order the items of the matrices of a batch come: of each the longest sums first, and those of

@@ -33,7 +33,7 @@ class MainLoopAsync {
                                char* shared, Finish finish) {
         MainLoopAsync loop(args, batch, part, shared);
         loop.multiply_all();
-        __syncthreads();
+        ptx::block_sync<THREADS>();
         finish(loop.mma_);
     }
 
@@ -64,7 +64,7 @@ class MainLoopAsync {
             ptx::cp_async_wait<STAGES - 2>();
             const int next = s + STAGES - 1;
             if (plain(s) && plain(next)) {
-                __syncthreads();
+                ptx::block_sync<THREADS>();
                 mma_.template step<LayoutA, LayoutB>(a_tile(s), b_tile(s), [&](int x) {
                     load_a_.begin_part(a_tile(next), x, Mma::PARTS);
                     load_b_.begin_part(b_tile(next), x, Mma::PARTS);
@@ -100,9 +100,9 @@ class MainLoopAsync {
                 load_b_.make_hermitian(b_tile(step), k_of(step), args_.b_kind == Kind::Upper);
         }
         if (load_a_.crosses_diagonal(k_of(step)) || load_b_.crosses_diagonal(k_of(step)))
-            return __syncthreads_or(load_a_.any_nonfinite(a_tile(step)) ||
+            return ptx::block_or<THREADS>(load_a_.any_nonfinite(a_tile(step)) ||
                                     load_b_.any_nonfinite(b_tile(step)));
-        __syncthreads();
+        ptx::block_sync<THREADS>();
         return false;
     }
 

@@ -58,7 +58,7 @@ class MainLoopWords {
                                int rank, int parts, int first_row, int end_row, char* shared) {
         MainLoopWords loop(args, batch, part, shared);
         ptx::wait_for_dependency();
-        const bool padded = __syncthreads_or(loop.multiply_all());
+        const bool padded = ptx::block_or<THREADS>(loop.multiply_all());
         // The next kernel may start where there is room. Earlier it would take places in which its
         // blocks are badly balanced.
         ptx::launch_dependents();
@@ -101,7 +101,7 @@ class MainLoopWords {
             }
             if (s >= 0) {
                 ptx::cp_async_wait<STAGES - 2>();
-                __syncthreads();
+                ptx::block_sync<THREADS>();
             }
             begin(s + STAGES - 1);
             if (s < 0) continue;
@@ -290,7 +290,7 @@ class MainLoopWords {
             areas = meeting - first * SIDE;
             count = parts, distance = rows * SIDE;
         } else {
-            __syncthreads();
+            ptx::block_sync<THREADS>();
         }
 
         const int i0 = part_.i0 + Mma::row(), j = part_.j0 + Mma::col() + lane;

@@ -67,12 +67,7 @@ bool run_engine(const EngineTask* tasks, int count, int64_t bytes, Scratch& scra
                 cudaStream_t stream) {
     void* memory = scratch.reserve_if_free(bytes);
     if (!memory) return false;
-    engine(
-        tasks, count, memory,
-        [](const Product& rest, cudaStream_t stream) {
-            direct(rest, choose(rest, current_device(), false), nullptr, stream);
-        },
-        stream);
+    engine(tasks, count, memory, stream);
     return true;
 }
 

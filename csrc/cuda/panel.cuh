@@ -88,8 +88,7 @@ struct ProductArgs {
     int split;
     int64_t shared_items;
     Schedule schedule;
-    const int* marks;  // See Product.
-    int64_t items;     // As many as there are tiles of all matrices.
+    int64_t items;  // As many as there are tiles of all matrices.
 };
 
 }  // namespace packedtri::cuda

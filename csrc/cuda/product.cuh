@@ -63,7 +63,7 @@ __device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop
 
         auto* c = args.c + batch * args.c_batch_stride;
         if (parts == 1) {
-            __syncthreads();
+            ptx::block_sync<MainLoop::THREADS>();
             store_rows<Mma, MainLoop::THREADS>(args, c, staging, 1, i0, j0, first_row, end_row);
             return;
         }
@@ -99,30 +99,6 @@ __global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
     if (!tile.exists) return;
     compute_tile<MainLoop>(args, tile, alone ? 0 : item % args.batch, shares ? rank : 0,
                            shares ? args.split : 1, 0, MainLoop::Mma::BM, shared);
-}
-
-// The marked blocks of the result only (see Product::marks), of which there are most often none: few
-// thread blocks look for them.
-template <class MainLoop>
-__global__ void __launch_bounds__(MainLoop::THREADS, 1)
-    marked_kernel(const __grid_constant__ ProductArgs<typename MainLoop::T> args) {
-    static_assert(MainLoop::Mma::BM == 128 && MainLoop::Mma::BN == 128, "a tile has two marks");
-    extern __shared__ __align__(1024) char shared[];
-    ptx::wait_for_dependency();
-    ptx::launch_dependents();
-    if (args.marks[-1] == 0) return;
-    const int64_t of_matrix = int64_t{2} * args.schedule.tiles_m * args.schedule.tiles_n;
-    for (int64_t item = blockIdx.x; item < args.items; item += gridDim.x) {
-        const Schedule::Tile tile = args.schedule.at(item / args.batch);
-        if (!tile.exists) continue;
-        const int64_t batch = item % args.batch;
-        const int* mark =
-            args.marks + batch * of_matrix + 2 * tile.i * args.schedule.tiles_n + tile.j;
-        const int first_row = mark[0] ? 0 : 64, end_row = mark[args.schedule.tiles_n] ? 128 : 64;
-        if (first_row == end_row) continue;
-        compute_tile<MainLoop>(args, tile, batch, 0, 1, first_row, end_row, shared);
-        __syncthreads();
-    }
 }
 
 }  // namespace packedtri::cuda

@@ -2,8 +2,8 @@
 // side.
 #pragma once
 
+#include "large_tile.cuh"
 #include "main_loop_wgmma.cuh"
-#include "main_loop_words.cuh"
 #include "product_launch.cuh"
 #include "products.h"
 
@@ -12,7 +12,7 @@ namespace packedtri::cuda {
 template <class T>
 struct Products16Bit {
     template <bool A_K_MAJOR, bool B_K_MAJOR>
-    using Large = MainLoopWords<T, 128, 128, 2, 3, A_K_MAJOR, B_K_MAJOR>;
+    using Large = typename LargeTile<T, A_K_MAJOR, B_K_MAJOR>::MainLoop;
     template <bool A_K_MAJOR, bool B_K_MAJOR>
     using Small = MainLoopWords<T, 64, 64, 4, 2, A_K_MAJOR, B_K_MAJOR>;
 
@@ -26,7 +26,7 @@ struct Products16Bit {
 
     static void run(const Product& p, const Config& config, cudaStream_t stream) {
         if (config.method == Method::Hopper) launch_product<Hopper, 2>(p, config, stream);
-        else if (config.tile == TileSize::Large) launch_product<Large, 1, true>(p, config, stream);
+        else if (config.tile == TileSize::Large) launch_product<Large, 1>(p, config, stream);
         else launch_product<Small, 2>(p, config, stream);
     }
 };

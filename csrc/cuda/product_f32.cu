@@ -1,4 +1,4 @@
-#include "mma_simt.cuh"
+#include "large_tile.cuh"
 #include "product_launch.cuh"
 #include "products.h"
 
@@ -6,14 +6,14 @@ namespace packedtri::cuda {
 namespace {
 
 template <bool A_K_MAJOR, bool B_K_MAJOR>
-using Large = MainLoopAsync<float, MmaSimt<float, 128, 128, 32, 8, 8>, 2, A_K_MAJOR, B_K_MAJOR>;
+using Large = typename LargeTile<float, A_K_MAJOR, B_K_MAJOR>::MainLoop;
 template <bool A_K_MAJOR, bool B_K_MAJOR>
 using Small = MainLoopAsync<float, MmaSimt<float, 64, 64, 16, 8, 4>, 4, A_K_MAJOR, B_K_MAJOR>;
 
 }  // namespace
 
 void product_f32(const Product& p, const Config& config, cudaStream_t stream) {
-    if (config.tile == TileSize::Large) launch_product<Large, 2, true>(p, config, stream);
+    if (config.tile == TileSize::Large) launch_product<Large, 2>(p, config, stream);
     else launch_product<Small, 4>(p, config, stream);
 }
 

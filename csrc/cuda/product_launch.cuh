@@ -8,26 +8,15 @@
 
 namespace packedtri::cuda {
 
-template <class MainLoop, class Args>
-void launch_blocks(void (*kernel)(Args), const Args& args, int64_t blocks, cudaStream_t stream) {
+template <class MainLoop, int BLOCKS_PER_SM>
+void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) {
+    const int64_t blocks =
+        (args.shared_items + ceil_div(args.items - args.shared_items, args.split)) * args.split;
     const int shared = keep_apart(shared_bytes<MainLoop>(args.split > 1), blocks, args.split);
+    const auto kernel = product_kernel<MainLoop, BLOCKS_PER_SM>;
     allow_shared(kernel);
     launch_overlapping(kernel, grid_of(blocks), dim3(MainLoop::THREADS), args, stream,
                        "cannot launch a product", args.split, shared);
-}
-
-template <class MainLoop, int BLOCKS_PER_SM, bool MARKED>
-void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) {
-    using Args = const ProductArgs<typename MainLoop::T>;
-    const int64_t blocks =
-        (args.shared_items + ceil_div(args.items - args.shared_items, args.split)) * args.split;
-    if constexpr (MARKED) {
-        if (args.marks)
-            return launch_blocks<MainLoop, Args>(
-                marked_kernel<MainLoop>, args,
-                std::min<int64_t>(args.items, current_device().multiprocessors), stream);
-    }
-    launch_blocks<MainLoop, Args>(product_kernel<MainLoop, BLOCKS_PER_SM>, args, blocks, stream);
 }
 
 // What the kernels are told about a product, whose result has tiles as Mma's.
@@ -68,22 +57,20 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
             config.split,
             std::min(shared, schedule.size()) * p.batch,
             schedule,
-            p.marks,
             schedule.size() * p.batch};
 }
 
-// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN. MARKED: whether it also
-// computes what the engine has left (see Product::marks).
-template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM, bool MARKED = false>
+// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN.
+template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM>
 void launch_product(const Product& p, const Config& config, cudaStream_t stream) {
     using T = typename MainLoop<true, true>::T;
     using Mma = typename MainLoop<true, true>::Mma;
     const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
     const ProductArgs<T> args = arguments<Mma>(p, config, a.panel, b.panel);
-    if (a.k_major && b.k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM, MARKED>(args, stream);
-    else if (a.k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM, MARKED>(args, stream);
-    else if (b.k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM, MARKED>(args, stream);
-    else launch<MainLoop<false, false>, BLOCKS_PER_SM, MARKED>(args, stream);
+    if (a.k_major && b.k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM>(args, stream);
+    else if (a.k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM>(args, stream);
+    else if (b.k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM>(args, stream);
+    else launch<MainLoop<false, false>, BLOCKS_PER_SM>(args, stream);
 }
 
 }  // namespace packedtri::cuda

@@ -178,14 +178,19 @@ __device__ __forceinline__ void barrier_sync(int id, int threads) {
     asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// The same, telling each thread whether any of them came with `value` true.
-__device__ __forceinline__ bool barrier_or(int id, int threads, bool value) {
+// The same at barrier 0 for the first `THREADS` of a block, of which others may do something else.
+template <int THREADS>
+__device__ __forceinline__ void block_sync() {
+    asm volatile("barrier.sync.aligned 0, %0;" ::"n"(THREADS) : "memory");
+}
+template <int THREADS>
+__device__ __forceinline__ bool block_or(bool value) {
     int any;
     asm volatile(
-        "{\n.reg .pred p, q;\nsetp.ne.b32 p, %3, 0;\n"
-        "barrier.red.or.pred q, %1, %2, p;\nselp.b32 %0, 1, 0, q;\n}"
+        "{\n.reg .pred p, q;\nsetp.ne.b32 p, %2, 0;\n"
+        "barrier.red.or.pred.aligned q, 0, %1, p;\nselp.b32 %0, 1, 0, q;\n}"
         : "=r"(any)
-        : "r"(id), "r"(threads), "r"(static_cast<int>(value))
+        : "n"(THREADS), "r"(static_cast<int>(value))
         : "memory");
     return any != 0;
 }
