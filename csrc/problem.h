@@ -94,7 +94,7 @@ inline bool is_plain(const Product& p) {
 // Whether there are structural zeros.
 constexpr bool is_triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
 // The kind of the transpose.
-constexpr Kind transposed(Kind kind) {
+PACKEDTRI_HD constexpr Kind transposed(Kind kind) {
     return kind == Kind::Lower ? Kind::Upper : kind == Kind::Upper ? Kind::Lower : kind;
 }
 inline bool has_triangle(const Product& p) {

@@ -122,7 +122,7 @@ struct EngineShape {
     static constexpr int PITCH = STAGED + 8;
     static constexpr int STAGING_BYTES = ROWS * 4 * 8 * PITCH * static_cast<int>(sizeof(T));
     static constexpr int DRAWS = 8;  // Tiles that the first block of a cluster may be ahead.
-    static constexpr int BARRIERS = 2 * STAGES + DRAWS + 4;
+    static constexpr int BARRIERS = 2 * STAGES + DRAWS + 3;
     static constexpr int WORDS = STAGES + DRAWS + 1;
     // Where sums in parts meet (see EngineConsumer::meet), the 16 rows of a warp take so many bytes.
     static constexpr int WARP_BYTES = ACCS * 32 * 4;
@@ -151,12 +151,11 @@ struct EngineShared {
     __device__ uint32_t ready() const { return drawn(Shape::DRAWS); }
     __device__ uint32_t met() const { return ready() + 8; }
     __device__ uint32_t parted() const { return ready() + 16; }
-    // Whether all lines of scaled images have been looked at.
-    __device__ uint32_t checked() const { return ready() + 24; }
     // The item that a stage belongs to, and the draws on their way to the second block.
     __device__ volatile int64_t* item(int stage) const { return words() + stage; }
     __device__ volatile int64_t* draw(int slot) const { return words() + Shape::STAGES + slot; }
-    // Whether some part of the result is left to EngineStored, and whether a line has lost too much.
+    // Whether some part of the result is left to EngineStored, and, once EngineChecker has run, whether a line has lost
+    // too much.
     __device__ volatile int* left() const {
         return reinterpret_cast<volatile int*>(words() + Shape::STAGES + Shape::DRAWS);
     }

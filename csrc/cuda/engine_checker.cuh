@@ -41,8 +41,8 @@ class EngineLines {
 };
 
 // One of each block of threads. They draw lines, which are the 64 rows of A or columns of B of some blocks, and note
-// which have lost too much. Then they tell the warps that multiply: who has drawn a line runs, and waits for nobody
-// before it has been looked at.
+// which have lost too much. In the end each waits until all have been looked at: who has drawn a line runs, and waits
+// for nobody before.
 template <class Shape, int PRODUCTS>
 class EngineChecker {
     using T = typename Shape::T;
@@ -64,9 +64,9 @@ class EngineChecker {
             ptx::release_increment(args.counters + EngineCounters::CHECKED);
         }
         if (lane() > 0) return;
-        while (ptx::load_acquire(args.counters + EngineCounters::CHECKED) < lines.all()) {}
+        while (ptx::load_relaxed(args.counters + EngineCounters::CHECKED) < lines.all()) {}
+        ptx::acquire();
         *shared.lossy() = ptx::load_relaxed(args.counters + EngineCounters::LOSSY);
-        ptx::mbarrier_arrive(shared.checked());
     }
 
   private:

@@ -344,42 +344,36 @@ class EngineConsumer {
     // ------------------------------------------------------------------------------ what is left
 
     // An infinite or nan element meets the zeros past the other operand's diagonal in a block, and
-    // its parts meet each other: nan may come out where the product has none. And elements of scaled images may
-    // have lost too much. Such rows are not stored but marked, and computed from stored elements in the end.
+    // its parts meet each other: nan may come out where the product has none. Such rows are not stored but
+    // computed from stored elements in the end, as are those that depend on lines of scaled images which have lost too
+    // much. Which do is not known yet, so it is noted who has stored what.
     __device__ __forceinline__ bool right(const Tile& tile, const float* acc) {
         float zero[4] = {};
 #pragma unroll
         for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
         const bool finite = __all_sync(~0u, zero[0] + zero[1] + zero[2] + zero[3] == 0);
-        if constexpr (Shape::SCALED) {
-            ptx::mbarrier_wait(shared_.checked(), 0);
-            if (finite && *shared_.lossy() == 0) return true;
-        } else if (finite) {
-            return true;
-        }
-        return !leave(p(), matrix_, tile.i0 + group_, tile.j0, finite, shared_.left());
+        const int row = tile.i0 + group_;
+        if (!finite) leave(p(), matrix_, row, tile.j0, shared_.left());
+        else if (Shape::SCALED) mark(p(), matrix_, row, tile.j0, Marks::stored_by(blockIdx.x));
+        return finite;
     }
 
-    // Leaves the rows of this warp, unless they are finite and depend on no line that has lost too much. `row` and
-    // `column` count image blocks. Apart from the code of tiles, which is slower with this in its way.
-    __device__ __noinline__ static bool leave(const EngineProduct<T>& p, int matrix, int row,
-                                              int column, bool finite, volatile int* left) {
+    // Apart from the code of tiles, which is slower with this in its way.
+    __device__ __noinline__ static void leave(const EngineProduct<T>& p, int matrix, int row,
+                                              int column, volatile int* left) {
+        mark(p, matrix, row, column, Marks::left_by(blockIdx.x));
+        *left = 1;
+    }
+    // The rows of this warp. `row` and `column` count image blocks.
+    __device__ __forceinline__ static void mark(const EngineProduct<T>& p, int matrix, int row,
+                                                int column, int mark) {
         const int lane = static_cast<int>(threadIdx.x) % 32, warp = threadIdx.x % 128 / 32;
-        if (Shape::SCALED && finite) {
-            const int rows = static_cast<int>(ceil_div(p.c.m, SIDE)), of_a = lane == Shape::COLS;
-            const int line = of_a ? row : rows + min(column + lane, p.n_blocks - 1);
-            const int* lines = p.lines + int64_t{matrix} * (rows + p.n_blocks);
-            if (!__any_sync(~0u, lane <= Shape::COLS && __ldcg(lines + line) != 0)) return false;
-        }
-        const int columns = Marks::tiles(p.c.n), j = column * SIDE / Marks::SIDE + lane;
-        if (lane < Shape::BN / Marks::SIDE && j < columns) {
-            const int tile = row * SIDE / Marks::SIDE * columns + j,
-                      place = row * SIDE % Marks::SIDE / Marks::ROWS + warp;
-            p.marks[int64_t{matrix} * Marks::count(p.c.m, p.c.n) + tile * Marks::OF_TILE + place] =
-                Marks::of_block(blockIdx.x);
-            *left = 1;
-        }
-        return true;
+        const int columns = Marks::tiles(p.c.n), j = column * SIDE / Marks::SIDE + lane,
+                  i = row * SIDE / Marks::SIDE;
+        if (lane >= Shape::BN / Marks::SIDE || j >= columns || i >= Marks::tiles(p.c.m)) return;
+        const int place = row * SIDE % Marks::SIDE / Marks::ROWS + warp;
+        p.marks[int64_t{matrix} * Marks::count(p.c.m, p.c.n) + (i * columns + j) * Marks::OF_TILE +
+                place] = mark;
     }
 
     // alpha AB + beta C. Only float32 comes with other factors than 1 and 0.

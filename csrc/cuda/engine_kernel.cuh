@@ -18,10 +18,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) engine_kernel(
     const int rank = Shape::CLUSTER > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
     const int split = Shape::CLUSTER > 1 ? 1 : args.split;
     const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
+    // Kernels behind this one start when it has ended: where they wait on multiprocessors that have nothing more to do,
+    // those that make images are slower.
     if (threadIdx.x == 0) {
-        ptx::launch_dependents();  // They find no room before this kernel ends, but are at hand.
         *shared.left() = 0;
-        if (Shape::SCALED) ptx::mbarrier_init(shared.checked(), 1);
         for (int s = 0; s < Shape::STAGES; ++s) {
             ptx::mbarrier_init(shared.full(s), 1);
             ptx::mbarrier_init(shared.empty(s), Shape::RELEASES);
@@ -42,20 +42,22 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) engine_kernel(
     if (Shape::CLUSTER > 1 || split > 1) ptx::cluster_sync();
     else __syncthreads();
 
-    if (group < Shape::ROWS) {
-        ptx::take_registers<Shape::CONSUMER_REGISTERS>();
-        EngineConsumer<Shape, PRODUCTS, Across>(args, shared, rank, group).run();
-        EngineStored<Shape, PRODUCTS>::run(args, shared);
-    } else {
+    if (group == 0) {
         ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
-        const int warp = static_cast<int>(threadIdx.x) / 32 - Shape::WARPS;
-        if (threadIdx.x == 32 * Shape::WARPS) {
+        if (threadIdx.x == 0) {
             EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
         } else if constexpr (Shape::SCALED) {
-            if (warp == 1) EngineChecker<Shape, PRODUCTS>::run(args, shared);
+            if (threadIdx.x / 32 == 1) {
+                EngineChecker<Shape, PRODUCTS>::run(args, shared);
+                EngineStored<Shape, PRODUCTS>::checked();
+            }
         } else if constexpr (Shape::PACKS) {
-            if (warp > 0) EnginePacker<typename Shape::T>(args.packing).run();
+            if (threadIdx.x >= 32) EnginePacker<typename Shape::T>(args.packing).run();
         }
+    } else {
+        ptx::take_registers<Shape::CONSUMER_REGISTERS>();
+        EngineConsumer<Shape, PRODUCTS, Across>(args, shared, rank, group - 1).run();
+        EngineStored<Shape, PRODUCTS>::run(args, shared);
     }
     // A block's barriers must outlive its peer's arrivals. Blocks that share sums wait for what they get.
     __syncwarp();

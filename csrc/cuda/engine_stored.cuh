@@ -7,7 +7,8 @@
 
 namespace packedtri::cuda {
 
-// The warps that multiply compute the rows of tiles that they have left (EngineConsumer), as a direct product does.
+// The warps that multiply compute the rows of tiles that they have left (EngineConsumer), and those that depend on lines
+// which have lost too much (EngineChecker), as a direct product does.
 template <class Shape, int PRODUCTS>
 class EngineStored {
     using T = typename Shape::T;
@@ -19,15 +20,23 @@ class EngineStored {
   public:
     __device__ __forceinline__ static void run(const Args& args,
                                                const EngineShared<Shape>& shared) {
-        ptx::block_sync<THREADS>();
-        if (*shared.left()) compute_all(args, shared);
+        if (Shape::SCALED) ptx::barrier_sync(CHECKED, THREADS + 32);
+        else ptx::block_sync<THREADS>();
+        if (*shared.left() || (Shape::SCALED && *shared.lossy())) compute_all(args, shared);
+    }
+    // To be called by the warp of the checker when it is done.
+    __device__ __forceinline__ static void checked() {
+        __syncwarp();
+        ptx::barrier_sync(CHECKED, THREADS + 32);
     }
 
   private:
+    static constexpr int CHECKED = 1;  // A barrier.
+
     // Apart from the code of tiles, which is slower with this in its way.
     __device__ __noinline__ static void compute_all(const Args& args,
                                                     const EngineShared<Shape>& shared) {
-        // Which rows of as many tiles as there are threads, a bit for each of a tile's marks.
+        // Which rows of as many tiles as there are threads.
         auto* rows = reinterpret_cast<uint8_t*>(shared.staging());
         for (int product = 0; product < PRODUCTS; ++product) {
             const EngineProduct<T>& p = args.of[product];
@@ -35,32 +44,55 @@ class EngineStored {
             const int columns = Marks::tiles(p.c.n), tiles = Marks::tiles(p.c.m) * columns;
             const int64_t all = int64_t{tiles} * args.alone.matrices;
             for (int64_t first = 0; first < all; first += THREADS) {
-                const int64_t own = first + threadIdx.x;
-                rows[threadIdx.x] = static_cast<uint8_t>(own < all ? left_of(p, own) : 0);
-                if (!ptx::block_or<THREADS>(rows[threadIdx.x] != 0)) continue;
-                for (int x = 0; x < THREADS; ++x) {
-                    const int matrix = static_cast<int>((first + x) / tiles),
-                              tile = static_cast<int>((first + x) % tiles);
+                const auto matrix = [&](int x) { return static_cast<int>((first + x) / tiles); };
+                const auto tile = [&](int x) {
+                    const int number = static_cast<int>((first + x) % tiles);
+                    return Schedule::Tile{number / columns, number % columns, first + x < all};
+                };
+                const int own = ptx::thread_of<THREADS>();
+                const uint32_t found =
+                    tile(own).exists ? rows_of(p, matrix(own), tile(own).i, tile(own).j) : 0;
+                rows[own] = static_cast<uint8_t>(found);
+                if (!ptx::block_or<THREADS>(found != 0)) continue;
+                for (int x = 0; x < THREADS; ++x)
                     for (uint32_t left = rows[x]; left != 0;) {
                         const int begin = __ffs(left) - 1, end = begin + __ffs(~(left >> begin)) - 1;
-                        compute(p, matrix, {tile / columns, tile % columns, true},
-                                begin * Marks::ROWS, end * Marks::ROWS, shared.base);
+                        compute(p, matrix(x), tile(x), begin * Marks::ROWS, end * Marks::ROWS,
+                                shared.base);
                         left &= ~0u << end;
                     }
-                }
                 ptx::block_sync<THREADS>();
             }
         }
     }
 
-    // The rows of a tile that this block has left.
-    __device__ static uint32_t left_of(const EngineProduct<T>& p, int64_t tile) {
-        const int* marks = p.marks + tile * Marks::OF_TILE;
-        uint32_t left = 0;
+    // The rows of a tile that this block is to compute, a bit for each of its marks.
+    __device__ static uint32_t rows_of(const EngineProduct<T>& p, int matrix, int i, int j) {
+        const int64_t first = int64_t{matrix} * Marks::count(p.c.m, p.c.n),
+                      tile = int64_t{i} * Marks::tiles(p.c.n) + j;
+        const int* marks = p.marks + first + tile * Marks::OF_TILE;
+        uint32_t left = 0, stored = 0;
 #pragma unroll
-        for (int x = 0; x < Marks::OF_TILE; ++x)
-            left |= (__ldcg(marks + x) == Marks::of_block(blockIdx.x) ? 1u : 0) << x;
-        return left;
+        for (int x = 0; x < Marks::OF_TILE; ++x) {
+            const int mark = __ldcg(marks + x);
+            left |= (mark == Marks::left_by(blockIdx.x) ? 1u : 0) << x;
+            stored |= (mark == Marks::stored_by(blockIdx.x) ? 1u : 0) << x;
+        }
+        return Shape::SCALED ? left | (stored & lossy_rows(p, matrix, i, j)) : left;
+    }
+    // Those that depend on lines which have lost too much.
+    __device__ static uint32_t lossy_rows(const EngineProduct<T>& p, int matrix, int i, int j) {
+        constexpr int LINES = Marks::SIDE / Image::SIDE, OF_LINE = Marks::OF_TILE / LINES;
+        const int m_blocks = static_cast<int>(ceil_div(p.c.m, Image::SIDE));
+        const int* of_a = p.lines + int64_t{matrix} * (m_blocks + p.n_blocks);
+        const int* of_b = of_a + m_blocks;
+        uint32_t rows = 0;
+        for (int x = 0; x < LINES; ++x) {
+            if (i * LINES + x < m_blocks && __ldcg(of_a + i * LINES + x))
+                rows |= ((1u << OF_LINE) - 1) << x * OF_LINE;
+            if (j * LINES + x < p.n_blocks && __ldcg(of_b + j * LINES + x)) rows = ~0u;
+        }
+        return rows;
     }
 
     // A symmetric operand is the sum of its stored triangle and of the transpose of that, without the diagonal.

@@ -9,14 +9,16 @@
 
 namespace packedtri::cuda {
 
-// The parts of a result that blocks of threads leave to be computed from stored elements (EngineStored). Each has a
-// word: 16 rows, those of a warp, of a tile of 128 x 128. The words of a tile lie one after another, tiles by rows.
+// Which block of threads has stored what of a result, and what it has left to be computed from stored elements
+// (EngineStored). A word is for 16 rows, those of a warp, of a tile of 128 x 128. The words of a tile lie one after
+// another, tiles by rows.
 struct Marks {
     static constexpr int SIDE = 128, ROWS = 16, OF_TILE = SIDE / ROWS;
 
     PACKEDTRI_HD static constexpr int tiles(int size) { return (size + SIDE - 1) / SIDE; }
-    // The word of what a block of threads has left, and of what none has is zero.
-    PACKEDTRI_HD static constexpr int of_block(unsigned block) { return 1 + static_cast<int>(block); }
+    // Zero stands for neither.
+    PACKEDTRI_HD static constexpr int left_by(unsigned block) { return 1 + static_cast<int>(block); }
+    PACKEDTRI_HD static constexpr int stored_by(unsigned block) { return -left_by(block); }
     // Of a result of m x n.
     PACKEDTRI_HD static constexpr int count(int m, int n) { return tiles(m) * tiles(n) * OF_TILE; }
 };

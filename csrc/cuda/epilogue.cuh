@@ -64,7 +64,7 @@ __device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma:
     const int lane = threadIdx.x % 32;
     last = min(last, args.m - i0);
 #pragma unroll 1
-    for (int r0 = first + static_cast<int>(threadIdx.x) / 32; r0 < last; r0 += ROWS * WARPS) {
+    for (int r0 = first + ptx::thread_of<THREADS>() / 32; r0 < last; r0 += ROWS * WARPS) {
         // Where this lane's elements of a row go, and how many are left in the row.
         const int rows = min(ROWS, (last - r0 + WARPS - 1) / WARPS);
         T* out[ROWS];

@@ -23,7 +23,7 @@ class AsyncLoader {
   public:
     __device__ AsyncLoader(const Panel<T>& panel, int r0, int k0)
         : panel_(panel), r0_(r0), k0_(k0) {
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        const int warp = ptx::thread_of<THREADS>() / 32, lane = threadIdx.x % 32;
         r_ = K_MAJOR ? warp * LANES_R + lane / LANES_K : lane;
         k_ = K_MAJOR ? lane % LANES_K : warp;
 #pragma unroll

@@ -169,7 +169,7 @@ class WordLoader {
         const uint32_t skip = head ? 1 : 0;
         const T* tile = tile_ + skip * WORD;
         words -= skip;
-        const int row = threadIdx.x / WORDS, word = threadIdx.x % WORDS, last = threadIdx.x % ROWS;
+        const int x = ptx::thread_of<THREADS>(), row = x / WORDS, word = x % WORDS, last = x % ROWS;
         if (K_MAJOR && word * WORD >= depth + WORD) words = 0;
         // An element before `tile` gets an offset that is too large.
         const uint32_t last_at = offset(last) + (COLS - skip * WORD);
@@ -190,7 +190,7 @@ class WordLoader {
         const uint32_t w = last_at / WORD;
         const bool needed =
             last_at % WORD > 0 && w < words && (K_MAJOR ? COLS < depth + WORD : last < depth);
-        if (ROWS == THREADS || threadIdx.x < ROWS)
+        if (ROWS == THREADS || x < ROWS)
             ptx::cp_async_16(last_to, tile + uint64_t{w} * WORD, needed);
     }
 
@@ -200,7 +200,7 @@ class WordLoader {
         const T* end_word = end_ - ptx::past_word(end_);
         const bool all = panel_.ld >= FAR;
         if (!all && !head && end_word == end_) return;
-        const int x = threadIdx.x;
+        const int x = ptx::thread_of<THREADS>();
         if (ROWS < THREADS && x >= ROWS) return;
         const T* row = tile_ + past_ + x * (panel_.ld + bent_ * (row_ + int64_t{1})) +
                        bent_ * (x * (x - 1) / 2);

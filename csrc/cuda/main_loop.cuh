@@ -30,20 +30,29 @@ __device__ bool warp_needs(const ProductArgs<T>& args, const Mma& mma, const Til
     return k < range.end && k + Mma::BK > range.begin;
 }
 
+// Whether element (r, k) of an operand is stored: r is a row of A, and of B, whose kind is then that of its transpose, a
+// column.
+__device__ __forceinline__ bool is_stored(Kind kind, bool strict, int r, int k) {
+    if (kind == Kind::Lower) return k < r + !strict;
+    return kind != Kind::Upper || k > r - !strict;
+}
+
 // One step, element by element and stored elements only. The zeros that pad an operand past its
 // diagonal would turn an infinite or nan element of the other into a nan that is no part of the
 // product, so a step that has both is multiplied here.
 template <class LayoutA, class LayoutB, class Mma, class T>
 __device__ void multiply_stored(const ProductArgs<T>& args, Mma& mma, const TilePart& part,
                                 const T* a, const T* b, int k0) {
-    for (int k = 0; k < Mma::BK; ++k) {
+    const Kind a_kind = args.a_kind, b_kind = transposed(args.b_kind);
+    const bool a_strict = args.a_strict, b_strict = args.b_strict;
+    const int steps = min(Mma::BK, args.k - k0);
+#pragma unroll 1
+    for (int k = 0; k < steps; ++k) {
 #pragma unroll
         for (int e = 0; e < Mma::ACCS; ++e) {
             const int r = mma.row0 + Mma::row_of_acc(e), c = mma.col0 + Mma::col_of_acc(e);
-            const int i = part.i0 + r, j = part.j0 + c;
-            const KRange range = k_range(args.a_kind, args.b_kind, i, i + 1, j, j + 1, args.k);
-            if ((args.a_strict && k0 + k == i) || (args.b_strict && k0 + k == j)) continue;
-            if (k0 + k >= range.begin && k0 + k < range.end)
+            if (is_stored(a_kind, a_strict, part.i0 + r, k0 + k) &&
+                is_stored(b_kind, b_strict, part.j0 + c, k0 + k))
                 fma_into(mma.acc[e], Accumulator<T>::widen(a[LayoutA::at(r, k)]),
                          conjugate_if(Accumulator<T>::widen(b[LayoutB::at(c, k)]), args.conj_b));
         }

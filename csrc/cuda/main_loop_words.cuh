@@ -18,8 +18,8 @@ struct WarpTile {
     static constexpr int THREADS = 32 * WARPS_K * QUADRANTS;
 
     // The number of this warp among those of its quadrant.
-    __device__ static int share() { return static_cast<int>(threadIdx.x) / 32 % WARPS_K; }
-    __device__ static int quadrant() { return static_cast<int>(threadIdx.x) / 32 / WARPS_K; }
+    __device__ static int share() { return ptx::thread_of<THREADS>() / 32 % WARPS_K; }
+    __device__ static int quadrant() { return ptx::thread_of<THREADS>() / 32 / WARPS_K; }
     __device__ static int row() { return quadrant() % (BM / SIDE) * SIDE; }
     __device__ static int col() { return quadrant() / (BM / SIDE) * SIDE; }
 };

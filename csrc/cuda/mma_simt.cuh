@@ -1,6 +1,7 @@
 // Multiplies tiles on the ordinary floating-point units: float32 and complex numbers.
 #pragma once
 
+#include "ptx.cuh"
 #include "scalar.cuh"
 #include "tile.cuh"
 
@@ -34,8 +35,8 @@ struct MmaSimt {
         row0 = warp_row() + lane / 8 * V;
         col0 = warp_col() + lane % 8 * V;
     }
-    __device__ int warp_row() const { return Grid::row(threadIdx.x / 32) * WM; }
-    __device__ int warp_col() const { return Grid::col(threadIdx.x / 32) * WN; }
+    __device__ int warp_row() const { return Grid::row(ptx::thread_of<THREADS>() / 32) * WM; }
+    __device__ int warp_col() const { return Grid::col(ptx::thread_of<THREADS>() / 32) * WN; }
 
     __device__ static int row_of_acc(int e) { return e / TN / V * 4 * V + e / TN % V; }
     __device__ static int col_of_acc(int e) { return e % TN / V * 8 * V + e % TN % V; }

@@ -178,7 +178,13 @@ __device__ __forceinline__ void barrier_sync(int id, int threads) {
     asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// The same at barrier 0 for the first `THREADS` of a block, of which others may do something else.
+// Tiles are computed by `THREADS` threads, a power of two: all of a block, or as many that follow one another while
+// others do something else. This is one's number among them.
+template <int THREADS>
+__device__ __forceinline__ int thread_of() {
+    return static_cast<int>(threadIdx.x) % THREADS;
+}
+// They meet at barrier 0.
 template <int THREADS>
 __device__ __forceinline__ void block_sync() {
     asm volatile("barrier.sync.aligned 0, %0;" ::"n"(THREADS) : "memory");

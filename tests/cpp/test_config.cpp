@@ -250,7 +250,7 @@ void the_engine_shares_what_it_can() {
     CHECK(chosen(p).split == 8, "split %d", chosen(p).split);
     p.alpha = -1;
     p.beta = 1;
-    CHECK(chosen(p).split == 2, "rows of one mark are in one block: split %d", chosen(p).split);
+    CHECK(chosen(p).split == 8, "a sum into C too: split %d", chosen(p).split);
     cuda::force(1, 1, 8, 1, 1);
     CHECK(chosen(middle).split == 1, "large tiles are not shared");
     p = lower_product(DType::bf16, 128);
