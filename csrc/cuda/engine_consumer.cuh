@@ -352,28 +352,26 @@ class EngineConsumer {
 #pragma unroll
         for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
         const bool finite = __all_sync(~0u, zero[0] + zero[1] + zero[2] + zero[3] == 0);
-        const int row = tile.i0 + group_;
-        if (!finite) leave(p(), matrix_, row, tile.j0, shared_.left());
-        else if (Shape::SCALED) mark(p(), matrix_, row, tile.j0, Marks::stored_by(blockIdx.x));
+        if (Shape::SCALED || !finite)
+            mark(p(), tile, finite ? Marks::stored_by(blockIdx.x) : Marks::left_by(blockIdx.x));
+        if (!finite) note_left();
         return finite;
     }
 
-    // Apart from the code of tiles, which is slower with this in its way.
-    __device__ __noinline__ static void leave(const EngineProduct<T>& p, int matrix, int row,
-                                              int column, volatile int* left) {
-        mark(p, matrix, row, column, Marks::left_by(blockIdx.x));
-        *left = 1;
+    __device__ __forceinline__ void note_left() const {
+        if constexpr (Shape::PACKS) args_.counters[EngineCounters::LEFT] = 1;
+        else *shared_.left() = 1;
     }
-    // The rows of this warp. `row` and `column` count image blocks.
-    __device__ __forceinline__ static void mark(const EngineProduct<T>& p, int matrix, int row,
-                                                int column, int mark) {
+    // The rows of this warp, where they exist.
+    __device__ __forceinline__ void mark(const EngineProduct<T>& p, const Tile& tile,
+                                         int mark) const {
+        static_assert(Shape::ROWS * SIDE == Marks::SIDE, "a block has the rows of its marks");
         const int lane = static_cast<int>(threadIdx.x) % 32, warp = threadIdx.x % 128 / 32;
-        const int columns = Marks::tiles(p.c.n), j = column * SIDE / Marks::SIDE + lane,
-                  i = row * SIDE / Marks::SIDE;
+        const int columns = Marks::tiles(p.c.n), j = tile.j0 * SIDE / Marks::SIDE + lane,
+                  i = tile.i0 / Shape::ROWS;
         if (lane >= Shape::BN / Marks::SIDE || j >= columns || i >= Marks::tiles(p.c.m)) return;
-        const int place = row * SIDE % Marks::SIDE / Marks::ROWS + warp;
-        p.marks[int64_t{matrix} * Marks::count(p.c.m, p.c.n) + (i * columns + j) * Marks::OF_TILE +
-                place] = mark;
+        p.marks[int64_t{matrix_} * Marks::count(p.c.m, p.c.n) + (i * columns + j) * Marks::OF_TILE +
+                group_ * (SIDE / Marks::ROWS) + warp] = mark;
     }
 
     // alpha AB + beta C. Only float32 comes with other factors than 1 and 0.

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) engine_kernel(
     } else {
         ptx::take_registers<Shape::CONSUMER_REGISTERS>();
         EngineConsumer<Shape, PRODUCTS, Across>(args, shared, rank, group - 1).run();
-        EngineStored<Shape, PRODUCTS>::run(args, shared);
+        if constexpr (!Shape::PACKS) EngineStored<Shape, PRODUCTS>::run(args, shared);
     }
     // A block's barriers must outlive its peer's arrivals. Blocks that share sums wait for what they get.
     __syncwarp();

@@ -66,6 +66,19 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
     return args;
 }
 
+// Computes what the launch before has left of products that may have any of it.
+template <class Shape, int PRODUCTS>
+void launch_stored(const EnginePlan* plans,
+                   const EngineArgs<typename Shape::T, PRODUCTS, Shape::PACKS>& args,
+                   cudaStream_t stream) {
+    if (std::none_of(plans, plans + PRODUCTS, [](const EnginePlan& p) { return p.marks; })) return;
+    const auto kernel = engine_stored_kernel<Shape, PRODUCTS>;
+    allow_shared(kernel);
+    launch_overlapping(kernel, dim3(static_cast<unsigned>(current_device().multiprocessors)),
+                       32 * Shape::WARPS, args, stream, "cannot launch the rest of a product", 1,
+                       Shape::SHARED_BYTES);
+}
+
 template <class Shape, int PRODUCTS, class Across>
 void launch_kernel(const EnginePlan* plans, const EngineUnmade& unmade, cudaStream_t stream) {
     const auto args = engine_args<Shape, PRODUCTS>(plans, unmade);
@@ -79,6 +92,7 @@ void launch_kernel(const EnginePlan* plans, const EngineUnmade& unmade, cudaStre
     // The kernel sets itself up while the images are still being made.
     launch_overlapping(kernel, dim3(static_cast<unsigned>(clusters * cluster)), Shape::THREADS,
                        args, stream, "cannot launch a product", cluster, Shape::SHARED_BYTES);
+    if constexpr (Shape::PACKS) launch_stored<Shape, PRODUCTS>(plans, args, stream);
 }
 
 template <class Shape>

@@ -1,4 +1,5 @@
-// What images do not give of a product: a block of threads computes it from stored elements once it has no more tiles.
+// What images do not give of a product is computed from stored elements: by each block of threads, once it has no more
+// tiles, what it has left; or where calls would take registers from the warps that make images, by a launch behind.
 #pragma once
 
 #include "engine.cuh"
@@ -28,6 +29,12 @@ class EngineStored {
     __device__ __forceinline__ static void checked() {
         __syncwarp();
         ptx::barrier_sync(CHECKED, THREADS + 32);
+    }
+
+    // The whole of a launch.
+    __device__ static void run_alone(const Args& args, const EngineShared<Shape>& shared) {
+        ptx::wait_for_dependency();
+        if (args.counters[EngineCounters::LEFT]) compute_all(args, shared);
     }
 
   private:
@@ -75,7 +82,9 @@ class EngineStored {
 #pragma unroll
         for (int x = 0; x < Marks::OF_TILE; ++x) {
             const int mark = __ldcg(marks + x);
-            left |= (mark == Marks::left_by(blockIdx.x) ? 1u : 0) << x;
+            const bool own = Shape::PACKS ? mark > 0 && tile % gridDim.x == blockIdx.x
+                                          : mark == Marks::left_by(blockIdx.x);
+            left |= (own ? 1u : 0) << x;
             stored |= (mark == Marks::stored_by(blockIdx.x) ? 1u : 0) << x;
         }
         return Shape::SCALED ? left | (stored & lossy_rows(p, matrix, i, j)) : left;
@@ -148,5 +157,14 @@ class EngineStored {
         ptx::block_sync<THREADS>();  // All have been read when the next tile comes.
     }
 };
+
+template <class Shape, int PRODUCTS>
+__global__ void __launch_bounds__(32 * Shape::WARPS, 1) engine_stored_kernel(
+    const __grid_constant__ EngineArgs<typename Shape::T, PRODUCTS, Shape::PACKS> args) {
+#if PACKEDTRI_HOPPER
+    extern __shared__ __align__(1024) char memory[];
+    EngineStored<Shape, PRODUCTS>::run_alone(args, EngineShared<Shape>{memory});
+#endif
+}
 
 }  // namespace packedtri::cuda

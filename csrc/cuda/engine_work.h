@@ -45,9 +45,10 @@ struct EngineItem {
 
 // Words that the blocks of threads of a launch count with.
 struct EngineCounters {
-    // How many items have been drawn that blocks have alone; and of the lines of scaled images (EngineChecker), how many
-    // have been drawn, how many looked at, and whether any of these has lost too much.
-    static constexpr int ITEMS = 0, LINES = 1, CHECKED = 2, LOSSY = 3, COUNT = 4;
+    // How many items have been drawn that blocks have alone; of the lines of scaled images (EngineChecker), how many have
+    // been drawn, how many looked at, and whether any of these has lost too much; and whether anything is left to a
+    // launch of EngineStored.
+    static constexpr int ITEMS = 0, LINES = 1, CHECKED = 2, LOSSY = 3, LEFT = 4, COUNT = 5;
 };
 
 // In which order the items of the matrices of a batch come: of each the longest sums first, and those of

@@ -80,6 +80,7 @@ class WordLoader {
         }
     }
 
+    __device__ const Panel<T>& panel() const { return panel_; }
     // Whether all elements of this warp's lines in the chunk at k are stored.
     __device__ bool full(int k) const {
         return K_MAJOR ? panel_.full(r0_ + line_, k, SIDE, CHUNK)

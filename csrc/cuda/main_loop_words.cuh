@@ -56,15 +56,20 @@ class MainLoopWords {
     // first_row to end_row.
     __device__ static void run(const ProductArgs<T>& args, int64_t batch, const TilePart& part,
                                int rank, int parts, int first_row, int end_row, char* shared) {
-        MainLoopWords loop(args, batch, part, shared);
-        ptx::wait_for_dependency();
-        const bool padded = ptx::block_or<THREADS>(loop.multiply_all());
-        // The next kernel may start where there is room. Earlier it would take places in which its
-        // blocks are badly balanced.
-        ptx::launch_dependents();
-        loop.put_sums(reinterpret_cast<float*>(shared));
-        loop.store(reinterpret_cast<float*>(shared), batch, padded, rank, parts, first_row,
-                   end_row);
+        // The zeros past a diagonal, times an infinite or nan element, are nan: such an element leaves
+        // its mark on every sum that it enters. Then all is multiplied once more, chunks with such zeros over stored
+        // elements only.
+        for (bool exact = false;; exact = true) {
+            MainLoopWords loop(args, batch, part, shared);
+            ptx::wait_for_dependency();
+            if (ptx::block_or<THREADS>(loop.multiply_all(exact))) continue;
+            // The next kernel may start where there is room. Earlier it would take places in which its
+            // blocks are badly balanced.
+            ptx::launch_dependents();
+            loop.put_sums(reinterpret_cast<float*>(shared));
+            loop.store(reinterpret_cast<float*>(shared), batch, rank, parts, first_row, end_row);
+            return;
+        }
     }
 
   private:
@@ -88,8 +93,8 @@ class MainLoopWords {
         return a_tile(step) + LoadA::SIZE * static_cast<int>(sizeof(T));
     }
 
-    // Returns whether zeros that are not stored took part.
-    __device__ __forceinline__ bool multiply_all() {
+    // Returns whether zeros that are not stored took part in sums that are not finite.
+    __device__ __forceinline__ bool multiply_all(bool exact) {
         bool padded = false;
         // One loop also fills the pipeline before the first step, so that its code, which short sums
         // wait for, is there once.
@@ -109,13 +114,16 @@ class MainLoopWords {
             if (k >= k_end_ || k + CHUNK <= k_begin_) continue;
             if (load_a_.full(k) && load_b_.full(k)) {
                 multiply<true>(a_tile(s), b_tile(s), chunk, k);
+            } else if (exact) {
+                acc_ = multiply_stored(acc_, load_a_.panel(), load_b_.panel(),
+                                       part_.i0 + Mma::row(), part_.j0 + Mma::col(), k);
             } else {
                 multiply<false>(a_tile(s), b_tile(s), chunk, k);
                 padded = true;
             }
         }
         ptx::cp_async_wait<0>();
-        return padded;
+        return padded && !all_finite();
     }
 
     __device__ __forceinline__ void begin(int step) {
@@ -150,7 +158,7 @@ class MainLoopWords {
         }
         const auto multiply_row = [&](int m, int q, const uint32_t (&a)[4]) {
 #pragma unroll
-            for (int n = 0; n < NT; ++n) ptx::mma_16816(acc_[m][n], a, b[q][n], T{});
+            for (int n = 0; n < NT; ++n) ptx::mma_16816(acc_.x[m][n], a, b[q][n], T{});
         };
         if constexpr (A_K_MAJOR) {
 #pragma unroll
@@ -175,6 +183,56 @@ class MainLoopWords {
         }
     }
 
+    struct Acc {
+        float x[MT][NT][4];
+    };
+    // Where this lane's sum acc_.x[m][n][2 * h + p] is among the 64 x 64 of its warp.
+    __device__ static int row_of_acc(int m, int h) {
+        const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+        return A_K_MAJOR ? 16 * m + 8 * h + g : 8 * g + 2 * m + h;
+    }
+    __device__ static int col_of_acc(int n, int p) {
+        const int t = static_cast<int>(threadIdx.x) % 4;
+        return B_K_MAJOR ? 8 * n + 2 * t + p : 16 * t + n + NT * p;
+    }
+
+    __device__ __forceinline__ bool all_finite() const {
+        float zero[4] = {};
+#pragma unroll
+        for (int e = 0; e < MT * NT * 4; ++e)
+            zero[e % 4] = fmaf(acc_.x[e / 4 / NT][e / 4 % NT][e % 4], 0.f, zero[e % 4]);
+        return zero[0] + zero[1] + zero[2] + zero[3] == 0;
+    }
+
+    // Adds the products of stored elements of one chunk to sums whose first row and column are i and j.
+    __device__ static __noinline__ Acc multiply_stored(Acc acc, Panel<T> a, Panel<T> b, int i,
+                                                       int j, int k) {
+#pragma unroll 1
+        for (const int end = k + CHUNK; k < end; ++k) {
+            float x[2 * MT], y[2 * NT];
+            bool in_a[2 * MT], in_b[2 * NT];
+#pragma unroll
+            for (int r = 0; r < 2 * MT; ++r) {
+                const T* from = a.stored(A_K_MAJOR, i + row_of_acc(r / 2, r % 2), k);
+                in_a[r] = from != nullptr;
+                x[r] = in_a[r] ? Accumulator<T>::widen(*from) : 0;
+            }
+#pragma unroll
+            for (int c = 0; c < 2 * NT; ++c) {
+                const T* from = b.stored(B_K_MAJOR, j + col_of_acc(c / 2, c % 2), k);
+                in_b[c] = from != nullptr;
+                y[c] = in_b[c] ? Accumulator<T>::widen(*from) : 0;
+            }
+#pragma unroll
+            for (int r = 0; r < 2 * MT; ++r)
+#pragma unroll
+                for (int c = 0; c < 2 * NT; ++c)
+                    if (in_a[r] && in_b[c])
+                        fma_into(acc.x[r / 2][c / 2][r % 2 * 2 + c % 2], x[r], y[c]);
+        }
+        return acc;
+    }
+
     // Element (row, col) of 64 x 64 sums in shared memory. Rows are permuted, so that lanes write what
     // they have 8 or 16 bytes at a time to all banks.
     __device__ static int place(int row, int col) {
@@ -185,14 +243,14 @@ class MainLoopWords {
     }
 
     __device__ __forceinline__ void put_sums(float* sums) const {
-        const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        const int t = threadIdx.x % 4;
         sums += (Mma::quadrant() * WARPS_K + Mma::share()) * AREA;
 #pragma unroll
         for (int m = 0; m < MT; ++m)
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                const int row = A_K_MAJOR ? 16 * m + 8 * h + g : 8 * g + 2 * m + h;
-                const auto sum = [&](int n, int p) { return acc_[m][n][2 * h + p]; };
+                const int row = row_of_acc(m, h);
+                const auto sum = [&](int n, int p) { return acc_.x[m][n][2 * h + p]; };
                 if constexpr (B_K_MAJOR) {
 #pragma unroll
                     for (int n = 0; n < NT; ++n)
@@ -231,40 +289,10 @@ class MainLoopWords {
             }
     }
 
-    // The zeros past a diagonal, times an infinite or nan element, are nan: such an element leaves
-    // its mark on every sum that it enters. These sums are made again.
-    __device__ __forceinline__ void mend(Sums& sum, int64_t batch, int row) const {
-        bool finite = true;
-#pragma unroll
-        for (int u = 0; u < ROWS; ++u) finite &= isfinite(sum.x[u][0]) && isfinite(sum.x[u][1]);
-        if (finite) return;
-        sum = of_stored(sum, at_batch(args_.a, batch * args_.a_batch_stride),
-                        at_batch(args_.b, batch * args_.b_batch_stride),
-                        part_.i0 + Mma::row() + row, part_.j0 + Mma::col() + threadIdx.x % 32,
-                        part_.k0, part_.k0 + part_.steps * BK);
-    }
-    // `sum`, those from element (i, j) on that are not finite summed again over stored elements.
-    __device__ static __noinline__ Sums of_stored(Sums sum, Panel<T> a, Panel<T> b, int i, int j,
-                                                  int begin, int end) {
-#pragma unroll 1
-        for (int e = 0; e < 2 * ROWS; ++e) {
-            float& x = sum.x[e / 2][e % 2];
-            if (isfinite(x)) continue;
-            x = 0;
-#pragma unroll 1
-            for (int k = begin; k < end; ++k) {
-                const T *p = a.stored(A_K_MAJOR, i + e / 2 * WARPS_K, k),
-                        *q = b.stored(B_K_MAJOR, j + e % 2 * 32, k);
-                if (p && q) fma_into(x, Accumulator<T>::widen(*p), Accumulator<T>::widen(*q));
-            }
-        }
-        return sum;
-    }
-
     // Adds up the sums of the warps and, in a cluster, those of its blocks, each of which has its part
     // of the rows, and stores them.
-    __device__ __forceinline__ void store(float* sums, int64_t batch, bool padded, int rank,
-                                          int parts, int first_row, int end_row) const {
+    __device__ __forceinline__ void store(float* sums, int64_t batch, int rank, int parts,
+                                          int first_row, int end_row) const {
         const int lane = threadIdx.x % 32, warp = Mma::share(), rows = SIDE >> (__ffs(parts) - 1);
         const float* areas = sums + Mma::quadrant() * WARPS_K * AREA;
         int count = WARPS_K, distance = AREA, first = 0;
@@ -276,7 +304,6 @@ class MainLoopWords {
 #pragma unroll 1
             for (int row = warp; row < SIDE; row += ROWS * WARPS_K) {
                 add_up(sum, areas, WARPS_K, AREA, row, SIDE - 1);
-                if (padded) mend(sum, batch, row);
 #pragma unroll
                 for (int u = 0; u < ROWS; ++u) {
                     const int y = row + u * WARPS_K, owner = y * parts / SIDE;
@@ -306,7 +333,6 @@ class MainLoopWords {
 #pragma unroll 1
         for (int row = first + warp; row < end; row += ROWS * WARPS_K) {
             add_up(sum, areas, count, distance, row, last);
-            if (padded && parts == 1) mend(sum, batch, row);
             // Calls f(element of the sums, its place in memory, whether the result has it).
             const auto for_each = [&](auto f) {
                 T* at = out;
@@ -347,7 +373,7 @@ class MainLoopWords {
     LoadB load_b_;
     int k_last_;           // Where the tile's sum ends.
     int k_begin_, k_end_;  // What this warp's sums need.
-    float acc_[MT][NT][4] = {};
+    Acc acc_{};
 };
 
 }  // namespace packedtri::cuda
