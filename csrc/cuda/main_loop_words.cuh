@@ -206,29 +206,37 @@ class MainLoopWords {
 
     // Adds the products of stored elements of one chunk to sums whose first row and column are i and j.
     __device__ static __noinline__ Acc multiply_stored(Acc acc, Panel<T> a, Panel<T> b, int i,
-                                                       int j, int k) {
+                                                       int j, int k0) {
 #pragma unroll 1
-        for (const int end = k + CHUNK; k < end; ++k) {
-            float x[2 * MT], y[2 * NT];
-            bool in_a[2 * MT], in_b[2 * NT];
+        for (int m = 0; m < MT; ++m) {
+            float sum[2 * NT][2];
 #pragma unroll
-            for (int r = 0; r < 2 * MT; ++r) {
-                const T* from = a.stored(A_K_MAJOR, i + row_of_acc(r / 2, r % 2), k);
-                in_a[r] = from != nullptr;
-                x[r] = in_a[r] ? Accumulator<T>::widen(*from) : 0;
+            for (int c = 0; c < 2 * NT; ++c)
+#pragma unroll
+                for (int h = 0; h < 2; ++h) sum[c][h] = acc.x[m][c / 2][2 * h + c % 2];
+            // What is not stored is read as some element, so that the loads of a few steps are under way at once.
+#pragma unroll 4
+            for (int k = k0; k < k0 + CHUNK; ++k) {
+                const T* in_a[2];
+                float x[2];
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    in_a[h] = a.stored(A_K_MAJOR, i + row_of_acc(m, h), k);
+                    x[h] = Accumulator<T>::widen(*(in_a[h] ? in_a[h] : a.data));
+                }
+#pragma unroll
+                for (int c = 0; c < 2 * NT; ++c) {
+                    const T* in_b = b.stored(B_K_MAJOR, j + col_of_acc(c / 2, c % 2), k);
+                    const float y = Accumulator<T>::widen(*(in_b ? in_b : b.data));
+#pragma unroll
+                    for (int h = 0; h < 2; ++h)
+                        if (in_a[h] && in_b) fma_into(sum[c][h], x[h], y);
+                }
             }
 #pragma unroll
-            for (int c = 0; c < 2 * NT; ++c) {
-                const T* from = b.stored(B_K_MAJOR, j + col_of_acc(c / 2, c % 2), k);
-                in_b[c] = from != nullptr;
-                y[c] = in_b[c] ? Accumulator<T>::widen(*from) : 0;
-            }
+            for (int c = 0; c < 2 * NT; ++c)
 #pragma unroll
-            for (int r = 0; r < 2 * MT; ++r)
-#pragma unroll
-                for (int c = 0; c < 2 * NT; ++c)
-                    if (in_a[r] && in_b[c])
-                        fma_into(acc.x[r / 2][c / 2][r % 2 * 2 + c % 2], x[r], y[c]);
+                for (int h = 0; h < 2; ++h) acc.x[m][c / 2][2 * h + c % 2] = sum[c][h];
         }
         return acc;
     }

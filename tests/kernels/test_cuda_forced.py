@@ -281,3 +281,27 @@ def test_engine_repeats(
     for _ in range(5000):
         different += (ops.mm(a, b, n, LOWER, LOWER, LOWER) != first).sum()
     assert different.item() == 0
+
+
+@hopper
+@pytest.mark.skipif(SMALL, reason="large matrices")
+@pytest.mark.parametrize("split", [1, 2, 8])
+def test_nonfinite_in_sums_into_a_result(
+    split: int, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """What a solve subtracts from its right-hand side is added once, beside rows that are not finite."""
+    n, m = 2500, 200
+    t = random((n, n), torch.float32, device, rng) / (2 * n**0.5)
+    t.diagonal().fill_(1)
+    b = random((n, m), torch.float32, device, rng)
+    b[100, 7], b[1500, 150] = math.inf, math.nan
+    i, j = torch.tril_indices(n, n, device=device)
+    results = []
+    for method in (DIRECT, ENGINE):
+        force(method, 0, split if method == ENGINE else 1, 1, 1)
+        results.append(ops.solve_triangular(t[i, j], b, n, LOWER, DENSE, True, False))
+    expected, x = results
+    assert torch.equal(x.isfinite(), expected.isfinite())
+    ok = expected.isfinite()
+    assert not ok[2300, 7] and not ok[2300, 150] and ok[:, 8:150].all()
+    torch.testing.assert_close(x[ok], expected[ok], rtol=1e-4, atol=1e-4)
