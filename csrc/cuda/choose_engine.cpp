@@ -65,9 +65,10 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
 bool enough_for_images(const Product& p, const Device& device, int together) {
     const double multiplications = together * volume(p) * stored_share(p);
     if (p.batch > 1) return enough_in_batch(p, device, together, multiplications);
-    const bool dense = triangles(p) == 2 && p.c.kind == Kind::Dense;
+    const bool packed = triangles(p) == 2 && p.c.kind == Kind::Lower,
+               dense = triangles(p) == 2 && !packed;
     const double least = element_size(p.dtype) == 2 ? (dense ? 3.3e8 : 2.5e8)
-                         : p.tf32                   ? (dense ? 4e7 : 7e7)
+                         : p.tf32                   ? (dense ? 4e7 : packed ? 3.5e7 : 7e7)
                                                     : 8.5e7;
     // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
     // and what else there is for it, an unpacked copy, is quick where dense torch may have it.

@@ -16,9 +16,11 @@ bool batch_between(const Product& p, double least, double most) {
 }
 
 // Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
-bool few_packed_tiles(const Product& p) {
-    if (p.tf32)
-        return p.batch == 1 ? between(p, 100, slow_when_dense(p) ? 350 : 1400) : longest(p) >= 64;
+bool few_packed_tiles(const Product& p, const Device& device) {
+    if (p.tf32) {
+        const int most = slow_when_dense(p) ? 350 : device.clusters ? 960 : 1400;
+        return p.batch == 1 ? between(p, 100, most) : longest(p) >= 64;
+    }
     if (element_size(p.dtype) == 2) {
         if (p.batch == 1) return between(p, 600, 2400);
         return longest(p) > 128 && batch_between(p, 490, 2400);
@@ -52,10 +54,10 @@ bool slow_complex(int64_t n, int64_t vectors, int64_t batch, DType dtype) {
 }
 
 // The same of a triangle and a dense matrix.
-bool few_tiles(const Product& p) {
+bool few_tiles(const Product& p, const Device& device) {
     if (p.tf32) {
         if (2 * narrowest(p) < longest(p)) return false;
-        return p.batch == 1 ? !slow_when_dense(p) && between(p, 330, 900)
+        return p.batch == 1 ? !slow_when_dense(p) && between(p, 330, device.clusters ? 560 : 900)
                             : batch_between(p, 256, 16384);
     }
     // Many of them get tiles of their own only from a certain size on (small.h).
@@ -95,8 +97,8 @@ bool middle_sized(const Product& p, const Device& device) {
     if (!is_plain(p) || (slow && !p.tf32)) return false;
     const int count = triangles(p);
     if (is_gram(p)) return !slow && few_gram_tiles(p);
-    if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p);
-    if (count == 1) return few_tiles(p);
+    if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p, device);
+    if (count == 1) return few_tiles(p, device);
     if (count < 2 || slow) return false;
     if (p.tf32) return p.batch > 1 && longest(p) > 128 && batch_between(p, 370, 16384);
     if (p.dtype == DType::c128)
@@ -104,7 +106,7 @@ bool middle_sized(const Product& p, const Device& device) {
     if (element_size(p.dtype) != 2) return false;
     if (p.batch > 1) return batch_between(p, 850, 1400) && between(p, 700, 1400);
     // On Hopper smaller ones have a kernel that is as fast, and larger ones images.
-    return device.clusters ? between(p, 990, 1100) : between(p, 850, 1400);
+    return !device.clusters && between(p, 850, 1400);
 }
 
 // Whether the chip, which lacks the engine for TF32, multiplies float32 many times as slowly as its tensor cores do

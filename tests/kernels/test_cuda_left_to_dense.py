@@ -62,8 +62,8 @@ def test_left_to_dense(dtype: torch.dtype, value: float, device: str, rng: torch
 @pytest.mark.parametrize(
     ("element", "n", "m", "batch"),
     [
-        (torch.float16, 1000, 1000, ()),
-        (torch.bfloat16, 1000, 1000, ()),
+        (torch.float16, 1000, 1000, (2,)),
+        (torch.bfloat16, 1000, 1000, (2,)),
         (torch.bfloat16, 901, 901, ()),
         (torch.float64, 203, 210, ()),
         (torch.float64, 130, 128, (3,)),
