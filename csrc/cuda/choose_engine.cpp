@@ -60,16 +60,19 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
     return narrowest(p) >= 250 && tiles >= (count == 1 ? 2.5 : 2);
 }
 
+// From how many multiplications on tile images pay, of one matrix each.
+double least_for_images(const Product& p) {
+    const bool two = triangles(p) == 2, dense = two && p.c.kind == Kind::Dense;
+    if (element_size(p.dtype) == 2) return dense ? 3.3e8 : 2.5e8;
+    if (!p.tf32) return 8.5e7;
+    return dense ? 4e7 : two ? 3.5e7 : 7e7;
+}
+
 // Whether there is enough to multiply for tile images, of `together` products like this one: making them costs
 // time, which must be small beside the product.
 bool enough_for_images(const Product& p, const Device& device, int together) {
     const double multiplications = together * volume(p) * stored_share(p);
     if (p.batch > 1) return enough_in_batch(p, device, together, multiplications);
-    const bool packed = triangles(p) == 2 && p.c.kind == Kind::Lower,
-               dense = triangles(p) == 2 && !packed;
-    const double least = element_size(p.dtype) == 2 ? (dense ? 3.3e8 : 2.5e8)
-                         : p.tf32                   ? (dense ? 4e7 : packed ? 3.5e7 : 7e7)
-                                                    : 8.5e7;
     // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
     // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
     const bool symmetric = has_symmetric(p);
@@ -84,7 +87,8 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
     }
     const double more = !symmetric ? 0 : row_alignment(p) == 8 ? 6e8 : 3e8, least_narrow = 5e8;
     return narrowest(p) >= (symmetric ? 200 : 128) &&
-           multiplications >= std::max({least, more, narrowest(p) >= 512 ? 0 : least_narrow});
+           multiplications >=
+               std::max({least_for_images(p), more, narrowest(p) >= 512 ? 0 : least_narrow});
 }
 
 // Whether large tiles of the engine are faster than `small` ones. They need half the traffic, but there must be

@@ -64,7 +64,8 @@ class EngineChecker {
             ptx::release_increment(args.counters + EngineCounters::CHECKED);
         }
         if (lane() > 0) return;
-        while (ptx::load_relaxed(args.counters + EngineCounters::CHECKED) < lines.all()) {}
+        while (ptx::load_relaxed(args.counters + EngineCounters::CHECKED) < lines.all()) {
+        }
         ptx::acquire();
         *shared.lossy() = ptx::load_relaxed(args.counters + EngineCounters::LOSSY);
     }

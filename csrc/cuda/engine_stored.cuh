@@ -63,7 +63,8 @@ class EngineStored {
                 if (!ptx::block_or<THREADS>(found != 0)) continue;
                 for (int x = 0; x < THREADS; ++x)
                     for (uint32_t left = rows[x]; left != 0;) {
-                        const int begin = __ffs(left) - 1, end = begin + __ffs(~(left >> begin)) - 1;
+                        const int begin = __ffs(left) - 1,
+                                  end = begin + __ffs(~(left >> begin)) - 1;
                         compute(p, matrix(x), tile(x), begin * Marks::ROWS, end * Marks::ROWS,
                                 shared.base);
                         left &= ~0u << end;
@@ -107,14 +108,15 @@ class EngineStored {
     // A symmetric operand is the sum of its stored triangle and of the transpose of that, without the diagonal.
     __device__ static void compute(const EngineProduct<T>& p, int matrix, Schedule::Tile tile,
                                    int begin, int end, char* memory) {
-        const bool a_symmetric = p.a.kind == Kind::Symmetric, b_symmetric = p.b.kind == Kind::Symmetric;
+        const bool a_symmetric = p.a.kind == Kind::Symmetric,
+                   b_symmetric = p.b.kind == Kind::Symmetric;
         ProductArgs<T> args = arguments(p);
         for (int a = 0; a <= a_symmetric; ++a) {
             if (a_symmetric) take_half(a == 1, args.a, args.a_kind, args.a_strict);
             for (int b = 0; b <= b_symmetric; ++b) {
                 if (b_symmetric) take_half(b == 1, args.b, args.b_kind, args.b_strict);
-                multiply(args, p.a_stored.at.k_major != (a == 1),
-                         p.b_stored.at.k_major != (b == 1), matrix, tile, begin, end, memory);
+                multiply(args, p.a_stored.at.k_major != (a == 1), p.b_stored.at.k_major != (b == 1),
+                         matrix, tile, begin, end, memory);
                 args.beta = 1;
             }
         }
@@ -152,7 +154,8 @@ class EngineStored {
         using MainLoop = typename LargeTile<T, A_K_MAJOR, B_K_MAJOR>::MainLoop;
         static_assert(MainLoop::Mma::BM == Marks::SIDE && MainLoop::Mma::BN == Marks::SIDE);
         static_assert(MainLoop::THREADS == THREADS, "all warps that multiply");
-        static_assert(BYTES<MainLoop> <= Shape::STAGES * Shape::STAGE_BYTES, "stages are too small");
+        static_assert(BYTES<MainLoop> <= Shape::STAGES * Shape::STAGE_BYTES,
+                      "stages are too small");
         compute_tile<MainLoop>(args, tile, matrix, 0, 1, begin, end, memory);
         ptx::block_sync<THREADS>();  // All have been read when the next tile comes.
     }

@@ -17,7 +17,9 @@ struct Marks {
 
     PACKEDTRI_HD static constexpr int tiles(int size) { return (size + SIDE - 1) / SIDE; }
     // Zero stands for neither.
-    PACKEDTRI_HD static constexpr int left_by(unsigned block) { return 1 + static_cast<int>(block); }
+    PACKEDTRI_HD static constexpr int left_by(unsigned block) {
+        return 1 + static_cast<int>(block);
+    }
     PACKEDTRI_HD static constexpr int stored_by(unsigned block) { return -left_by(block); }
     // Of a result of m x n.
     PACKEDTRI_HD static constexpr int count(int m, int n) { return tiles(m) * tiles(n) * OF_TILE; }

@@ -101,7 +101,7 @@ class MainLoopAsync {
         }
         if (load_a_.crosses_diagonal(k_of(step)) || load_b_.crosses_diagonal(k_of(step)))
             return ptx::block_or<THREADS>(load_a_.any_nonfinite(a_tile(step)) ||
-                                    load_b_.any_nonfinite(b_tile(step)));
+                                          load_b_.any_nonfinite(b_tile(step)));
         ptx::block_sync<THREADS>();
         return false;
     }

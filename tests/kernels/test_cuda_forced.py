@@ -289,7 +289,7 @@ def test_engine_repeats(
 def test_nonfinite_in_sums_into_a_result(
     split: int, device: str, rng: torch.Generator, force: Force
 ) -> None:
-    """What a solve subtracts from its right-hand side is added once, beside rows that are not finite."""
+    """A solve subtracts once from its right-hand side, also beside rows that are not finite."""
     n, m = 2500, 200
     t = random((n, n), torch.float32, device, rng) / (2 * n**0.5)
     t.diagonal().fill_(1)
