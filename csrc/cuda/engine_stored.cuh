@@ -8,8 +8,8 @@
 
 namespace packedtri::cuda {
 
-// The warps that multiply compute the rows of tiles that they have left (EngineConsumer), and those that depend on lines
-// which have lost too much (EngineChecker), as a direct product does.
+// The warps that multiply compute the rows of tiles that they have left (EngineConsumer), and those that depend on
+// lines which have lost too much (EngineChecker), as a direct product does.
 template <class Shape, int PRODUCTS>
 class EngineStored {
     using T = typename Shape::T;

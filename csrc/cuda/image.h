@@ -51,7 +51,7 @@ struct Image {
 // one s for all of the matrix, by which a sample of its elements comes to LARGEST_SAMPLE. What is too large then is
 // nan. What is below SMALLEST has lost bits, though it is never zero, and is as good as in TF32 beside an element of
 // its line, a row or a column, that is strong. Rows of a result whose lines have lost bits and no such element are
-// left to the kernel that reads stored elements, as those that are nan are (EngineChecker).
+// computed from stored elements, as those that are nan are (EngineChecker, EngineStored).
 struct ImageScale {
     static constexpr int LARGEST_SAMPLE = 3;  // At least this power of two, and less than the next.
     static constexpr float TOO_LARGE = 0x1p15f, STRONG = 0x1p-13f, SMALLEST = 0x1p-14f,

@@ -30,8 +30,8 @@ __device__ bool warp_needs(const ProductArgs<T>& args, const Mma& mma, const Til
     return k < range.end && k + Mma::BK > range.begin;
 }
 
-// Whether element (r, k) of an operand is stored: r is a row of A, and of B, whose kind is then that of its transpose, a
-// column.
+// Whether element (r, k) of an operand is stored. r is a row of A, or a column of B, whose kind is then that of its
+// transpose.
 __device__ __forceinline__ bool is_stored(Kind kind, bool strict, int r, int k) {
     if (kind == Kind::Lower) return k < r + !strict;
     return kind != Kind::Upper || k > r - !strict;
