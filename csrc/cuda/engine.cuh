@@ -58,6 +58,13 @@ struct EngineProduct {
     int* lines;  // Which lines of scaled images have lost too much: see EngineChecker.
     StoredOperand<T> a_stored, b_stored;
     int k;
+
+    __device__ int m_blocks() const { return static_cast<int>(ceil_div(c.m, Image::SIDE)); }
+    // The word of a row of blocks of A, or of a column of blocks of B, among `lines`.
+    __device__ int* line(int matrix, bool of_a, int number) const {
+        const int rows = m_blocks();
+        return lines + int64_t{matrix} * (rows + n_blocks) + (of_a ? 0 : rows) + number;
+    }
 };
 
 // Whether the rows of memory of A and of B run across the sum. Of two products in a launch that is told

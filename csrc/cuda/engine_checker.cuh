@@ -17,10 +17,7 @@ class EngineLines {
     using Args = EngineArgs<T, PRODUCTS, false>;
 
     __device__ explicit EngineLines(const Args& args) : args_(args), each_(0) {
-        for (int p = 0; p < PRODUCTS; ++p) each_ += rows(args.of[p]) + args.of[p].n_blocks;
-    }
-    __device__ static int rows(const EngineProduct<T>& p) {
-        return static_cast<int>(ceil_div(p.c.m, Image::SIDE));
+        for (int p = 0; p < PRODUCTS; ++p) each_ += args.of[p].m_blocks() + args.of[p].n_blocks;
     }
 
     __device__ int all() const { return each_ * args_.alone.matrices; }
@@ -28,7 +25,7 @@ class EngineLines {
         const int matrix = number / each_;
         int rest = number % each_, product = 0;
         for (;; ++product) {
-            const int of_a = rows(args_.of[product]), both = of_a + args_.of[product].n_blocks;
+            const int of_a = args_.of[product].m_blocks(), both = of_a + args_.of[product].n_blocks;
             if (rest < of_a) return {true, product, matrix, rest};
             if (rest < both) return {false, product, matrix, rest - of_a};
             rest -= both;
@@ -60,7 +57,10 @@ class EngineChecker {
             const bool lossy =
                 is_lossy(line.of_a ? p.a : p.b, line.matrix, line.number, p.k_blocks);
             if (lane() > 0) continue;
-            if (lossy) note(args, p, line);
+            if (lossy) {
+                *p.line(line.matrix, line.of_a, line.number) = 1;
+                args.counters[EngineCounters::LOSSY] = 1;
+            }
             ptx::release_increment(args.counters + EngineCounters::CHECKED);
         }
         if (lane() > 0) return;
@@ -75,14 +75,6 @@ class EngineChecker {
     __device__ static int draw(const Args& args) {
         int* drawn = args.counters + EngineCounters::LINES;
         return __shfl_sync(~0u, lane() == 0 ? atomicAdd(drawn, 1) : 0, 0);
-    }
-
-    __device__ static void note(const Args& args, const EngineProduct<T>& p,
-                                const typename Lines::Line& line) {
-        const int rows = Lines::rows(p);
-        p.lines[int64_t{line.matrix} * (rows + p.n_blocks) + (line.of_a ? 0 : rows) + line.number] =
-            1;
-        args.counters[EngineCounters::LOSSY] = 1;
     }
 
     // Of most lines it is known by the note of one block that all have strong elements, or by those of all that none

@@ -348,10 +348,7 @@ class EngineConsumer {
     // computed from stored elements in the end, as are those that depend on lines of scaled images which have lost too
     // much. Which do is not known yet, so it is noted who has stored what.
     __device__ __forceinline__ bool right(const Tile& tile, const float* acc) {
-        float zero[4] = {};
-#pragma unroll
-        for (int e = 0; e < Shape::ACCS; ++e) zero[e % 4] = fmaf(acc[e], 0.f, zero[e % 4]);
-        const bool finite = __all_sync(~0u, zero[0] + zero[1] + zero[2] + zero[3] == 0);
+        const bool finite = __all_sync(~0u, all_finite<Shape::ACCS>(acc));
         if (Shape::SCALED || !finite)
             mark(p(), tile, finite ? Marks::stored_by(blockIdx.x) : Marks::left_by(blockIdx.x));
         if (!finite) note_left();

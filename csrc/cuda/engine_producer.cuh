@@ -221,7 +221,7 @@ class EngineProducer {
         const int matrix = EngineItem::of(word).matrix;
         Stream a(p.a, p.a_map, matrix, tile.i0, tile.i0 + 1, tile.k0),
             b(p.b, p.b_map, matrix, column(place), column(place + 1), tile.k0);
-        const int rows = min(2, static_cast<int>(ceil_div(p.c.m, Shape::SIDE)) - tile.i0);
+        const int rows = min(2, p.m_blocks() - tile.i0);
         const KRange whole = tile.whole(rows);
         int64_t next = EngineItem::NONE;
         wait_for_stages();

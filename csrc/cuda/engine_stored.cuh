@@ -48,24 +48,18 @@ class EngineStored {
         for (int product = 0; product < PRODUCTS; ++product) {
             const EngineProduct<T>& p = args.of[product];
             if (!p.marks) continue;
-            const int columns = Marks::tiles(p.c.n), tiles = Marks::tiles(p.c.m) * columns;
-            const int64_t all = int64_t{tiles} * args.alone.matrices;
+            const int64_t all =
+                int64_t{Marks::count(p.c.m, p.c.n) / Marks::OF_TILE} * args.alone.matrices;
             for (int64_t first = 0; first < all; first += THREADS) {
-                const auto matrix = [&](int x) { return static_cast<int>((first + x) / tiles); };
-                const auto tile = [&](int x) {
-                    const int number = static_cast<int>((first + x) % tiles);
-                    return Schedule::Tile{number / columns, number % columns, first + x < all};
-                };
                 const int own = ptx::thread_of<THREADS>();
-                const uint32_t found =
-                    tile(own).exists ? rows_of(p, matrix(own), tile(own).i, tile(own).j) : 0;
+                const uint32_t found = first + own < all ? rows_of(p, first + own) : 0;
                 rows[own] = static_cast<uint8_t>(found);
                 if (!ptx::block_or<THREADS>(found != 0)) continue;
                 for (int x = 0; x < THREADS; ++x)
                     for (uint32_t left = rows[x]; left != 0;) {
                         const int begin = __ffs(left) - 1,
                                   end = begin + __ffs(~(left >> begin)) - 1;
-                        compute(p, matrix(x), tile(x), begin * Marks::ROWS, end * Marks::ROWS,
+                        compute(p, tile_at(p, first + x), begin * Marks::ROWS, end * Marks::ROWS,
                                 shared.base);
                         left &= ~0u << end;
                     }
@@ -74,40 +68,45 @@ class EngineStored {
         }
     }
 
+    // Tiles of all matrices are numbered as their marks lie.
+    struct Tile {
+        int matrix, i, j;
+    };
+    __device__ static Tile tile_at(const EngineProduct<T>& p, int64_t number) {
+        const int columns = Marks::tiles(p.c.n), tiles = Marks::tiles(p.c.m) * columns;
+        const int within = static_cast<int>(number % tiles);
+        return {static_cast<int>(number / tiles), within / columns, within % columns};
+    }
+
     // The rows of a tile that this block is to compute, a bit for each of its marks.
-    __device__ static uint32_t rows_of(const EngineProduct<T>& p, int matrix, int i, int j) {
-        const int64_t first = int64_t{matrix} * Marks::count(p.c.m, p.c.n),
-                      tile = int64_t{i} * Marks::tiles(p.c.n) + j;
-        const int* marks = p.marks + first + tile * Marks::OF_TILE;
+    __device__ static uint32_t rows_of(const EngineProduct<T>& p, int64_t number) {
         uint32_t left = 0, stored = 0;
 #pragma unroll
         for (int x = 0; x < Marks::OF_TILE; ++x) {
-            const int mark = __ldcg(marks + x);
-            const bool own = Shape::PACKS ? mark > 0 && tile % gridDim.x == blockIdx.x
+            const int mark = __ldcg(p.marks + number * Marks::OF_TILE + x);
+            const bool own = Shape::PACKS ? mark > 0 && number % gridDim.x == blockIdx.x
                                           : mark == Marks::left_by(blockIdx.x);
             left |= (own ? 1u : 0) << x;
             stored |= (mark == Marks::stored_by(blockIdx.x) ? 1u : 0) << x;
         }
-        return Shape::SCALED ? left | (stored & lossy_rows(p, matrix, i, j)) : left;
+        return Shape::SCALED ? left | (stored & lossy_rows(p, tile_at(p, number))) : left;
     }
     // Those that depend on lines which have lost too much.
-    __device__ static uint32_t lossy_rows(const EngineProduct<T>& p, int matrix, int i, int j) {
+    __device__ static uint32_t lossy_rows(const EngineProduct<T>& p, const Tile& tile) {
         constexpr int LINES = Marks::SIDE / Image::SIDE, OF_LINE = Marks::OF_TILE / LINES;
-        const int m_blocks = static_cast<int>(ceil_div(p.c.m, Image::SIDE));
-        const int* of_a = p.lines + int64_t{matrix} * (m_blocks + p.n_blocks);
-        const int* of_b = of_a + m_blocks;
         uint32_t rows = 0;
         for (int x = 0; x < LINES; ++x) {
-            if (i * LINES + x < m_blocks && __ldcg(of_a + i * LINES + x))
+            const int i = tile.i * LINES + x, j = tile.j * LINES + x;
+            if (i < p.m_blocks() && __ldcg(p.line(tile.matrix, true, i)))
                 rows |= ((1u << OF_LINE) - 1) << x * OF_LINE;
-            if (j * LINES + x < p.n_blocks && __ldcg(of_b + j * LINES + x)) rows = ~0u;
+            if (j < p.n_blocks && __ldcg(p.line(tile.matrix, false, j))) rows = ~0u;
         }
         return rows;
     }
 
     // A symmetric operand is the sum of its stored triangle and of the transpose of that, without the diagonal.
-    __device__ static void compute(const EngineProduct<T>& p, int matrix, Schedule::Tile tile,
-                                   int begin, int end, char* memory) {
+    __device__ static void compute(const EngineProduct<T>& p, const Tile& tile, int begin, int end,
+                                   char* memory) {
         const bool a_symmetric = p.a.kind == Kind::Symmetric,
                    b_symmetric = p.b.kind == Kind::Symmetric;
         ProductArgs<T> args = arguments(p);
@@ -116,7 +115,7 @@ class EngineStored {
             for (int b = 0; b <= b_symmetric; ++b) {
                 if (b_symmetric) take_half(b == 1, args.b, args.b_kind, args.b_strict);
                 multiply(args, p.a_stored.at.k_major != (a == 1), p.b_stored.at.k_major != (b == 1),
-                         matrix, tile, begin, end, memory);
+                         tile, begin, end, memory);
                 args.beta = 1;
             }
         }
@@ -140,23 +139,21 @@ class EngineStored {
     }
 
     __device__ static void multiply(const ProductArgs<T>& args, bool a_k_major, bool b_k_major,
-                                    int matrix, const Schedule::Tile& tile, int begin, int end,
-                                    char* memory) {
-        if (a_k_major && b_k_major) multiply<true, true>(args, matrix, tile, begin, end, memory);
-        else if (a_k_major) multiply<true, false>(args, matrix, tile, begin, end, memory);
-        else if (b_k_major) multiply<false, true>(args, matrix, tile, begin, end, memory);
-        else multiply<false, false>(args, matrix, tile, begin, end, memory);
+                                    const Tile& tile, int begin, int end, char* memory) {
+        if (a_k_major && b_k_major) multiply<true, true>(args, tile, begin, end, memory);
+        else if (a_k_major) multiply<true, false>(args, tile, begin, end, memory);
+        else if (b_k_major) multiply<false, true>(args, tile, begin, end, memory);
+        else multiply<false, false>(args, tile, begin, end, memory);
     }
     template <bool A_K_MAJOR, bool B_K_MAJOR>
-    __device__ __noinline__ static void multiply(const ProductArgs<T>& args, int matrix,
-                                                 const Schedule::Tile& tile, int begin, int end,
-                                                 char* memory) {
+    __device__ __noinline__ static void multiply(const ProductArgs<T>& args, const Tile& tile,
+                                                 int begin, int end, char* memory) {
         using MainLoop = typename LargeTile<T, A_K_MAJOR, B_K_MAJOR>::MainLoop;
         static_assert(MainLoop::Mma::BM == Marks::SIDE && MainLoop::Mma::BN == Marks::SIDE);
         static_assert(MainLoop::THREADS == THREADS, "all warps that multiply");
         static_assert(BYTES<MainLoop> <= Shape::STAGES * Shape::STAGE_BYTES,
                       "stages are too small");
-        compute_tile<MainLoop>(args, tile, matrix, 0, 1, begin, end, memory);
+        compute_tile<MainLoop>(args, {tile.i, tile.j, true}, tile.matrix, 0, 1, begin, end, memory);
         ptx::block_sync<THREADS>();  // All have been read when the next tile comes.
     }
 };

@@ -123,7 +123,7 @@ class MainLoopWords {
             }
         }
         ptx::cp_async_wait<0>();
-        return padded && !all_finite();
+        return padded && !all_finite<MT * NT * 4>(acc_.x[0][0]);
     }
 
     __device__ __forceinline__ void begin(int step) {
@@ -194,14 +194,6 @@ class MainLoopWords {
     __device__ static int col_of_acc(int n, int p) {
         const int t = static_cast<int>(threadIdx.x) % 4;
         return B_K_MAJOR ? 8 * n + 2 * t + p : 16 * t + n + NT * p;
-    }
-
-    __device__ __forceinline__ bool all_finite() const {
-        float zero[4] = {};
-#pragma unroll
-        for (int e = 0; e < MT * NT * 4; ++e)
-            zero[e % 4] = fmaf(acc_.x[e / 4 / NT][e / 4 % NT][e % 4], 0.f, zero[e % 4]);
-        return zero[0] + zero[1] + zero[2] + zero[3] == 0;
     }
 
     // Adds the products of stored elements of one chunk to sums whose first row and column are i and j.

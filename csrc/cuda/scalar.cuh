@@ -45,6 +45,15 @@ __device__ __forceinline__ void fma_into(Complex<R>& c, Complex<R> a, Complex<R>
     c.im = fma(a.im, b.re, c.im);
 }
 
+// Whether all of COUNT sums are finite, which registers hold.
+template <int COUNT>
+__device__ __forceinline__ bool all_finite(const float* sums) {
+    float zero[4] = {};
+#pragma unroll
+    for (int e = 0; e < COUNT; ++e) zero[e % 4] = fmaf(sums[e], 0.f, zero[e % 4]);
+    return zero[0] + zero[1] + zero[2] + zero[3] == 0;
+}
+
 __device__ __forceinline__ float scale(float x, float s) { return x * s; }
 __device__ __forceinline__ double scale(double x, double s) { return x * s; }
 template <class R>

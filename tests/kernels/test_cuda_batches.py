@@ -148,9 +148,9 @@ def test_nonfinite(
     for tile, (a_kind, b_kind, c_kind) in each((0, 1), kinds):
         a = draw_operand(a_kind, n, dtype, rng, batch=(count,), draw=random_integers)
         b = draw_operand(b_kind, n, dtype, rng, batch=(count,), draw=random_integers)
-        # In their first rows too: tiles of the matrix before reach past its last row.
         a.stored[2].view(-1)[numel(150) + 149] = value
         b.stored[5].view(-1)[numel(40) + 3] = value
+        # In first rows too, since tiles of the matrix before reach past its last row.
         a.stored[7:].view(count - 7, -1)[:, 0] = value
         results = []
         for method in (DIRECT, ENGINE):
