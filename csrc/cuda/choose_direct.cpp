@@ -171,11 +171,54 @@ SharingTable sharing_table(const Product& p, const Config& config, int64_t longe
     return blocks == 2 ? SharingTable(two) : more;
 }
 
+// How many blocks a product takes where each has at most `part` tiles of a sum, and four share one at most.
+int64_t graded_blocks(const Schedule& schedule, int64_t longest, int64_t part) {
+    const auto longer = [&](int64_t length) {
+        return schedule.count_long(static_cast<int>(longest), static_cast<int>(length + 1));
+    };
+    const int64_t by_four = longer(2 * part), by_two = longer(part) - by_four,
+                  alone = schedule.size() - by_two - by_four;
+    return 4 * (by_four + ceil_div(by_two, 2) + ceil_div(alone, 4));
+}
+
+// How long the parts are at least into which sums are cut so that all blocks run at once, if there is such a length: of
+// two triangles whose result is one, and in 16-bit types of one triangle and a square, where each block has a
+// multiprocessor for itself then. Of two triangles in 16-bit types that is better than two on each, too, as long as
+// parts are short; with few tiles in float64 it is better to have more parts (L @ L of 256 to 1280, L @ dense of 256
+// to 704).
+int64_t graded_part(const Product& p, const Config& config, const Work& work,
+                    const Device& device) {
+    const bool words = element_size(p.dtype) == 2, lower = p.c.kind == Kind::Lower;
+    const int count = triangles(p);
+    const int64_t tiles = work.longest;
+    if (p.batch > 1 || longest(p) != narrowest(p) || count != (lower ? 2 : 1)) return 0;
+    if (words ? config.method != Method::Hopper || tiles < (lower ? 6 : 7)
+              : p.dtype != DType::f64 || config.tile == TileSize::Large || !lower || tiles < 13)
+        return 0;
+    const Schedule schedule = schedule_of(p, tile_side(p.dtype, config.tile), 1);
+    const auto shortest = [&](double most, double places) -> int64_t {
+        for (int64_t part = ceil_div(tiles, 4); static_cast<double>(part) <= most; ++part)
+            if (static_cast<double>(graded_blocks(schedule, tiles, part)) <= places) return part;
+        return 0;
+    };
+    const auto length = static_cast<double>(tiles);
+    const double alone = device.multiprocessors,
+                 places = alone * blocks_per_sm(p.dtype, config.tile);
+    const int64_t part = words ? shortest((lower ? 0.42 : 0.5) * length, 0.87 * alone) : 0;
+    return part > 0 || !lower ? part : shortest(0.5 * length, 0.98 * places);
+}
+
 // One block cannot finish its tile earlier than its sum is long. Where the longest sums come near the work that there
 // is for each slot, or exceed it, blocks share them. Shorter sums are more accurate too, which at small n counts
 // against libraries that do the same.
 void share_direct_sums(Config& config, const Product& p, const Work& work, const Device& device) {
     if (!device.clusters || p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;
+    if (const int64_t part = graded_part(p, config, work, device)) {
+        config.graded = 2 * part < work.longest;
+        config.split = config.graded ? 4 : 2;
+        config.split_above = static_cast<int>(config.split / 2 * part + 1);
+        return;
+    }
     const Sharing* row = sharing_table(p, config, work.longest).find(work);
     if (!row) return;
     int split = row->split;

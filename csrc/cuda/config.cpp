@@ -1,8 +1,22 @@
 #include "config.h"
 
+#include <cstdlib>
+
 #include "choice.h"
 
 namespace packedtri::cuda {
+namespace {
+
+// How many blocks share sums, where so many are wanted: clusters have a power of two of them.
+int split_for(const Config& config, const Device& device, int wanted) {
+    if (!device.clusters) return 1;
+    if (is_persistent(config)) return wanted;
+    int split = 1;
+    while (2 * split <= wanted) split *= 2;
+    return split;
+}
+
+}  // namespace
 
 Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) {
     // Only the sm_90a code uses clusters; later chips run the sm_80 code, built from its PTX.
@@ -33,8 +47,11 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     // The engine has tiles of one size for parts of float32.
     if (const int tile = forced.tile; tile >= 0 && by_images(config) && !in_parts(p))
         config.tile = static_cast<TileSize>(tile);
-    if (const int split = forced.split; split >= 1) config.split = device.clusters ? split : 1;
-    if (const int above = forced.above; above >= 1) config.split_above = above;
+    if (const int split = forced.split; split >= 1) config.split = split_for(config, device, split);
+    if (const int above = forced.above; above >= 1 || above < -1) {
+        config.split_above = std::abs(above);
+        config.graded = above < 0;
+    }
     if (const int group = forced.group; group >= 1) config.group = group;
     if (by_images(config)) complete_engine(config, p);
     return config;

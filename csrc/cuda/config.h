@@ -37,10 +37,13 @@ struct Config {
     int split;  // Blocks or clusters that share the sum over k of one tile: 1, 2, 4 or 8; see below.
     int split_above;  // Only sums of at least this many tiles are shared.
     int group;        // Side of the square groups in which tiles are visited.
+    // Of direct products, whether half or a quarter as many share sums of half or a quarter of that length, so that all
+    // parts are about as long.
+    bool graded = false;
 
     bool operator==(const Config& x) const {
         return method == x.method && tile == x.tile && split == x.split &&
-               split_above == x.split_above && group == x.group;
+               split_above == x.split_above && group == x.group && graded == x.graded;
     }
 };
 
@@ -163,7 +166,8 @@ inline bool goes_by_lane_grid(const Product& p) {
 std::string explain(const Product& p, const Device& device);
 
 // Makes choose return this method, tile, split and group wherever the product allows it, for tests
-// and tuning; -1 leaves a part of the choice free.
+// and tuning; -1 leaves a part of the choice free. Below -1 split_above stands for its opposite, and sums are shared
+// gradually.
 void force(int method, int tile, int split, int split_above, int group);
 
 }  // namespace packedtri::cuda

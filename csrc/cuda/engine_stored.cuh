@@ -153,7 +153,7 @@ class EngineStored {
         static_assert(MainLoop::THREADS == THREADS, "all warps that multiply");
         static_assert(BYTES<MainLoop> <= Shape::STAGES * Shape::STAGE_BYTES,
                       "stages are too small");
-        compute_tile<MainLoop>(args, {tile.i, tile.j, true}, tile.matrix, 0, 1, begin, end, memory);
+        compute_tile<MainLoop>(args, {tile.i, tile.j, true}, tile.matrix, {}, begin, end, memory);
         ptx::block_sync<THREADS>();  // All have been read when the next tile comes.
     }
 };

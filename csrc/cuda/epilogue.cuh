@@ -1,6 +1,7 @@
 // Adds up the parts of a tile's sum and stores the tile, packed or dense.
 #pragma once
 
+#include "main_loop.cuh"
 #include "panel.cuh"
 #include "ptx.cuh"
 #include "scalar.cuh"
@@ -31,12 +32,13 @@ struct Staging {
     }
 };
 
-// Rows of a tile, WARPS apart, each summed over `parts` staging areas in the order of their ranks, so
+// Rows of a tile, WARPS apart, each summed over the staging areas of all parts in the order of their ranks, so
 // that the result does not depend on timing. Lane l has every 32nd element from l on. Reading another
 // block's memory takes long, so that it is done for several rows and parts at once.
 template <class Mma, int ROWS, int WARPS>
 __device__ __forceinline__ void sum_rows(typename Mma::Acc (&sum)[ROWS][Mma::BN / 32],
-                                         const typename Mma::Acc* first, int rows, int parts) {
+                                         const typename Mma::Acc* first, int rows,
+                                         const SharedSum& shared) {
     constexpr int PER_LANE = Mma::BN / 32;
     const auto part = [&](const typename Mma::Acc* origin, bool add_to) {
 #pragma unroll
@@ -48,17 +50,18 @@ __device__ __forceinline__ void sum_rows(typename Mma::Acc (&sum)[ROWS][Mma::BN 
                 sum[u][x] = add_to ? add(sum[u][x], value) : value;
             }
     };
-    if (parts == 1) return part(first, false);
-    part(ptx::cluster_peer(first, 0), false);
+    if (shared.parts == 1) return part(first, false);
+    part(ptx::cluster_peer(first, shared.first_rank), false);
 #pragma unroll 3
-    for (int p = 1; p < parts; ++p) part(ptx::cluster_peer(first, p), true);
+    for (int p = 1; p < shared.parts; ++p)
+        part(ptx::cluster_peer(first, shared.first_rank + p), true);
 }
 
 // Stores alpha times rows [first, last) of the tile at (i0, j0), plus beta times what is there. What
 // several rows hold is read before the first of them is stored, for reading takes long.
 template <class Mma, int THREADS, class T>
 __device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma::Acc* staging,
-                           int parts, int i0, int j0, int first, int last) {
+                           const SharedSum& shared, int i0, int j0, int first, int last) {
     using Acc = typename Mma::Acc;
     constexpr int WARPS = THREADS / 32, PER_LANE = Mma::BN / 32, ROWS = 4;
     const int lane = threadIdx.x % 32;
@@ -84,7 +87,7 @@ __device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma:
                     if (x * 32 < limit[u]) there[u][x] = Accumulator<T>::widen(out[u][x * 32]);
         }
         Acc sum[ROWS][PER_LANE];
-        sum_rows<Mma, ROWS, WARPS>(sum, staging + r0 * Staging<Mma>::pitch + lane, rows, parts);
+        sum_rows<Mma, ROWS, WARPS>(sum, staging + r0 * Staging<Mma>::pitch + lane, rows, shared);
 #pragma unroll
         for (int u = 0; u < ROWS; ++u)
 #pragma unroll

@@ -35,6 +35,7 @@ std::string explain_tiles(const Product& p, const Config& c) {
     else if (c.split > 1 && is_persistent(c))
         text += long_sums + " cut into up to " + parts + " parts";
     else if (c.split > 1) text += long_sums + " shared by " + parts + " blocks";
+    if (c.graded) text += ", shorter ones by fewer";
     if (c.group > 1)
         text += ", groups of " + std::to_string(c.group) + " x " + std::to_string(c.group);
     return text;

@@ -62,7 +62,7 @@ bool few_tiles(const Product& p, const Device& device) {
     }
     // Many of them get tiles of their own only from a certain size on (small.h).
     if (element_size(p.dtype) == 2) {
-        return p.batch == 1 ? between(p, 700, 2200)
+        return p.batch == 1 ? between(p, 600, 2200)
                             : longest(p) >= 128 && batch_between(p, 600, 2200);
     }
     const int64_t vectors = vectors_of(p);

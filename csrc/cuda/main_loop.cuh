@@ -13,6 +13,11 @@ struct TilePart {
     int k0, steps;
 };
 
+// Which part of a sum a block has, of those that blocks of its cluster share; and which of them has the first.
+struct SharedSum {
+    int part = 0, parts = 1, first_rank = 0;
+};
+
 template <class T>
 __device__ Panel<T> at_batch(Panel<T> panel, int64_t offset) {
     panel.data += offset;

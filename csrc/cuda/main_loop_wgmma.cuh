@@ -34,10 +34,10 @@ class MainLoopWgmma {
         return 2 * STAGE + (cluster ? SUMS + 16 : 0);
     }
 
-    // Computes part `rank` of `parts` of a tile, and stores its share of the rows of the tile's sum.
+    // Computes a part of a tile, and stores its share of the rows of the tile's sum.
     __device__ static void run(const ProductArgs<T>& args, int64_t batch, const TilePart& part,
-                               int rank, int parts, int, int, char* shared) {
-        MainLoopWgmma loop(args, batch, part, rank, parts, shared);
+                               const SharedSum& sum, int, int, char* shared) {
+        MainLoopWgmma loop(args, batch, part, sum, shared);
         loop.prepare_meeting();
         ptx::wait_for_dependency();
         loop.multiply_all();
@@ -48,8 +48,8 @@ class MainLoopWgmma {
 
   private:
     __device__ MainLoopWgmma(const ProductArgs<T>& args, int64_t batch, const TilePart& part,
-                             int rank, int parts, char* shared)
-        : args_(args), batch_(batch), part_(part), rank_(rank), parts_(parts), shared_(shared),
+                             const SharedSum& sum, char* shared)
+        : args_(args), batch_(batch), part_(part), sum_(sum), shared_(shared),
           group_(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0)),
           loader_(args.a, batch * args.a_batch_stride, args.b, batch * args.b_batch_stride, part.i0,
                   part.j0, part.k0) {}
@@ -109,7 +109,7 @@ class MainLoopWgmma {
 
     // Each block of a cluster has a part of the rows of the tile, for which all send it their sums.
     __device__ __forceinline__ void prepare_meeting() const {
-        if (parts_ == 1) return;
+        if (sum_.parts == 1) return;
         if (threadIdx.x == 0) {
             ptx::mbarrier_init(met(), 1);
             ptx::mbarrier_init_fence();
@@ -136,15 +136,15 @@ class MainLoopWgmma {
                     make_float2(acc_[4 * c + 2 * h], acc_[4 * c + 2 * h + 1]);
         }
         __syncthreads();
-        if (parts_ > 1) send_sums();
+        if (sum_.parts > 1) send_sums();
     }
 
     // Sends all blocks, this one too, the rows that they add up, as they lie here.
     __device__ __forceinline__ void send_sums() const {
         constexpr uint32_t ONCE = THREADS * 16;
-        const int log_bytes = __ffs(SUMS) - __ffs(parts_);  // Of a block's rows.
+        const int log_bytes = __ffs(SUMS) - __ffs(sum_.parts);  // Of a block's rows.
         const uint32_t from = ptx::shared_address(sums()),
-                       to = ptx::shared_address(meeting()) + (rank_ << log_bytes);
+                       to = ptx::shared_address(meeting()) + (sum_.part << log_bytes);
         if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(met(), SUMS);
         ptx::cluster_wait();
 #pragma unroll
@@ -152,8 +152,9 @@ class MainLoopWgmma {
             const uint32_t owner = at >> log_bytes;
             const float4 x = ptx::load_shared_f32x4(from + at);
             const float four[4] = {x.x, x.y, x.z, x.w};
-            ptx::store_peer(ptx::peer_address(to + at - (owner << log_bytes), owner), four,
-                            ptx::peer_address(met(), owner));
+            const uint32_t rank = sum_.first_rank + owner;
+            ptx::store_peer(ptx::peer_address(to + at - (owner << log_bytes), rank), four,
+                            ptx::peer_address(met(), rank));
         }
         ptx::mbarrier_wait(met(), 0);
     }
@@ -188,11 +189,11 @@ class MainLoopWgmma {
     }
 
     __device__ __forceinline__ void store() const {
-        const int rows = SIDE >> (__ffs(parts_) - 1);
-        const int i0 = part_.i0 + rank_ * rows + warp(), j = part_.j0 + lane();
+        const int rows = SIDE >> (__ffs(sum_.parts) - 1);
+        const int i0 = part_.i0 + sum_.part * rows + warp(), j = part_.j0 + lane();
         const int end = min(rows - warp(), args_.m - i0);
         // All rows of a warp are permuted in the same way.
-        const float* from = (parts_ > 1 ? meeting() : sums()) + place(warp(), lane());
+        const float* from = (sum_.parts > 1 ? meeting() : sums()) + place(warp(), lane());
         Sums sum;
         bool finite = true;
 #pragma unroll
@@ -200,7 +201,7 @@ class MainLoopWgmma {
 #pragma unroll
             for (int x = 0; x < XS; ++x) sum.x[u][x] = 0;
 #pragma unroll 1
-        for (int p = 0; p < parts_; ++p, from += rows * SIDE)
+        for (int p = 0; p < sum_.parts; ++p, from += rows * SIDE)
 #pragma unroll
             for (int u = 0; u < ROWS; ++u)
                 if (u * WARPS < rows)
@@ -231,7 +232,7 @@ class MainLoopWgmma {
     const ProductArgs<T>& args_;
     const int64_t batch_;
     const TilePart part_;
-    const int rank_, parts_;
+    const SharedSum sum_;
     char* const shared_;
     const int group_;
     Loader loader_;

@@ -52,10 +52,10 @@ class MainLoopWords {
         return STAGES * STAGE > epilogue ? STAGES * STAGE : epilogue;
     }
 
-    // Computes part `rank` of `parts` of a tile, and stores its share of the rows of the tile's sum from
+    // Computes a part of a tile, and stores its share of the rows of the tile's sum from
     // first_row to end_row.
     __device__ static void run(const ProductArgs<T>& args, int64_t batch, const TilePart& part,
-                               int rank, int parts, int first_row, int end_row, char* shared) {
+                               const SharedSum& sum, int first_row, int end_row, char* shared) {
         // The zeros past a diagonal, times an infinite or nan element, are nan: such an element leaves
         // its mark on every sum that it enters. Then all is multiplied once more, chunks with such zeros over stored
         // elements only.
@@ -67,7 +67,7 @@ class MainLoopWords {
             // blocks are badly balanced.
             ptx::launch_dependents();
             loop.put_sums(reinterpret_cast<float*>(shared));
-            loop.store(reinterpret_cast<float*>(shared), batch, rank, parts, first_row, end_row);
+            loop.store(reinterpret_cast<float*>(shared), batch, sum, first_row, end_row);
             return;
         }
     }
@@ -291,13 +291,14 @@ class MainLoopWords {
 
     // Adds up the sums of the warps and, in a cluster, those of its blocks, each of which has its part
     // of the rows, and stores them.
-    __device__ __forceinline__ void store(float* sums, int64_t batch, int rank, int parts,
+    __device__ __forceinline__ void store(float* sums, int64_t batch, const SharedSum& shared,
                                           int first_row, int end_row) const {
-        const int lane = threadIdx.x % 32, warp = Mma::share(), rows = SIDE >> (__ffs(parts) - 1);
+        const int lane = threadIdx.x % 32, warp = Mma::share(),
+                  rows = SIDE >> (__ffs(shared.parts) - 1);
         const float* areas = sums + Mma::quadrant() * WARPS_K * AREA;
         int count = WARPS_K, distance = AREA, first = 0;
         Sums sum;
-        if (parts > 1) {
+        if (shared.parts > 1) {
             ptx::cluster_sync();  // All sums are there, and operands are nowhere needed any more.
             float* meeting = sums + (Mma::QUADRANTS * WARPS_K + Mma::quadrant()) * AREA;
             // The blocks' sums of the rows that one of them owns lie there one after another.
@@ -306,16 +307,17 @@ class MainLoopWords {
                 add_up(sum, areas, WARPS_K, AREA, row, SIDE - 1);
 #pragma unroll
                 for (int u = 0; u < ROWS; ++u) {
-                    const int y = row + u * WARPS_K, owner = y * parts / SIDE;
-                    float* to = ptx::cluster_peer(meeting + (rank - owner) * rows * SIDE, owner);
+                    const int y = row + u * WARPS_K, owner = y * shared.parts / SIDE;
+                    float* to = ptx::cluster_peer(meeting + (shared.part - owner) * rows * SIDE,
+                                                  shared.first_rank + owner);
                     to[place(y, lane)] = sum.x[u][0];
                     to[place(y, lane + 32)] = sum.x[u][1];
                 }
             }
             ptx::cluster_sync();
-            first = rank * rows;
+            first = shared.part * rows;
             areas = meeting - first * SIDE;
-            count = parts, distance = rows * SIDE;
+            count = shared.parts, distance = rows * SIDE;
         } else {
             ptx::block_sync<THREADS>();
         }

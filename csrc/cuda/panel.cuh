@@ -83,10 +83,11 @@ struct ProductArgs {
     bool a_hermitian, b_hermitian;  // Whether an operand is a half of a Hermitian matrix.
     int m, n, k;
     int batch;
-    // Blocks come in clusters of `split`, a power of two. For the first shared_items of the tiles of
-    // all matrices a whole cluster shares the sum over k; for the others each block has its own.
+    // Blocks come in clusters of `split`, a power of two up to 8. Of the tiles of all matrices those before shared[0] have
+    // a cluster each, whose blocks share the sum over k, those before shared[1] half of one, and those before shared[2]
+    // a quarter. Of the others each block has its own.
     int split;
-    int64_t shared_items;
+    int64_t shared[3];
     Schedule schedule;
     int64_t items;  // As many as there are tiles of all matrices.
 };

@@ -40,20 +40,19 @@ __device__ __forceinline__ TilePart part_of_sum(const ProductArgs<T>& args, int 
     return {i0, j0, range.begin + first * Mma::BK, last - first};
 }
 
-// Computes the rows [first_row, end_row) of a tile, or with other blocks of a cluster its part of them:
-// a block alone has part 0 of 1.
+// Computes the rows [first_row, end_row) of a tile, or with other blocks of a cluster its part of them.
 template <class MainLoop>
 __device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop::T>& args,
                                              const Schedule::Tile& tile, int64_t batch,
-                                             int part_index, int parts, int first_row, int end_row,
+                                             const SharedSum& sum, int first_row, int end_row,
                                              char* shared) {
     using Mma = typename MainLoop::Mma;
     const int i0 = tile.i * Mma::BM, j0 = tile.j * Mma::BN;
     const TilePart part =
-        part_of_sum<Mma>(args, i0, j0, part_index, parts, typename MainLoop::Index{});
+        part_of_sum<Mma>(args, i0, j0, sum.part, sum.parts, typename MainLoop::Index{});
 
     if constexpr (MainLoop::STORES) {
-        MainLoop::run(args, batch, part, part_index, parts, first_row, end_row, shared);
+        MainLoop::run(args, batch, part, sum, first_row, end_row, shared);
     } else {
         auto* staging = reinterpret_cast<typename Mma::Acc*>(shared);
         ptx::wait_for_dependency();
@@ -62,15 +61,15 @@ __device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop
         ptx::launch_dependents();
 
         auto* c = args.c + batch * args.c_batch_stride;
-        if (parts == 1) {
+        if (sum.parts == 1) {
             ptx::block_sync<MainLoop::THREADS>();
-            store_rows<Mma, MainLoop::THREADS>(args, c, staging, 1, i0, j0, first_row, end_row);
+            store_rows<Mma, MainLoop::THREADS>(args, c, staging, sum, i0, j0, first_row, end_row);
             return;
         }
         ptx::cluster_sync();
-        store_rows<Mma, MainLoop::THREADS>(args, c, staging, parts, i0, j0,
-                                           Mma::BM * part_index / parts,
-                                           Mma::BM * (part_index + 1) / parts);
+        store_rows<Mma, MainLoop::THREADS>(args, c, staging, sum, i0, j0,
+                                           Mma::BM * sum.part / sum.parts,
+                                           Mma::BM * (sum.part + 1) / sum.parts);
         ptx::cluster_sync();  // A block's shared memory must outlive its peers' reads.
     }
 }
@@ -79,26 +78,38 @@ template <class MainLoop, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
     product_kernel(const __grid_constant__ ProductArgs<typename MainLoop::T> args) {
     extern __shared__ __align__(1024) char shared[];
-    // A cluster of blocks works on one tile, each on a part of its sum, or each block on its own.
     // 32 bits are enough, and quick to divide, but in some main loops make the compiler spill.
     using Index = typename MainLoop::Index;
     constexpr bool narrow = sizeof(Index) == 4;
     const int block = static_cast<int>(blockIdx.x), log_split = __ffs(args.split) - 1;
-    const Index cluster = narrow ? block >> log_split : block / args.split,
-                shared_items = static_cast<Index>(args.shared_items);
+    Index cluster = narrow ? block >> log_split : block / args.split, first = 0;
     const int rank = narrow ? block & (args.split - 1) : block % args.split;
-    const bool shares = cluster < shared_items;
-    const Index item =
-        shares ? cluster : shared_items + (cluster - shared_items) * args.split + rank;
-    if (item >= (narrow ? static_cast<Index>(args.items)
-                        : static_cast<Index>(args.schedule.size()) * args.batch))
-        return;
+    // How many blocks share the sum of this block's tile, which is one of 1 << level that its cluster has.
+    int sharers = args.split, level = 0;
+    auto end = static_cast<Index>(args.items);
+#pragma unroll
+    for (const int64_t shared_end : args.shared) {
+        if (sharers == 1) break;
+        const auto to = static_cast<Index>(shared_end);
+        const Index clusters = (to - first + (1 << level) - 1) >> level;
+        if (cluster < clusters) {
+            end = to;
+            break;
+        }
+        cluster -= clusters;
+        first = to;
+        sharers >>= 1;
+        ++level;
+    }
+    const int part = rank & (sharers - 1);
+    const Index item = first + (cluster << level) + (rank - part) / sharers;
+    if (item >= end) return;
     // Most products are alone, and divisions take long.
     const bool alone = narrow && args.batch == 1;
     const Schedule::Tile tile = args.schedule.at(alone ? item : item / args.batch);
     if (!tile.exists) return;
-    compute_tile<MainLoop>(args, tile, alone ? 0 : item % args.batch, shares ? rank : 0,
-                           shares ? args.split : 1, 0, MainLoop::Mma::BM, shared);
+    compute_tile<MainLoop>(args, tile, alone ? 0 : item % args.batch, {part, sharers, rank - part},
+                           0, MainLoop::Mma::BM, shared);
 }
 
 }  // namespace packedtri::cuda

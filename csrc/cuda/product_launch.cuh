@@ -8,10 +8,22 @@
 
 namespace packedtri::cuda {
 
+// As product_kernel gives them tiles.
+template <class T>
+int64_t clusters(const ProductArgs<T>& args) {
+    int64_t count = 0, first = 0, tiles = 1;
+    for (const int64_t end : args.shared) {
+        if (tiles == args.split) break;
+        count += ceil_div(end - first, tiles);
+        first = end;
+        tiles *= 2;
+    }
+    return count + ceil_div(args.items - first, args.split);
+}
+
 template <class MainLoop, int BLOCKS_PER_SM>
 void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) {
-    const int64_t blocks =
-        (args.shared_items + ceil_div(args.items - args.shared_items, args.split)) * args.split;
+    const int64_t blocks = clusters(args) * args.split;
     const int shared = keep_apart(shared_bytes<MainLoop>(args.split > 1), blocks, args.split);
     const auto kernel = product_kernel<MainLoop, BLOCKS_PER_SM>;
     allow_shared(kernel);
@@ -28,10 +40,17 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
     const bool lower = p.c.kind == Kind::Lower;
     static_assert(Mma::BM == Mma::BN);
     const Schedule schedule = schedule_of(p, Mma::BM, config.group);
-    const int64_t shared =
-        config.split == 1
-            ? 0
-            : schedule.count_long(static_cast<int>(ceil_div(p.k, Mma::BM)), config.split_above);
+    // How many tiles at least `parts` blocks share the sums of: all parts are about as long.
+    const auto shared = [&](int parts) -> int64_t {
+        if (parts < 2 || (parts < config.split && !config.graded)) return 0;
+        const int above = (config.split_above - 1) * parts / config.split + 1;
+        return std::min(schedule.count_long(static_cast<int>(ceil_div(p.k, Mma::BM)), above),
+                        schedule.size()) *
+               p.batch;
+    };
+    const int64_t by_all = shared(config.split),
+                  by_half = std::max(by_all, shared(config.split / 2)),
+                  by_quarter = std::max(by_half, shared(config.split / 4));
     return {a,
             b,
             p.a.batch_stride,
@@ -55,7 +74,7 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
             static_cast<int>(p.k),
             static_cast<int>(p.batch),
             config.split,
-            std::min(shared, schedule.size()) * p.batch,
+            {by_all, by_half, by_quarter},
             schedule,
             schedule.size() * p.batch};
 }

@@ -76,6 +76,43 @@ void sums_in_parts() {
     CHECK(choice(lower_product(DType::f64, 768, 8)).split > 1, "long sums, few matrices");
 }
 
+// Sums of two triangles are cut into parts that are about as long, so that all blocks run at once.
+void graded_sums() {
+    const auto choice = [](DType dtype, int64_t n) {
+        return cuda::choose(lower_product(dtype, n), hopper);
+    };
+    for (const int64_t n : {385, 512, 640, 768, 832, 900, 1024, 1088})
+        for (const DType dtype : {DType::bf16, DType::f64}) {
+            const Config c = choice(dtype, n);
+            if (dtype == DType::f64 && n <= 768) {
+                CHECK(!c.graded, "float64, %d", (int)n);
+                continue;
+            }
+            // From `long_sums` of 64 x 64 tiles on four blocks share a sum, from `middle` on two.
+            const int64_t tiles = ceil_div(n, 64), long_sums = c.split_above,
+                          middle = (long_sums - 1) / 2 + 1;
+            CHECK(c.graded && c.split == 4 && tiles <= 4 * (middle - 1), "%d: sums of %d", (int)n,
+                  c.split_above);
+            int64_t blocks = 0;
+            for (int64_t length = 1; length <= tiles; ++length)
+                blocks += (tiles + 1 - length) * (length >= long_sums ? 4
+                                                  : length >= middle  ? 2
+                                                                      : 1);
+            CHECK(blocks <= 2 * hopper.multiprocessors, "%d: %d blocks", (int)n, (int)blocks);
+        }
+    CHECK(!choice(DType::f32, 512).graded, "float32");
+    CHECK(!choice(DType::f64, 1280).graded, "too many tiles");
+    CHECK(!cuda::choose(lower_product(DType::bf16, 512, 4), hopper).graded, "a batch");
+    CHECK(!cuda::choose(lower_product(DType::f64, 1024), ampere).graded, "no clusters");
+    CHECK(!cuda::choose(times_dense(DType::f64, 1024, 1), hopper).graded, "one triangle, float64");
+    CHECK(cuda::choose(times_dense(DType::bf16, 448, 1), hopper).graded, "one triangle");
+    CHECK(cuda::choose(times_dense(DType::bf16, 512, 1), hopper) ==
+              (Config{Method::Hopper, TileSize::Small, 2, 5, 1}),
+          "no sum is long enough for four");
+    CHECK(!cuda::choose(times_dense(DType::bf16, 576, 1), hopper).graded,
+          "more than one block each");
+}
+
 // Batches of small products: tiles without padding, and sums that are shared only where tiles are few.
 void batches() {
     const auto choice = [](Product p) { return cuda::choose(p, hopper); };
@@ -275,6 +312,7 @@ int main() {
 
     large_products_go_through_images();
     sums_in_parts();
+    graded_sums();
     batches();
     batches_by_images();
     the_engine_shares_what_it_can();

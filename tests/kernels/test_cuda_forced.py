@@ -50,9 +50,14 @@ ops = torch.ops.packedtri
 def forced_cases() -> Iterator[tuple[int, int, int, int, int]]:
     """(n, a_kind, b_kind, c_kind, above, group): ragged sizes, and every template of a kernel.
 
-    These differ in whether each operand's memory runs along the sum or across it.
+    These differ in whether each operand's memory runs along the sum or across it. Where `above` is negative,
+    shorter sums are shared by fewer blocks.
     """
-    sizes = ((130, 2, 2),) if SMALL else ((1, 1, 1), (33, 1, 8), (130, 2, 1), (260, 3, 3))
+    sizes = (
+        ((130, 2, 2), (130, -3, 1))
+        if SMALL
+        else ((1, 1, 1), (33, 1, 8), (130, 2, 1), (260, 3, 3), (330, -3, 1))
+    )
     pairs = tuple(each((LOWER, UPPER), (LOWER, UPPER))) if SMALL else PAIRS
     for (n, above, group), ((a_kind, b_kind), c_kind) in each(sizes, each(pairs, (LOWER, DENSE))):
         yield n, a_kind, b_kind, c_kind, above, group
