@@ -204,7 +204,7 @@ int64_t graded_part(const Product& p, const Config& config, const Work& work,
     const auto length = static_cast<double>(tiles);
     const double alone = device.multiprocessors,
                  places = alone * blocks_per_sm(p.dtype, config.tile);
-    const int64_t part = words ? shortest((lower ? 0.42 : 0.5) * length, 0.87 * alone) : 0;
+    const int64_t part = words ? shortest((lower ? 0.42 : 0.5) * length, 0.88 * alone) : 0;
     return part > 0 || !lower ? part : shortest(0.5 * length, 0.98 * places);
 }
 

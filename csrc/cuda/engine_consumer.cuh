@@ -348,7 +348,7 @@ class EngineConsumer {
     // computed from stored elements in the end, as are those that depend on lines of scaled images which have lost too
     // much. Which do is not known yet, so it is noted who has stored what.
     __device__ __forceinline__ bool right(const Tile& tile, const float* acc) {
-        const bool finite = __all_sync(~0u, all_finite<Shape::ACCS>(acc));
+        const bool finite = __all_sync(~0u, all_finite<Shape::ACCS>([&](int e) { return acc[e]; }));
         if (Shape::SCALED || !finite)
             mark(p(), tile, finite ? Marks::stored_by(blockIdx.x) : Marks::left_by(blockIdx.x));
         if (!finite) note_left();

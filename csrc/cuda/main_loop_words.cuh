@@ -123,7 +123,8 @@ class MainLoopWords {
             }
         }
         ptx::cp_async_wait<0>();
-        return padded && !all_finite<MT * NT * 4>(acc_.x[0][0]);
+        return padded && !all_finite<MT * NT * 4>(
+                             [&](int e) { return acc_.x[e / 4 / NT][e / 4 % NT][e % 4]; });
     }
 
     __device__ __forceinline__ void begin(int step) {

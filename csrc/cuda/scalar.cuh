@@ -45,12 +45,12 @@ __device__ __forceinline__ void fma_into(Complex<R>& c, Complex<R> a, Complex<R>
     c.im = fma(a.im, b.re, c.im);
 }
 
-// Whether all of COUNT sums are finite, which registers hold.
-template <int COUNT>
-__device__ __forceinline__ bool all_finite(const float* sums) {
+// Whether all of COUNT sums are finite, which registers hold. `sum` gives each.
+template <int COUNT, class Sum>
+__device__ __forceinline__ bool all_finite(Sum sum) {
     float zero[4] = {};
 #pragma unroll
-    for (int e = 0; e < COUNT; ++e) zero[e % 4] = fmaf(sums[e], 0.f, zero[e % 4]);
+    for (int e = 0; e < COUNT; ++e) zero[e % 4] = fmaf(sum(e), 0.f, zero[e % 4]);
     return zero[0] + zero[1] + zero[2] + zero[3] == 0;
 }
 

@@ -9,9 +9,11 @@ import torch
 from cases import (
     DIRECT,
     ENGINE,
+    FUSED,
     SMALL,
     Failures,
     Force,
+    Operand,
     assert_exact,
     assert_same,
     draw_operand,
@@ -19,11 +21,18 @@ from cases import (
     hopper,
     mm,
     part_of,
+    stored_product,
 )
 from torch import Tensor
 
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
-from packedtri.testing import assert_product_close, densify, random, random_integers
+from packedtri.testing import (
+    assert_product_close,
+    densify,
+    random,
+    random_integers,
+    take_part,
+)
 
 pytestmark = [pytest.mark.cuda, hopper]
 
@@ -138,12 +147,12 @@ def test_launches(element: Element, device: str, rng: torch.Generator, force: Fo
 def test_nonfinite(
     element: Element, value: float, device: str, rng: torch.Generator, force: Force
 ) -> None:
-    """What images cannot hold, or would meet padded zeros, in some matrices of a batch."""
+    """What images cannot hold, or would meet padded zeros, in some of many tiles."""
     dtype, tf32 = element
     if tf32 and abs(value) < 1:
         pytest.skip("TF32 has no smaller range")
-    n, count, failures = 300, 20, Failures()
-    # 16-bit sums of symmetric matrices are rounded twice by the direct kernels.
+    n, count, failures = 300, 20 if SMALL else 40, Failures()
+    # What is left of 16-bit products of symmetric matrices is rounded twice.
     kinds = KINDS[:6] if dtype == torch.float32 else KINDS[:5]
     for tile, (a_kind, b_kind, c_kind) in each((0, 1), kinds):
         a = draw_operand(a_kind, n, dtype, rng, batch=(count,), draw=random_integers)
@@ -152,13 +161,30 @@ def test_nonfinite(
         b.stored[5].view(-1)[numel(40) + 3] = value
         # In first rows too, since tiles of the matrix before reach past its last row.
         a.stored[7:].view(count - 7, -1)[:, 0] = value
-        results = []
-        for method in (DIRECT, ENGINE):
-            force(method, tile, 1, 1, 1)
-            results.append(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind, tf32))
+        a, b = Operand(a.stored, a_kind, n), Operand(b.stored, b_kind, n)
+        expected = take_part(stored_product(a, b), part_of(c_kind)).to(dtype)
+        force(ENGINE, tile, 1, 1, 1)
+        c = densify(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind, tf32), n, c_kind)
         with failures.case(f"tile {tile}, kinds {a_kind}, {b_kind}, {c_kind}"):
-            torch.testing.assert_close(results[1], results[0], rtol=0, atol=0, equal_nan=True)
+            torch.testing.assert_close(c, expected, rtol=0, atol=0, equal_nan=True)
     failures.report()
+
+
+@pytest.mark.skipif(SMALL, reason="large matrices")
+@pytest.mark.parametrize(("method", "tile"), [(ENGINE, 0), (ENGINE, 1), (FUSED, 1)])
+def test_nonfinite_in_many_tiles(
+    method: int, tile: int, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """Each block computes what is left in several tiles of one large matrix."""
+    n = 2311
+    a, b = (random_integers((numel(n),), torch.bfloat16, device, rng) for _ in range(2))
+    for x in (a, b):
+        x[torch.randint(numel(n), (12,), device=device, generator=rng)] = float("inf")
+    left, right = Operand(a, LOWER, n), Operand(b, LOWER, n)
+    expected = stored_product(left, right).tril().to(torch.bfloat16)
+    force(method, tile, 1, 1, 1)
+    c = densify(mm(a, b, n, LOWER, LOWER, LOWER), n, LOWER)
+    torch.testing.assert_close(c, expected, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.skipif(SMALL, reason="large batches")

@@ -50,8 +50,8 @@ ops = torch.ops.packedtri
 def forced_cases() -> Iterator[tuple[int, int, int, int, int]]:
     """(n, a_kind, b_kind, c_kind, above, group): ragged sizes, and every template of a kernel.
 
-    These differ in whether each operand's memory runs along the sum or across it. Where `above` is negative,
-    shorter sums are shared by fewer blocks.
+    These differ in whether each operand's memory runs along the sum or across it. Where `above` is
+    negative, shorter sums are shared by fewer blocks.
     """
     sizes = (
         ((130, 2, 2), (130, -3, 1))

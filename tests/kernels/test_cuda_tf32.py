@@ -139,7 +139,7 @@ def test_range(tile: int, rng: torch.Generator, force: Force) -> None:
         "denormal": lambda x: x * 2.0**-140,
         "rows": lambda x: scaled_rows(x, -30, 30),
         "columns": lambda x: scaled_rows(x.mT, 25, -25).mT,
-        "a few small rows": lambda x: scaled_rows(x, 0, -40)[torch.randperm(n)],
+        "a few small rows": lossy_rows,
         "outlier": outlier,
         "one small row": lambda x: torch.cat([x[:70], x[70:71] * 2.0**-35, x[71:]]),
         "banded": banded,
@@ -158,6 +158,46 @@ def test_range(tile: int, rng: torch.Generator, force: Force) -> None:
             with failures.case(f"{name}, kinds {a_kind}, {b_kind}"):
                 assert_each_close(c, a.double() @ b.double(), a, b)
     failures.report()
+
+
+def lossy_rows(x: Tensor) -> Tensor:
+    """Rows of very different size, in any order."""
+    return scaled_rows(x, 0, -40)[torch.randperm(len(x))]
+
+
+@pytest.mark.parametrize(("tile", "split"), [(0, 1), (0, 8), (1, 1)])
+def test_range_in_a_batch(tile: int, split: int, rng: torch.Generator, force: Force) -> None:
+    """Few matrices have lost bits, the last one among them: each has lines and marks of its own."""
+    n, count = 300, 8 if SMALL else 40
+    a, b = (random((count, n, n), FLOAT, DEVICE, rng).tril() for _ in range(2))
+    for i in (2, count - 1):
+        a[i] = lossy_rows(a[i]).tril()
+    b[5] = lossy_rows(b[5].mT).mT.tril()
+    left, right = (torch.stack([stored(m, LOWER) for m in x]) for x in (a, b))
+    force(ENGINE, tile, split, 1, 1)
+    c = densify(mm(left, right, n, LOWER, LOWER, LOWER, tf32=True), n, LOWER)
+    failures = Failures()
+    for i in range(count):
+        with failures.case(f"matrix {i}"):
+            assert_each_close(c[i], a[i].double() @ b[i].double(), a[i], b[i])
+    failures.report()
+
+
+@pytest.mark.parametrize("lossy", [0, 1])
+@pytest.mark.parametrize(("tile", "split"), [(0, 1), (0, 8), (1, 1)])
+def test_range_in_one_of_a_pair(
+    tile: int, split: int, lossy: int, rng: torch.Generator, force: Force
+) -> None:
+    """Of two products in one launch, whose lines are looked at together."""
+    n = 300
+    dense = [random((n, n), FLOAT, DEVICE, rng).tril() for _ in range(4)]
+    dense[2 * lossy] = lossy_rows(dense[2 * lossy]).tril()
+    kinds = (LOWER,) * 4
+    force(ENGINE, tile, split, 1, 1)
+    operands = [stored(x, LOWER) for x in dense]
+    pair = torch.ops.packedtri.mm_pair(*operands, n, *kinds, True)
+    for c, (a, b) in zip(pair, (dense[:2], dense[2:]), strict=True):
+        assert_each_close(densify(c, n, LOWER), a.double() @ b.double(), a, b)
 
 
 def grid(n: int) -> tuple[Tensor, Tensor]:
