@@ -76,16 +76,34 @@ int parts_of_left_over(const Product& p, int64_t longest, const Device& device) 
     return best;
 }
 
+// The shortest parts of sums that make hardly more items than there are multiprocessors.
+int part_for_one_round(const Product& p, const Work& work, const Device& device) {
+    const Schedule schedule = schedule_of(p, tile_side(p.dtype, TileSize::Large), 1);
+    const auto longest = static_cast<int>(work.longest);
+    int part = 1;
+    const auto items = [&] {
+        return persistent_work(schedule, p.batch, longest, PersistentWork::MOST_PARTS, part + 1,
+                               device.multiprocessors)
+            .items;
+    };
+    while (part < longest && items() > 1.2 * device.multiprocessors) ++part;
+    return part;
+}
+
 // How that kernel cuts sums. Triangles: those that are longer than the work there is for each multiprocessor, into
-// parts of about that, or shorter ones where these are few, which then fit together better. In a batch others
-// fill the time, and sums may be half as long again (L @ L of 1024 to 4096, batches of 8 to 512 of 192 to 1024).
+// parts of about that, or shorter ones where these are few, which then fit together better; where they are very few,
+// so that each has one. In a batch others fill the time, and sums may be half as long again (L @ L of 1024 to 4096,
+// batches of 8 to 512 of 192 to 1024).
 void cut_sums(Config& config, const Product& p, const Work& work, const Device& device) {
     if (triangles(p) == 0) {
         config.split = parts_of_left_over(p, work.longest, device);
         return;
     }
     const bool few = p.batch == 1 && work.per_slot < 7.5;
-    const int part = std::max(2, static_cast<int>(std::lround(work.per_slot * (few ? 0.7 : 1.07))));
+    const int part =
+        few && work.per_slot < 3.4
+            ? part_for_one_round(p, work, device)
+            : std::max(2, static_cast<int>(std::lround(work.per_slot * (few ? 0.7 : 1.07))));
     const double bearable = work.per_slot * (p.batch == 1 ? 1 : 1.5);
     if (static_cast<double>(work.longest) <= bearable || part >= work.longest) return;
     config.split = static_cast<int>(
@@ -105,7 +123,12 @@ double least_for_large_tiles(const Product& p, bool persistent) {
     if (element_size(p.dtype) == 2) return 8;
     if (p.dtype != DType::f64) return 5;
     if (!persistent) return 7;
-    return triangles(p) == 0 ? 2 : 5;
+    if (triangles(p) == 0) return 2;
+    // Where rows of B run across the sum and those of A do not, small tiles take longer; but large ones must not be half
+    // empty (L @ L and L @ L.mT of 1152 to 1792).
+    const bool sooner = p.batch == 1 && triangles(p) == 2 && p.c.kind == Kind::Lower &&
+                        runs_along_rows(p.a) && runs_along_rows(p.b) && large_tiles_fit(p, 1);
+    return sooner ? 1.3 : 5;
 }
 
 TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
