@@ -227,7 +227,7 @@ def project(cls: type[P], grad: Tensor, n: int) -> Tensor:
     if isinstance(grad, cls):
         packed = to_packed(grad)
         return scale_off_diagonal(packed, 2, n, cls.kind) if cls.kind in layout.MIRRORED else packed
-    if hasattr(grad, "_packed"):
+    if hasattr(grad, "_packed") or grad.layout is not torch.strided:
         grad = grad.to_dense()
     return torch.ops.packedtri.pack(grad, cls.kind)
 

@@ -45,7 +45,6 @@ CHANGES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "mul_ by a scalar": lambda t, x, s: t.mul_(s).div_(s + 2),
     "add_ a scalar": lambda t, x, s: t.add_(s, alpha=2),
     "fill_ with a scalar": lambda t, x, s: t.fill_(s).mul_(x),
-    "copy_ of a scalar": lambda t, x, s: t.copy_(s).sub_(x),
     "lerp_ by a scalar": lambda t, x, s: t.lerp_(x, s),
 }
 each_change = pytest.mark.parametrize("name", CHANGES)

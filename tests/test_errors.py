@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from twins import TRIANGULAR, each_type
 
 import packedtri
-from packedtri import LowerTriangular, PackedTensor, UpperTriangular, _library
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, _library
 
 each_triangular = pytest.mark.parametrize("cls", TRIANGULAR)
 
@@ -290,6 +290,28 @@ def test_in_place_operations_that_would_leave_the_type(cls):
     for use in (lambda x: a.copy_(x), lambda x: a.__setitem__(slice(None), x)):
         with raises(ValueError, "assignment", "element (", cls.__name__, "from_dense"):
             use(torch.arange(9.0).reshape(3, 3))
+
+
+@each_triangular
+def test_numbers_in_place_do_not_fill_the_other_half(cls):
+    """Tensors without dimensions are operands too, which change every element."""
+    a, two = cls.eye(2), torch.tensor(2.0)
+    for use in (
+        lambda: a.lerp_(two, 0.5),
+        lambda: a.lerp_(end=two, weight=0.5),
+        lambda: a.addcmul_(two, two),
+        lambda: a.addcdiv_(two, cls.eye(2) + 1),
+    ):
+        with raises(NotImplementedError, "storage", cls.__name__):
+            use()
+    with raises(ValueError, "assignment", "element (", cls.__name__):
+        a.copy_(two)
+    assert torch.equal(a, cls.eye(2))
+    assert torch.equal(a.addcmul_(a.clone(), two), 3 * cls.eye(2))
+    assert torch.equal(a.lerp_(cls.eye(2), two / 4), 2 * cls.eye(2))
+    assert torch.equal(a.addcdiv_(cls.eye(2), two), 2.5 * cls.eye(2))
+    assert torch.equal(a.copy_(torch.tensor(0.0)), 0 * cls.eye(2))
+    assert torch.equal(Symmetric.eye(2).copy_(two).to_dense(), torch.full((2, 2), 2.0))
 
 
 @pytest.mark.parametrize("name", ["LBFGS"])

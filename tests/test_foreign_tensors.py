@@ -153,6 +153,23 @@ def test_sparse_factors(cls):
         torch.testing.assert_close(result.to_dense(), t.to_dense() * torch.eye(3))
 
 
+@each_type
+def test_sparse_gradients(cls):
+    """Gradients of dense copies may be sparse; those of the types are as if they were not."""
+    rows = torch.tensor([0, 2])
+    for f in (
+        lambda x: torch.nn.functional.embedding(rows, x, sparse=True),
+        lambda x: torch.gather(x, 0, rows[None], sparse_grad=True),
+        lambda x: torch.eye(3).to_sparse() * x,
+    ):
+        t = cls.randn(3).requires_grad_()
+        twin = t.detach().to_dense().requires_grad_()
+        for x in (t, twin):
+            f(x).sum().backward()
+        assert type(t.grad) is cls
+        torch.testing.assert_close(t.grad.to_dense(), project(cls, twin.grad.to_dense()))
+
+
 class _Tagged(Tensor):
     """A type of a user's, which results of torch functions have too."""
 

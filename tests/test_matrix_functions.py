@@ -170,6 +170,29 @@ def test_derivatives_of_roots_and_logarithms(cls, name, dtype):
         torch.testing.assert_close(torch.vmap(apply)(q), apply(q))
 
 
+@each_mirrored
+@pytest.mark.parametrize("name", ["sqrtm", "logm", "fractional_matrix_power"])
+def test_third_derivatives_by_eigenvalues_are_refused(cls, name):
+    """Rather than wrong, whichever way they are taken."""
+    exponent = (-0.25,) if name == "fractional_matrix_power" else ()
+
+    def f(p: Tensor) -> Tensor:
+        return getattr(packedtri, name)(cls(p), *exponent).to_dense().sin().sum()
+
+    p = torch.tensor([4.0, 1.0, 3.0], dtype=torch.float64, requires_grad=True)
+    y = f(p)
+    for _ in range(2):
+        (grad,) = torch.autograd.grad(y, p, create_graph=True)
+        y = grad.sum()
+    q = p.detach()
+    for again in (torch.func.jacrev, torch.func.jacfwd):
+        torch.testing.assert_close(again(again(f))(q).sum(), y.detach())
+        with pytest.raises(NotImplementedError, match="first and second derivatives"):
+            again(again(again(f)))(q)
+    with pytest.raises(NotImplementedError, match="first and second derivatives"):
+        torch.autograd.grad(y, p)
+
+
 @each_type
 def test_derivatives_of_powers_and_exponentials(cls):
     p = positive(cls, 2, 3).packed.clone().requires_grad_()

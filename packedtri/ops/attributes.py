@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from packedtri import _nodes
+from packedtri import _nodes, layout
 from packedtri._autograd import carries_autograd, is_plain
 from packedtri._sharing import check_source
 from packedtri.dispatch import Function, describe, ops_are_watched, row
@@ -54,6 +54,12 @@ _IN_PLACE = """
     __iadd__ __imul__ __isub__ __itruediv__ __idiv__
 """
 _LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
+# Operands of which at least one must have zeros where the result is to have them.
+_OPERANDS: dict[Function, tuple[str, ...]] = {
+    Tensor.lerp_: ("end",),
+    Tensor.addcmul_: ("tensor1", "tensor2"),
+    Tensor.addcdiv_: ("tensor1",),
+}
 
 
 def _pass(to_pass: list[Function]) -> None:
@@ -78,8 +84,10 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
             check_source(other)
     if not isinstance(self, PackedTensor):
         return densify(function, self, *args, **kwargs)
-    # Stored elements correspond between equal types only.
-    if any(type(other) is not type(self) for other in others):
+    # Stored elements correspond between equal types only; numbers reach the other half too.
+    if any(type(other) is not type(self) for other in others) or _fills(
+        function, self, args, kwargs
+    ):
         compute = new_value(function)
         if compute is not None:
             return in_place(function, compute, self, *args, **kwargs)
@@ -97,9 +105,20 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     return passed(function, self, *args, **kwargs)
 
 
+def _fills(
+    function: Function, self: PackedTensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Whether operands that are single numbers change structural zeros of a triangle."""
+    names = _OPERANDS.get(function)
+    if names is None or self.kind in layout.MIRRORED:
+        return False
+    operands = [*args[: len(names)]] + [kwargs[n] for n in names if n in kwargs]
+    return all(isinstance(x, Tensor) and not _has_dimensions(x) for x in operands)
+
+
 def _copy(function: Function, self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
     """A dense source must fit the structure, as in an assignment: a checkpoint of a dense twin."""
-    dense = isinstance(other, Tensor) and not isinstance(other, PackedTensor) and other.dim() > 0
+    dense = isinstance(other, Tensor) and not isinstance(other, PackedTensor)
     if not isinstance(self, PackedTensor) or not dense:
         return _in_place(function, self, other, non_blocking)
     check_strided("copy_", other)

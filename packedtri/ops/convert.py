@@ -63,7 +63,8 @@ def _pack_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tenso
 
 
 def _unpack_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
-    return _pack(grad, args[2])
+    # Gradients of torch.nn.functional.embedding(…, sparse=True) and the like.
+    return _pack(grad if grad.layout is torch.strided else grad.to_dense(), args[2])
 
 
 def _pack_block_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:

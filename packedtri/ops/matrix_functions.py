@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from packedtri import _nodes, layout
+from packedtri import _nodes, _tracing, layout
 from packedtri._autograd import (
     Call,
     is_batched,
@@ -47,6 +47,8 @@ from packedtri.tensor import (
 )
 
 _mm = torch.ops.packedtri.mm.default
+# Of derivatives of functions by eigenvalues.
+_ORDERS = 2
 
 P = TypeVar("P", bound=PackedTensor)
 
@@ -288,7 +290,7 @@ def _from_eigenvalues(name: str, A: P, inverse: _InverseFunction) -> P:
         y = vectors * roots.unsqueeze(-2) @ vectors.mH
     else:
         target = vectors.mH @ x @ vectors
-        y = torch.diag_embed(roots).to(wide) + _derivatives(target, values, inverse)
+        y = torch.diag_embed(roots).to(wide) + _derivatives(name, target, values, inverse)
         y = vectors @ y @ vectors.mH
     return type(A).from_dense(y.to(A.dtype))
 
@@ -298,10 +300,48 @@ def _noise(values: Tensor) -> float:
     return values.shape[-1] * torch.finfo(values.dtype).eps
 
 
-def _derivatives(target: Tensor, values: Tensor, inverse: _InverseFunction) -> Tensor:
+class _Differentiable(torch.autograd.Function):
+    """Zeros, with derivatives that are zero up to an order; the next one raises.
+
+    Added to what has the right derivatives up to that order alone, so that nobody takes others.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, name: str, order: int) -> Tensor:
+        return torch.zeros_like(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, str, int], output: Tensor) -> None:
+        x, ctx.name, ctx.order = inputs
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+
+    @staticmethod
+    def _derivative(ctx: Any) -> Tensor:
+        if ctx.order == 0:
+            raise NotImplementedError(
+                f"[{ctx.name}] of a Symmetric or Hermitian has first and second derivatives, and "
+                "a third was asked for. Those of triangles have all"
+            )
+        (x,) = ctx.saved_tensors
+        return _Differentiable.apply(x, ctx.name, ctx.order - 1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _Differentiable._derivative(ctx), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return _Differentiable._derivative(ctx)
+
+
+def _derivatives(name: str, target: Tensor, values: Tensor, inverse: _InverseFunction) -> Tensor:
     """Zeros with the first and second derivatives of the function at a diagonal matrix.
 
     Args:
+        name: of the function.
         target: the matrix, which carries the derivatives.
         values: its diagonal.
         inverse: the inverse of the function.
@@ -319,11 +359,15 @@ def _derivatives(target: Tensor, values: Tensor, inverse: _InverseFunction) -> T
     small = values.abs() <= _noise(values)
     slopes = torch.where(small.unsqueeze(-1) & small.unsqueeze(-2), torch.inf, slopes)
     y = torch.diag_embed(roots).to(target.dtype)
-    for _ in range(2):
+    for _ in range(_ORDERS):
         step = (target - inverse.apply(y)) / slopes
         y = y + (step - step.detach())
     change = torch.where(y.detach().isfinite(), y - y.detach(), 0)
-    return change * inverse.growth(size).unsqueeze(-1)
+    change = change * inverse.growth(size).unsqueeze(-1)
+    # Torch compiles no function that has a forward mode of its own, and no second derivatives.
+    if _tracing.is_compiling():
+        return change
+    return change + _Differentiable.apply(target, name, _ORDERS)
 
 
 # Nodes and weights of the Gauss-Legendre rule on [0, 1] that is the Pade approximant of log(1 + x),

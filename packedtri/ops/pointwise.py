@@ -336,6 +336,8 @@ for _cls in _ALL:
     _add(_MULTIPLICATION + _DIVISION, _number, _cls, Number, result=_cls)
     _add(_POWER, _power, _cls, Number, result=None)
 for _cls in _TRIANGULAR:
+    # Structural zeros stay, as they do divided by a dense matrix.
+    _add(_DIVISION, _pair, _cls, _cls, result=_cls)
     _add(_ADDITION, _sum_with_zero, _cls, Number, result=None)
     _add(_MULTIPLICATION + _DIVISION, _hadamard, _cls, Tensor, result=_cls)
     _add(_MULTIPLICATION, _swapped(_hadamard), Tensor, _cls, result=_cls)
