@@ -117,6 +117,18 @@ bool persistent_can(const Product& p, const Device& device, bool scratch) {
            !is_forced(Method::Direct);
 }
 
+// Whether the kernel of persistent.cuh is faster than small tiles although a product of two triangles has few large
+// ones. Small tiles take longer where rows of B run across the sum and those of A do not, and at the edge of a matrix; but
+// large ones must not be empty there (L @ L and L @ L.mT of 1030 to 1792).
+bool triangles_take_large_tiles(const Product& p) {
+    if (p.batch > 1 || triangles(p) < 2 || p.c.kind != Kind::Lower || volume(p) < 1.3e9 ||
+        !runs_along_rows(p.a))
+        return false;
+    if (runs_along_rows(p.b)) return true;
+    const auto side = static_cast<double>(p.k);
+    return p.k % 64 != 0 && side >= 0.935 * static_cast<double>(ceil_div(p.k, 128) * 128);
+}
+
 // From how much work for each slot on one product has large tiles: they reuse more of what they load, but a small
 // problem has too few to fill the device.
 double least_for_large_tiles(const Product& p, bool persistent) {
@@ -124,11 +136,7 @@ double least_for_large_tiles(const Product& p, bool persistent) {
     if (p.dtype != DType::f64) return 5;
     if (!persistent) return 7;
     if (triangles(p) == 0) return 2;
-    // Where rows of B run across the sum and those of A do not, small tiles take longer; but large ones must not be half
-    // empty (L @ L and L @ L.mT of 1152 to 1792).
-    const bool sooner = p.batch == 1 && triangles(p) == 2 && p.c.kind == Kind::Lower &&
-                        runs_along_rows(p.a) && runs_along_rows(p.b) && large_tiles_fit(p, 1);
-    return sooner ? 1.3 : 5;
+    return triangles_take_large_tiles(p) ? 1 : 5;
 }
 
 TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
