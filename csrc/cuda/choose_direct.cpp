@@ -76,34 +76,33 @@ int parts_of_left_over(const Product& p, int64_t longest, const Device& device) 
     return best;
 }
 
-// The shortest parts of sums that make hardly more items than there are multiprocessors.
-int part_for_one_round(const Product& p, const Work& work, const Device& device) {
+// The shortest parts of sums that make no more items than so many rounds of all multiprocessors take.
+int part_for_rounds(double rounds, const Product& p, const Work& work, const Device& device) {
     const Schedule schedule = schedule_of(p, tile_side(p.dtype, TileSize::Large), 1);
     const auto longest = static_cast<int>(work.longest);
-    int part = 1;
-    const auto items = [&] {
+    const auto items = [&](int part) {
         return persistent_work(schedule, p.batch, longest, PersistentWork::MOST_PARTS, part + 1,
                                device.multiprocessors)
             .items;
     };
-    while (part < longest && items() > 1.2 * device.multiprocessors) ++part;
+    int part = 2;
+    while (part < longest && items(part) > rounds * device.multiprocessors) ++part;
     return part;
 }
 
 // How that kernel cuts sums. Triangles: those that are longer than the work there is for each multiprocessor, into
-// parts of about that, or shorter ones where these are few, which then fit together better; where they are very few,
-// so that each has one. In a batch others fill the time, and sums may be half as long again (L @ L of 1024 to 4096,
+// parts of about that. Where these are few, they fit together better in two rounds of shorter ones, and in one where they
+// are very few. In a batch others fill the time, and sums may be half as long again (L @ L and L @ dense of 769 to 4096,
 // batches of 8 to 512 of 192 to 1024).
 void cut_sums(Config& config, const Product& p, const Work& work, const Device& device) {
     if (triangles(p) == 0) {
         config.split = parts_of_left_over(p, work.longest, device);
         return;
     }
-    const bool few = p.batch == 1 && work.per_slot < 7.5;
-    const int part =
-        few && work.per_slot < 3.4
-            ? part_for_one_round(p, work, device)
-            : std::max(2, static_cast<int>(std::lround(work.per_slot * (few ? 0.7 : 1.07))));
+    const bool few = p.batch == 1 && work.per_slot < 7.5,
+               very_few = work.per_slot < (triangles(p) == 1 ? 4.5 : 3.4);
+    const int part = few ? part_for_rounds(very_few ? 1.2 : 2.2, p, work, device)
+                         : std::max(2, static_cast<int>(std::lround(work.per_slot * 1.07)));
     const double bearable = work.per_slot * (p.batch == 1 ? 1 : 1.5);
     if (static_cast<double>(work.longest) <= bearable || part >= work.longest) return;
     config.split = static_cast<int>(
@@ -117,16 +116,17 @@ bool persistent_can(const Product& p, const Device& device, bool scratch) {
            !is_forced(Method::Direct);
 }
 
-// Whether the kernel of persistent.cuh is faster than small tiles although a product of two triangles has few large
-// ones. Small tiles take longer where rows of B run across the sum and those of A do not, and at the edge of a matrix; but
-// large ones must not be empty there (L @ L and L @ L.mT of 1030 to 1792).
-bool triangles_take_large_tiles(const Product& p) {
-    if (p.batch > 1 || triangles(p) < 2 || p.c.kind != Kind::Lower || volume(p) < 1.3e9 ||
-        !runs_along_rows(p.a))
-        return false;
-    if (runs_along_rows(p.b)) return true;
-    const auto side = static_cast<double>(p.k);
-    return p.k % 64 != 0 && side >= 0.935 * static_cast<double>(ceil_div(p.k, 128) * 128);
+// Whether the kernel of persistent.cuh is faster than small tiles although a product has few large ones. Small tiles
+// take longer where rows of B run across the sum, and at the edge of a matrix; but large ones must not be empty there
+// (L @ L and L @ L.mT of 1030 to 1792, L and U times a square, and these from the right, of 769 to 1800).
+bool large_tiles_pay(const Product& p) {
+    if (p.batch > 1 || longest(p) != narrowest(p)) return false;
+    const bool lower = p.c.kind == Kind::Lower, ragged = p.k % 64 != 0,
+               b_across = runs_along_rows(p.b);
+    if (triangles(p) == 1 && !lower) return p.k >= 1024 || (p.k > 768 && ragged && b_across);
+    if (triangles(p) < 2 || !lower || p.k < 1092 || !runs_along_rows(p.a)) return false;
+    const auto covered = static_cast<double>(ceil_div(p.k, 128) * 128);
+    return b_across || (ragged && static_cast<double>(p.k) >= 0.935 * covered);
 }
 
 // From how much work for each slot on one product has large tiles: they reuse more of what they load, but a small
@@ -136,7 +136,7 @@ double least_for_large_tiles(const Product& p, bool persistent) {
     if (p.dtype != DType::f64) return 5;
     if (!persistent) return 7;
     if (triangles(p) == 0) return 2;
-    return triangles_take_large_tiles(p) ? 1 : 5;
+    return large_tiles_pay(p) ? 1 : 5;
 }
 
 TileSize direct_tile(const Product& p, const Device& device, bool persistent) {

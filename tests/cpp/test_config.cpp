@@ -69,6 +69,24 @@ void sums_in_parts() {
         p.b.kind = Kind::Upper;
         CHECK(cuda::is_persistent(choice(p)) == (n == 1450 || n == 1570), "%d", (int)n);
     }
+    // So have a triangle and a square, where small tiles are slow.
+    const auto beside = [](int64_t n, bool left) {
+        Product p = times_dense(DType::f64, n, 1);
+        if (!left) std::swap(p.a, p.b);
+        return p;
+    };
+    for (const int64_t n : {900, 1024, 1100, 1280}) {
+        const Config c = choice(beside(n, true));
+        const int64_t tiles = ceil_div(n, 128);
+        CHECK(cuda::is_persistent(c) && c.split > 1, "%d", (int)n);
+        int64_t parts = 0;
+        for (int64_t length = 1; length <= tiles; ++length)
+            parts += tiles * ceil_div(length, c.split_above - 1);
+        CHECK(parts <= 160 && parts >= 110, "%d: %d parts", (int)n, (int)parts);
+    }
+    CHECK(cuda::is_persistent(choice(beside(900, false))), "rows of the triangle across the sum");
+    for (const int64_t n : {700, 896, 960})
+        CHECK(!cuda::is_persistent(choice(beside(n, true))), "%d", (int)n);
     // 132 multiprocessors: four tiles of 136 are left for the second round, none of 264.
     CHECK(choice(gram(DType::f64, 2048, 1)) == (Config{Method::Hopper, TileSize::Large, 8, 1, 1}),
           "split %d", choice(gram(DType::f64, 2048, 1)).split);
