@@ -136,7 +136,7 @@ double least_for_large_tiles(const Product& p, bool persistent) {
     if (p.dtype != DType::f64) return 5;
     if (!persistent) return 7;
     if (triangles(p) == 0) return 2;
-    return large_tiles_pay(p) ? 1 : 5;
+    return large_tiles_pay(p) ? 1 : triangles(p) == 1 ? 3.5 : 5;
 }
 
 TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
