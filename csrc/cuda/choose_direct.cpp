@@ -123,7 +123,7 @@ bool large_tiles_pay(const Product& p) {
     if (p.batch > 1 || longest(p) != narrowest(p)) return false;
     const bool lower = p.c.kind == Kind::Lower, ragged = p.k % 64 != 0,
                b_across = runs_along_rows(p.b);
-    if (triangles(p) == 1 && !lower) return p.k >= 1024 || (p.k > 768 && ragged && b_across);
+    if (triangles(p) == 1 && !lower) return p.k > 768 && ragged && b_across;
     if (triangles(p) < 2 || !lower || p.k < 1092 || !runs_along_rows(p.a)) return false;
     const auto covered = static_cast<double>(ceil_div(p.k, 128) * 128);
     return b_across || (ragged && static_cast<double>(p.k) >= 0.935 * covered);
@@ -136,7 +136,9 @@ double least_for_large_tiles(const Product& p, bool persistent) {
     if (p.dtype != DType::f64) return 5;
     if (!persistent) return 7;
     if (triangles(p) == 0) return 2;
-    return large_tiles_pay(p) ? 1 : triangles(p) == 1 ? 3.5 : 5;
+    if (large_tiles_pay(p)) return 1;
+    if (triangles(p) == 2) return 5;
+    return p.k >= 1024 ? 1.9 : 3.5;
 }
 
 TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
