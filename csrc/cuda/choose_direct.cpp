@@ -116,17 +116,21 @@ bool persistent_can(const Product& p, const Device& device, bool scratch) {
            !is_forced(Method::Direct);
 }
 
-// Whether the kernel of persistent.cuh is faster than small tiles although a product has few large ones. Small tiles
-// take longer where rows of B run across the sum, and at the edge of a matrix; but large ones must not be empty there
-// (L @ L and L @ L.mT of 1030 to 1792, L and U times a square, and these from the right, of 769 to 1800).
-bool large_tiles_pay(const Product& p) {
-    if (p.batch > 1 || longest(p) != narrowest(p)) return false;
-    const bool lower = p.c.kind == Kind::Lower, ragged = p.k % 64 != 0,
-               b_across = runs_along_rows(p.b);
-    if (triangles(p) == 1 && !lower) return p.k > 768 && ragged && b_across;
-    if (triangles(p) < 2 || !lower || p.k < 1092 || !runs_along_rows(p.a)) return false;
+// Whether the kernel of persistent.cuh is faster than small tiles although a product of two triangles has few large
+// ones. Small tiles take longer where rows of B run across the sum and those of A do not, and at the edge of a matrix; but
+// large ones must not be empty there (L @ L and L @ L.mT of 1030 to 1792).
+bool triangles_take_large_tiles(const Product& p) {
+    if (p.c.kind != Kind::Lower || p.k < 1092 || !runs_along_rows(p.a)) return false;
     const auto covered = static_cast<double>(ceil_div(p.k, 128) * 128);
-    return b_across || (ragged && static_cast<double>(p.k) >= 0.935 * covered);
+    return runs_along_rows(p.b) || (p.k % 64 != 0 && static_cast<double>(p.k) >= 0.935 * covered);
+}
+
+// From how much work for each slot on one product of a triangle and a dense matrix has large tiles, by that kernel: what
+// was said of small ones is true here (triangles of 512 to 4000 on either side of 100 to 2000 vectors).
+double least_of_one_triangle(const Product& p) {
+    if (p.k >= 1024) return 1.05;
+    const bool ragged = (p.m | p.n | p.k) % 64 != 0;
+    return p.k >= 600 && runs_along_rows(p.b) && (ragged || large_tiles_fit(p, 1.1)) ? 1.2 : 3.5;
 }
 
 // From how much work for each slot on one product has large tiles: they reuse more of what they load, but a small
@@ -136,9 +140,9 @@ double least_for_large_tiles(const Product& p, bool persistent) {
     if (p.dtype != DType::f64) return 5;
     if (!persistent) return 7;
     if (triangles(p) == 0) return 2;
-    if (large_tiles_pay(p)) return 1;
-    if (triangles(p) == 2) return 5;
-    return p.k >= 1024 ? 1.9 : 3.5;
+    if (p.batch > 1) return 5;
+    if (triangles(p) == 1) return least_of_one_triangle(p);
+    return triangles_take_large_tiles(p) ? 1 : 5;
 }
 
 TileSize direct_tile(const Product& p, const Device& device, bool persistent) {

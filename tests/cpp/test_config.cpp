@@ -85,7 +85,7 @@ void sums_in_parts() {
         CHECK(parts <= 160 && parts >= 110, "%d: %d parts", (int)n, (int)parts);
     }
     CHECK(cuda::is_persistent(choice(beside(900, false))), "rows of the triangle across the sum");
-    for (const int64_t n : {700, 896, 960})
+    for (const int64_t n : {590, 832, 960})
         CHECK(!cuda::is_persistent(choice(beside(n, true))), "%d", (int)n);
     // 132 multiprocessors: four tiles of 136 are left for the second round, none of 264.
     CHECK(choice(gram(DType::f64, 2048, 1)) == (Config{Method::Hopper, TileSize::Large, 8, 1, 1}),
