@@ -319,6 +319,25 @@ def test_text_of_large_matrices_and_batches_is_elided():
     assert "..." not in repr(UpperTriangular.randn(2, 5))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("linewidth", [20, 40, 80, 1000])
+def test_lines_are_as_long_as_those_of_torch(linewidth, dtype):
+    t = Symmetric.randn(2, 14, dtype=dtype)
+    name, dense_name = "Symmetric(", "tensor("
+    longer = len(name) - len(dense_name)
+    default = torch._tensor_str.PRINT_OPTS.linewidth
+    try:
+        torch.set_printoptions(linewidth=linewidth)
+        expected = repr(t.to_dense())
+        torch.set_printoptions(linewidth=linewidth + longer)
+        ours = repr(t)
+    finally:
+        torch.set_printoptions(linewidth=default)
+    first, *rest = expected.split("\n")
+    moved = [" " * longer + line if line else line for line in rest]
+    assert ours == "\n".join([first.replace(dense_name, name), *moved])
+
+
 def test_text_under_torch_func_does_not_fail():
     seen = []
     torch.func.grad(lambda p: (seen.append(repr(LowerTriangular(p))), p.sum())[1])(torch.ones(3))

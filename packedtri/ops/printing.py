@@ -89,7 +89,7 @@ def _nested(
     packed: Tensor, t: PackedTensor, shown: list[list[int | None]], formatter: Any, indent: int
 ) -> str:
     if packed.dim() == 1:
-        rows = [_row(packed, t, i, shown[0], formatter) for i in shown[0]]
+        rows = [_row(packed, t, i, shown[0], formatter, indent + 1) for i in shown[0]]
         return "[" + (",\n" + " " * (indent + 1)).join(rows) + "]"
     parts = [
         _ELLIPSIS if i is None else _nested(packed[i], t, shown[1:], formatter, indent + 1)
@@ -100,13 +100,23 @@ def _nested(
 
 
 def _row(
-    packed: Tensor, t: PackedTensor, i: int | None, columns: list[int | None], formatter: Any
+    packed: Tensor,
+    t: PackedTensor,
+    i: int | None,
+    columns: list[int | None],
+    formatter: Any,
+    indent: int,
 ) -> str:
+    """A row that begins at column ``indent``, on as many lines as torch would need."""
     if i is None:
         return _ELLIPSIS
     width = formatter.width()
-    cells = (_ELLIPSIS if j is None else _cell(packed, t, i, j, formatter) for j in columns)
-    return "[" + ", ".join(c if c == _ELLIPSIS else c.rjust(width) for c in cells) + "]"
+    cells = [
+        _ELLIPSIS if j is None else _cell(packed, t, i, j, formatter).rjust(width) for j in columns
+    ]
+    each = max(1, (PRINT_OPTS.linewidth - indent) // (width + len(", ")))
+    lines = [", ".join(cells[first : first + each]) for first in range(0, len(cells), each)]
+    return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
 
 
 def _cell(packed: Tensor, t: PackedTensor, i: int, j: int, formatter: _Formatter) -> str:
