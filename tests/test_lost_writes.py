@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from twins import TYPES, each_type
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric
+from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric
 
 S = TYPES[2]
 
@@ -71,6 +71,23 @@ def test_a_lost_write_warns(cls, write, recorded, device):
         write(t)
     assert torch.equal(t, before)
     assert all(w.filename == __file__ for w in found)
+
+
+def test_imaginary_parts_of_hermitian_matrices_are_copies():
+    """They are antisymmetric. Those of other types are views, as real parts are."""
+    h = Hermitian.randn(3, dtype=torch.complex64)
+    before = h.clone()
+    for write in (lambda: h.imag.mul_(2), lambda: torch.imag(h).zero_()):
+        with pytest.warns(UserWarning, match=r"\[torch.imag\] a copy of elements of a Hermitian"):
+            write()
+    assert torch.equal(h, before)
+    s = Symmetric.randn(3, dtype=torch.complex64)
+    with silence():
+        h.real.mul_(2)
+        s.imag.zero_()
+        _ = h.imag * 2
+    assert torch.equal(h.real, 2 * before.real)
+    assert not s.imag.packed.any()
 
 
 def test_rows_of_an_iteration_warn():

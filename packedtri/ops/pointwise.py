@@ -23,6 +23,7 @@ from packedtri._bands import real_diagonal
 from packedtri._sharing import share
 from packedtri.dispatch import INTEGERS, REALS, Function, function_name, ops_are_watched, row
 from packedtri.ops.dense import densify, functions, is_complex_number
+from packedtri.ops.lost_writes import watch
 from packedtri.tensor import (
     DTYPES,
     Hermitian,
@@ -102,7 +103,10 @@ def _elements(value: Any) -> Any:
 def _part(function: Function, input: PackedTensor) -> Tensor:
     """The real or imaginary part, of the stored elements as they lie in memory."""
     if input.kind == layout.HERMITIAN and function in _IMAGINARY:
-        return densify(function, input)
+        # Antisymmetric, so that no type holds it.
+        copy = densify(function, input)
+        watch("torch.imag", copy, input)
+        return copy
     if not input.dtype.is_complex and function not in _IMAGINARY:
         return input
     part = _nodes.from_packed(type(input), function(_nodes.to_packed(input)), input.n)
