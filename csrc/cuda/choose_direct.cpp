@@ -85,9 +85,18 @@ int part_for_rounds(double rounds, const Product& p, const Work& work, const Dev
                                device.multiprocessors)
             .items;
     };
-    int part = 2;
+    int part = std::max(2, static_cast<int>(ceil_div(longest, PersistentWork::MOST_PARTS)));
     while (part < longest && items(part) > rounds * device.multiprocessors) ++part;
     return part;
+}
+
+// The same where there is very little work, for one round: some items too many cost less than parts that are longer by
+// two tiles, and of a single triangle more than parts that are longer by one.
+int part_for_one_round(const Product& p, const Work& work, const Device& device) {
+    const int loose = part_for_rounds(1.2, p, work, device);
+    if (triangles(p) == 2) return loose;
+    const int tight = part_for_rounds(1.04, p, work, device);
+    return tight - loose < 2 ? tight : loose;
 }
 
 // How that kernel cuts sums. Triangles: those that are longer than the work there is for each multiprocessor, into
@@ -101,8 +110,9 @@ void cut_sums(Config& config, const Product& p, const Work& work, const Device& 
     }
     const bool few = p.batch == 1 && work.per_slot < 7.5,
                very_few = work.per_slot < (triangles(p) == 1 ? 4.5 : 3.4);
-    const int part = few ? part_for_rounds(very_few ? 1.2 : 2.2, p, work, device)
-                         : std::max(2, static_cast<int>(std::lround(work.per_slot * 1.07)));
+    const int part = !few       ? std::max(2, static_cast<int>(std::lround(work.per_slot * 1.07)))
+                     : very_few ? part_for_one_round(p, work, device)
+                                : part_for_rounds(2.2, p, work, device);
     const double bearable = work.per_slot * (p.batch == 1 ? 1 : 1.5);
     if (static_cast<double>(work.longest) <= bearable || part >= work.longest) return;
     config.split = static_cast<int>(

@@ -85,6 +85,11 @@ void sums_in_parts() {
         CHECK(parts <= 160 && parts >= 110, "%d: %d parts", (int)n, (int)parts);
     }
     CHECK(cuda::is_persistent(choice(beside(900, false))), "rows of the triangle across the sum");
+    Product narrow = times_dense(DType::f64, 1152, 1);
+    narrow.n = narrow.b.cols = 768;
+    narrow.b.row_stride = narrow.c.row_stride = 768;
+    CHECK(choice(narrow).split_above == 4, "108 parts of up to three tiles, not 150 of two: %d",
+          choice(narrow).split_above);
     for (const int64_t n : {590, 832, 960})
         CHECK(!cuda::is_persistent(choice(beside(n, true))), "%d", (int)n);
     // 132 multiprocessors: four tiles of 136 are left for the second round, none of 264.
