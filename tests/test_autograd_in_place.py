@@ -101,6 +101,18 @@ def test_scalars_that_require_grad_change_stored_elements(cls, name, device):
         torch.testing.assert_close(v.grad, twin.grad)
 
 
+@pytest.mark.parametrize("cls", MIRRORED)
+def test_a_number_that_is_copied_is_differentiated(cls, device):
+    """Of a symmetric matrix every element may have it."""
+    start, x, number = (v.requires_grad_() for v in numbers(device))
+    t = (cls(start) * 1).copy_(number).sub_(cls(x))
+    weighted_sum(t.to_dense()).backward()
+    twin = number.detach().requires_grad_()
+    weighted_sum(twin.expand(t.shape) - cls(x.detach()).to_dense()).backward()
+    torch.testing.assert_close(number.grad, twin.grad)
+    assert not start.grad.any()
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @each_type
 @each_change

@@ -75,10 +75,10 @@ bool few_tiles(const Product& p, const Device& device) {
     }
     if (vectors >= 100 && between(p, 100, 560)) return true;
     if (vectors <= 48) return p.k >= 1200 && p.k <= 2200;
+    if (vectors % 64 == 0) return vectors <= 160 && p.k >= 650 && p.k <= 1150;
     // Small tiles are slow where they are not full.
-    const bool full = vectors % 64 == 0;
-    if (p.k > 1160) return !full && p.k <= 1250 && vectors > 160 && vectors <= 256;
-    return vectors <= (full ? 160 : 384) && p.k >= 650 && (!full || p.k <= 1150);
+    if (p.k > 1160) return vectors > 160 && vectors <= 256 && p.k <= 1250;
+    return vectors <= 384 && p.k >= 650;
 }
 
 // Whether a triangle meets its own transpose, and half of the product is kept.
