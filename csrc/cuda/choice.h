@@ -96,6 +96,22 @@ struct SharingTable {
 // Whether the engine multiplies float32 in parts that keep all of its bits.
 inline bool in_parts(const Product& p) { return p.dtype == DType::f32 && !p.tf32; }
 
+// How long the parts of sums are, where blocks go from one tile to the next (Config::part), and how many steps the launch
+// takes about.
+struct Parts {
+    int part;
+    double steps;
+};
+struct PartCosts {
+    // An item takes as long as so many steps more than it has, in which its sums are stored, or left to others.
+    double item;
+    double fill;  // What part of the time blocks have work, where there is enough for all of them.
+    // How long parts are: of what there is for each block.
+    double part;
+};
+// For tiles of this side, and so many blocks at once.
+Parts choose_parts(const Product& p, int64_t side, int64_t slots, const PartCosts& costs);
+
 // Whether there is a direct kernel for Hopper: for large tiles of float64, and for small ones of 16-bit
 // elements.
 bool hopper_can(const Product& p, TileSize tile, const Device& device);
@@ -106,8 +122,10 @@ Config choose_direct(const Product& p, const Device& device, bool scratch);
 bool engine_can(const Product& p, const Device& device);
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together);
 Config choose_engine(const Product& p, const Device& device, int together);
+// Whether launches of large tiles can cut sums (EnginePiece): of one product, whose tiles are not visited in groups.
+bool engine_cuts(const Product& p, int together);
 // Brings what was forced within what the engine can do, and lets it make images itself where that pays.
-void complete_engine(Config& config, const Product& p);
+void complete_engine(Config& config, const Product& p, const Device& device);
 
 // Whether a product has the kernel for few vectors, and is fastest with it.
 bool goes_thin(const Product& p);

@@ -1,12 +1,14 @@
 // Which of the kernels that read operands as they lie in memory a product gets: tiles, methods, and who shares sums.
-#include <cmath>
-#include <limits>
-
 #include "choice.h"
-#include "persistent_work.h"
 
 namespace packedtri::cuda {
 namespace {
+
+// Of persistent.cuh.
+Parts persistent_parts(const Product& p, const Device& device) {
+    return choose_parts(p, tile_side(DType::f64, TileSize::Large), device.multiprocessors,
+                        {1.3, 0.97, 1});
+}
 
 Work direct_work(const Product& p, TileSize size, const Device& device) {
     return work(p, tile_side(p.dtype, size),
@@ -58,89 +60,32 @@ bool in_reach(const Operand& x) {
     return pitch >= length && in_reach(lines, pitch);
 }
 
-// Into how many parts the kernel of persistent.cuh cuts the sums of the tiles that are left over, where all are equally
-// long: so that their rounds take the least time, of which a part costs that of one tile more.
-int parts_of_left_over(const Product& p, int64_t longest, const Device& device) {
-    const int64_t slots = device.multiprocessors,
-                  left = left_over(schedule_of(p, tile_side(p.dtype, TileSize::Large), 1), p.batch,
-                                   device.multiprocessors);
-    int best = 1;
-    double least = std::numeric_limits<double>::max();
-    for (int parts = 1; parts <= std::min<int64_t>(PersistentWork::MOST_PARTS, longest); ++parts) {
-        const double rounds = static_cast<double>(ceil_div(left * parts, slots)),
-                     time = rounds * (static_cast<double>(longest) / parts + 1);
-        if (time >= least) continue;
-        least = time;
-        best = parts;
-    }
-    return best;
-}
-
-// The shortest parts of sums that make no more items than so many rounds of all multiprocessors take.
-int part_for_rounds(double rounds, const Product& p, const Work& work, const Device& device) {
-    const Schedule schedule = schedule_of(p, tile_side(p.dtype, TileSize::Large), 1);
-    const auto longest = static_cast<int>(work.longest);
-    const auto items = [&](int part) {
-        return persistent_work(schedule, p.batch, longest, PersistentWork::MOST_PARTS, part + 1,
-                               device.multiprocessors)
-            .items;
-    };
-    int part = std::max(2, static_cast<int>(ceil_div(longest, PersistentWork::MOST_PARTS)));
-    while (part < longest && items(part) > rounds * device.multiprocessors) ++part;
-    return part;
-}
-
-// The same where there is very little work, for one round: some items too many cost less than parts that are longer by
-// two tiles, and of a single triangle more than parts that are longer by one.
-int part_for_one_round(const Product& p, const Work& work, const Device& device) {
-    const int loose = part_for_rounds(1.2, p, work, device);
-    if (triangles(p) == 2) return loose;
-    const int tight = part_for_rounds(1.04, p, work, device);
-    return tight - loose < 2 ? tight : loose;
-}
-
-// How that kernel cuts sums. Triangles: those that are longer than the work there is for each multiprocessor, into
-// parts of about that. Where these are few, they fit together better in two rounds of shorter ones, and in one where they
-// are very few. In a batch others fill the time, and sums may be half as long again (L @ L and L @ dense of 769 to 4096,
-// batches of 8 to 512 of 192 to 1024).
-void cut_sums(Config& config, const Product& p, const Work& work, const Device& device) {
-    if (triangles(p) == 0) {
-        config.split = parts_of_left_over(p, work.longest, device);
-        return;
-    }
-    const bool few = p.batch == 1 && work.per_slot < 7.5,
-               very_few = work.per_slot < (triangles(p) == 1 ? 4.5 : 3.4);
-    const int part = !few       ? std::max(2, static_cast<int>(std::lround(work.per_slot * 1.07)))
-                     : very_few ? part_for_one_round(p, work, device)
-                                : part_for_rounds(2.2, p, work, device);
-    const double bearable = work.per_slot * (p.batch == 1 ? 1 : 1.5);
-    if (static_cast<double>(work.longest) <= bearable || part >= work.longest) return;
-    config.split = static_cast<int>(
-        std::min<int64_t>(PersistentWork::MOST_PARTS, ceil_div(work.longest, part)));
-    config.split_above = part + 1;
-}
-
 // Whether large tiles of a product have the kernel of persistent.cuh.
 bool persistent_can(const Product& p, const Device& device, bool scratch) {
     return p.dtype == DType::f64 && scratch && hopper_can(p, TileSize::Large, device) &&
            !is_forced(Method::Direct);
 }
 
-// Whether the kernel of persistent.cuh is faster than small tiles although a product of two triangles has few large
-// ones. Small tiles take longer where rows of B run across the sum and those of A do not, and at the edge of a matrix; but
-// large ones must not be empty there (L @ L and L @ L.mT of 1030 to 1792).
-bool triangles_take_large_tiles(const Product& p) {
-    if (p.c.kind != Kind::Lower || p.k < 1092 || !runs_along_rows(p.a)) return false;
-    const auto covered = static_cast<double>(ceil_div(p.k, 128) * 128);
-    return runs_along_rows(p.b) || (p.k % 64 != 0 && static_cast<double>(p.k) >= 0.935 * covered);
+// From how much work for each slot on one product of a triangle and a dense matrix has large tiles, by the kernel of
+// persistent.cuh (triangles of 600 to 4096 on either side of 64 to 2048 vectors). Small ones take longer where they are
+// not full, and where rows of B run across the sum and those of A do not.
+double least_of_one_triangle(const Product& p) {
+    const double few = p.k >= 1024 ? 1.05 : 1.15;
+    if (p.k < 600) return 3.5;
+    const int64_t vectors = vectors_of(p);
+    if (vectors <= 128) return few;
+    if (p.a.kind == Kind::Lower) return vectors >= 300 ? 0.37 : 0.6;
+    return (p.m | p.n | p.k) % 64 != 0 ? 0.75 : few;
 }
 
-// From how much work for each slot on one product of a triangle and a dense matrix has large tiles, by that kernel: what
-// was said of small ones is true here (triangles of 512 to 4000 on either side of 100 to 2000 vectors).
-double least_of_one_triangle(const Product& p) {
-    if (p.k >= 1024) return 1.05;
-    const bool ragged = (p.m | p.n | p.k) % 64 != 0;
-    return p.k >= 600 && runs_along_rows(p.b) && (ragged || large_tiles_fit(p, 1.1)) ? 1.2 : 3.5;
+// The same of all products (squares of 640 to 4096).
+double least_for_persistent(const Product& p) {
+    constexpr double many = 5;
+    if (triangles(p) == 0) return p.k < 1000 && p.k % 64 == 0 ? many : 2;
+    if (p.batch > 1) return many;
+    if (triangles(p) == 1) return least_of_one_triangle(p);
+    if (p.c.kind == Kind::Lower) return p.k >= 1092 ? 1 : many;
+    return p.k >= 880 ? 0.8 : many;
 }
 
 // From how much work for each slot on one product has large tiles: they reuse more of what they load, but a small
@@ -148,11 +93,7 @@ double least_of_one_triangle(const Product& p) {
 double least_for_large_tiles(const Product& p, bool persistent) {
     if (element_size(p.dtype) == 2) return 8;
     if (p.dtype != DType::f64) return 5;
-    if (!persistent) return 7;
-    if (triangles(p) == 0) return 2;
-    if (p.batch > 1) return 5;
-    if (triangles(p) == 1) return least_of_one_triangle(p);
-    return triangles_take_large_tiles(p) ? 1 : 5;
+    return persistent ? least_for_persistent(p) : 7;
 }
 
 TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
@@ -288,7 +229,7 @@ Config choose_direct(const Product& p, const Device& device, bool scratch) {
     const Work work = direct_work(p, config.tile, device);
     if (takes_hopper(p, config.tile, work, persistent, device)) config.method = Method::Hopper;
     if (is_persistent(config)) {
-        cut_sums(config, p, work, device);
+        config.part = persistent_parts(p, device).part;
         return config;
     }
     share_direct_sums(config, p, work, device);

@@ -118,6 +118,10 @@ SharingTable engine_sharing(const Product& p) {
     return p.tf32 ? SharingTable(tf32) : two_bytes;
 }
 
+// From where on the L2 cache does not hold the images, and neighbours matter more than balance.
+constexpr int64_t BY_GROUPS = 8192;
+constexpr PartCosts ENGINE_COSTS{4, 0.9, 1.15};
+
 // Whether the engine can make an operand's image itself: of a triangle without gaps, where rows start at
 // known distances from aligned addresses (pack_rows.cuh).
 bool can_fuse(const Product& p, const Operand& x, const EngineSource& source) {
@@ -125,10 +129,10 @@ bool can_fuse(const Product& p, const Operand& x, const EngineSource& source) {
                              reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
                              (p.batch == 1 || x.batch_stride % 8 == 0));
 }
-bool can_fuse(const Product& p, const Config& config) {
+bool can_fuse(const Product& p, const Config& config, const Device& device) {
     constexpr int64_t most = PackOrder::MOST_LINES * PackOrder::SIDE * Image::SIDE;
     if (element_size(p.dtype) != 2 || longest(p) > most) return false;
-    const EngineLayout layout = engine_layout(p, config);
+    const EngineLayout layout = engine_layout(p, config, device.multiprocessors);
     return !(layout.a.mapped && layout.b.mapped) && can_fuse(p, p.a, layout.a) &&
            can_fuse(p, p.b, layout.b);
 }
@@ -137,6 +141,10 @@ bool can_fuse(const Product& p, const Config& config) {
 bool fusing_pays(const Product& p) { return std::min({p.m, p.n, p.k}) >= 5000; }
 
 }  // namespace
+
+bool engine_cuts(const Product& p, int together) {
+    return p.batch == 1 && together == 1 && p.k < BY_GROUPS && !in_parts(p);
+}
 
 // Whether the engine can compute the product: it knows float32 in three parts, and two-byte elements and float32 in
 // TF32, which it cannot add to what is there.
@@ -151,26 +159,33 @@ bool engine_can(const Product& p, const Device& device) {
 
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
     return enough_for_images(p, device, together) &&
-           engine_layout(p, config).scratch_bytes(1) <= device.scratch;
+           engine_layout(p, config, device.multiprocessors).scratch_bytes(1) <= device.scratch;
 }
 
 Config choose_engine(const Product& p, const Device& device, int together) {
     Config config{Method::Engine, TileSize::Small, 1, 1, 1};
     Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
     small.per_slot *= together;
-    if (engine_takes_large(p, small)) config.tile = TileSize::Large;
-    else if (const Sharing* row = engine_sharing(p).find(small))
+    if (engine_takes_large(p, small)) {
+        config.tile = TileSize::Large;
+        if (engine_cuts(p, together))
+            config.part = choose_parts(p, engine_tile_side(TileSize::Large),
+                                       device.multiprocessors / 2, ENGINE_COSTS)
+                              .part;
+    } else if (const Sharing* row = engine_sharing(p).find(small))
         share_sums(config, small, row->split, row->above, 2);
-    // From where on the L2 cache does not hold the images, neighbours matter more than balance.
-    if (p.k >= 8192) config.group = 8;
+    if (p.k >= BY_GROUPS) config.group = 8;
     return config;
 }
 
-void complete_engine(Config& config, const Product& p) {
+void complete_engine(Config& config, const Product& p, const Device& device) {
     if (config.tile == TileSize::Large) config.split = 1;  // Its blocks come in clusters already.
+    else config.part = 0;
+    if (config.part > 0) config.group = 1;
     const bool fuses = forced.method < 0 ? fusing_pays(p) : is_forced(Method::Fused);
-    if (!fuses || !can_fuse(p, config)) return;
+    if (!fuses || !can_fuse(p, config, device)) return;
     config.method = Method::Fused;
+    config.part = 0;
     config.tile = TileSize::Large;  // Pieces of images are as large.
     config.split = 1;
 }

@@ -8,9 +8,8 @@ namespace packedtri::cuda {
 namespace {
 
 // How many blocks share sums, where so many are wanted: clusters have a power of two of them.
-int split_for(const Config& config, const Device& device, int wanted) {
+int split_for(const Device& device, int wanted) {
     if (!device.clusters) return 1;
-    if (is_persistent(config)) return wanted;
     int split = 1;
     while (2 * split <= wanted) split *= 2;
     return split;
@@ -47,13 +46,20 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     // The engine has tiles of one size for parts of float32.
     if (const int tile = forced.tile; tile >= 0 && by_images(config) && !in_parts(p))
         config.tile = static_cast<TileSize>(tile);
-    if (const int split = forced.split; split >= 1) config.split = split_for(config, device, split);
-    if (const int above = forced.above; above >= 1 || above < -1) {
+    const int above = forced.above;
+    if (is_persistent(config) ||
+        (by_images(config) && config.tile == TileSize::Large && engine_cuts(p, together))) {
+        if (forced.split == 1) config.part = 0;
+        else if (above >= 0) config.part = above;
+        if (is_persistent(config)) return config;
+    }
+    if (const int split = forced.split; split >= 1) config.split = split_for(device, split);
+    if (above >= 1 || above < -1) {
         config.split_above = std::abs(above);
         config.graded = above < 0;
     }
     if (const int group = forced.group; group >= 1) config.group = group;
-    if (by_images(config)) complete_engine(config, p);
+    if (by_images(config)) complete_engine(config, p, device);
     return config;
 }
 

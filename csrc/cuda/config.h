@@ -40,16 +40,18 @@ struct Config {
     // Of direct products, whether half or a quarter as many share sums of half or a quarter of that length, so that all
     // parts are about as long.
     bool graded = false;
+    // Of blocks that go from one tile to the next, which share no sums but compute parts of them: how many steps these
+    // have (PartWork); zero, if none is cut.
+    int part = 0;
 
     bool operator==(const Config& x) const {
         return method == x.method && tile == x.tile && split == x.split &&
-               split_above == x.split_above && group == x.group && graded == x.graded;
+               split_above == x.split_above && group == x.group && graded == x.graded &&
+               part == x.part;
     }
 };
 
-// Whether blocks go from one tile to the next (persistent.cuh). Any of them compute the parts into which sums are cut,
-// and `split` is how many of these there are at most, up to 8. Where all sums are equally long, those are cut of the
-// tiles that do not fill a round of all multiprocessors, whatever split_above is.
+// Whether blocks go from one tile to the next (persistent.cuh).
 inline bool is_persistent(const Config& config) {
     return config.method == Method::Hopper && config.tile == TileSize::Large;
 }

@@ -67,7 +67,8 @@ class Plans {
             EnginePlan& plan = of_[t];
             plan.product = tasks[t].product;
             plan.config = tasks[t].config;
-            plan.layout = engine_layout(plan.product, plan.config);
+            plan.layout =
+                engine_layout(plan.product, plan.config, current_device().multiprocessors);
         }
         together_ = matrices_together();
         images_.together = together_;
@@ -78,6 +79,7 @@ class Plans {
             int* rest = plan.counters + EngineCounters::COUNT;
             if (plan.layout.marks > 0) plan.marks = rest;
             if (plan.layout.lines > 0) plan.lines = rest + together_ * plan.layout.marks;
+            plan.part_words = rest + together_ * (plan.layout.marks + plan.layout.lines);
             images_.free += static_cast<uintptr_t>(plan.layout.control_bytes(together_));
         }
         unmade_.work.drawn = reinterpret_cast<int*>(images_.free);
@@ -86,6 +88,10 @@ class Plans {
         for (int t = 0; t < count; ++t)
             images_.free += static_cast<uintptr_t>(unmade_bytes(of_[t]));
         words_ = static_cast<int>((images_.free - scratch) / sizeof(int));
+        for (int t = 0; t < count; ++t) {
+            of_[t].part_sums = reinterpret_cast<float*>(images_.free);
+            images_.free += static_cast<uintptr_t>(of_[t].layout.part_bytes());
+        }
         for (int t = 0; t < count; ++t) {
             EnginePlan& plan = of_[t];
             const Product& p = plan.product;

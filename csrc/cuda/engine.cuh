@@ -4,6 +4,8 @@
 // longest sums first, until none is left. The longest sums of all may be shared by clusters of blocks.
 #pragma once
 
+#include <type_traits>
+
 #include "engine_work.h"
 #include "pack_rows.cuh"
 #include "panel.cuh"
@@ -86,22 +88,37 @@ struct EnginePacking<T, true> {
     PackWork work;
 };
 
+// Sums that are cut.
+template <bool CUTS>
+struct EngineCutting {};
+template <>
+struct EngineCutting<true> {
+    PartWork work;
+    // See add_parts, which the two blocks of a cluster do each for itself, and how many there are for one of them.
+    int* words;
+    float* sums;
+    int64_t words_of_block, sums_of_block;
+};
+
 // A launch computes one product, or two side by side, whose tiles of one number come one after another.
-template <class T, int PRODUCTS, bool PACKS>
+template <class T, int PRODUCTS, bool PACKS, bool CUTS>
 struct EngineArgs {
     EngineProduct<T> of[PRODUCTS];
     BatchOrder shared, alone;  // Tiles of all products that are shared, and that blocks have alone.
     int split;
     int* counters;  // EngineCounters, zero when the launch starts.
     EnginePacking<T, PACKS> packing;
+    EngineCutting<CUTS> cutting;
 };
+template <class Shape, int PRODUCTS>
+using EngineArgsOf = EngineArgs<typename Shape::T, PRODUCTS, Shape::PACKS, Shape::CUTS>;
 
 // Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other
 // and loads the columns of B for both. The tensor cores multiply Elements, of 2 bytes, PARTS of which
 // stand for a T; a float32 by a single one is scaled (ImageScale). A stage holds image blocks for 64 steps
 // of k, with their parts.
 template <class T_, class Element_, int PARTS_, int BN_, int STAGES_, int CLUSTER_,
-          bool PACKS_ = false>
+          bool PACKS_ = false, bool CUTS_ = false>
 struct EngineShape {
     using T = T_;
     using Element = Element_;
@@ -113,6 +130,10 @@ struct EngineShape {
     static constexpr int THREADS = 128 * (ROWS + 1), WARPS = 4 * ROWS;  // The latter multiply.
     static constexpr bool PACKS = PACKS_;                               // Whether it makes images.
     static constexpr int PACKERS = 3;                                   // Warps that do.
+    // Whether sums are cut into parts that any clusters compute.
+    static constexpr bool CUTS = CUTS_;
+    static_assert(!CUTS || (CLUSTER == 2 && !PACKS), "");
+    using Item = std::conditional_t<CUTS, EnginePiece, EngineItem>;
     // Per thread, of the 168 that each of 384 has at first: who copies and packs needs fewer.
     static constexpr int PRODUCER_REGISTERS = PACKS ? 88 : 72,
                          CONSUMER_REGISTERS = PACKS ? 208 : 216;

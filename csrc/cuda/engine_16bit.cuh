@@ -11,7 +11,9 @@ void launch_engine_16bit(const EnginePlan* plans, int count, const EngineUnmade&
     using Small = EngineShape<T, T, 1, 128, 6, 1>;
     using Large = EngineShape<T, T, 1, 256, 4, 2>;
     using Packing = EngineShape<T, T, 1, 256, 4, 2, true>;
+    using Cutting = EngineShape<T, T, 1, 256, 4, 2, false, true>;
     if (unmade.count > 0) launch_engine<Packing>(plans, count, unmade, stream);
+    else if (plans[0].config.part > 0) launch_engine<Cutting>(plans, count, unmade, stream);
     else if (plans[0].config.tile == TileSize::Large)
         launch_engine<Large>(plans, count, unmade, stream);
     else launch_engine<Small>(plans, count, unmade, stream);

@@ -6,7 +6,7 @@
 namespace packedtri::cuda {
 
 // The lines of all products and matrices of a launch, by numbers.
-template <class T, int PRODUCTS>
+template <class Shape, int PRODUCTS>
 class EngineLines {
   public:
     struct Line {
@@ -14,7 +14,7 @@ class EngineLines {
         int product, matrix;
         int number;  // Among the rows of blocks of A, or columns of B.
     };
-    using Args = EngineArgs<T, PRODUCTS, false>;
+    using Args = EngineArgsOf<Shape, PRODUCTS>;
 
     __device__ explicit EngineLines(const Args& args) : args_(args), each_(0) {
         for (int p = 0; p < PRODUCTS; ++p) each_ += args.of[p].m_blocks() + args.of[p].n_blocks;
@@ -43,8 +43,8 @@ class EngineLines {
 template <class Shape, int PRODUCTS>
 class EngineChecker {
     using T = typename Shape::T;
-    using Args = EngineArgs<T, PRODUCTS, Shape::PACKS>;
-    using Lines = EngineLines<T, PRODUCTS>;
+    using Args = EngineArgsOf<Shape, PRODUCTS>;
+    using Lines = EngineLines<Shape, PRODUCTS>;
 
   public:
     // Apart from the code of the other warps, which is slower with this in its way.

@@ -2,15 +2,17 @@
 #pragma once
 
 #include "engine.cuh"
+#include "part_sums.cuh"
 
 namespace packedtri::cuda {
 
 template <class Shape, int PRODUCTS, class Across>
 class EngineConsumer {
     using T = typename Shape::T;
-    using Args = EngineArgs<T, PRODUCTS, Shape::PACKS>;
+    using Args = EngineArgsOf<Shape, PRODUCTS>;
     using Result = EngineResult<T>;
     using Tile = typename Shape::Tile;
+    using Item = typename Shape::Item;
     static constexpr int SIDE = Shape::SIDE;
 
   public:
@@ -26,7 +28,7 @@ class EngineConsumer {
             const int64_t read = threadIdx.x % 32 == 0 ? *shared_.item(at_.stage) : 0;
             const int64_t word = __shfl_sync(~0u, read, 0);
             if (word == EngineItem::NONE) break;
-            const EngineItem item = EngineItem::of(word);
+            const Item item = Item::of(word);
             product_ = item.product;
             matrix_ = item.matrix;
             const Tile tile(p().a.kind, p().b.kind, p().a.across, p().b.across, p().work, item,
@@ -37,8 +39,8 @@ class EngineConsumer {
             ask_for_exponents();
             multiply(tile, acc);
             const int exponent = this->exponent();
-            const bool whole = item.share == 0 || meet(EngineWork::part(item), acc);
-            if (whole && (!p().marks || right(tile, acc))) store(tile, exponent, acc);
+            if (has_whole(item, acc) && (!p().marks || right(tile, acc)))
+                store(tile, exponent, acc);
             __syncwarp();
         }
     }
@@ -133,6 +135,19 @@ class EngineConsumer {
     }
 
     // ------------------------------------------------------------------------- sums in parts
+
+    // Whether this warp has the whole sum of an item then.
+    __device__ __forceinline__ bool has_whole(const EngineItem& item, float* acc) {
+        return item.share == 0 || meet(EngineWork::part(item), acc);
+    }
+    __device__ __forceinline__ bool has_whole(const EnginePiece& item, float (&acc)[Shape::ACCS]) {
+        if (item.piece.parts == 1) return true;
+        const auto& cutting = args_.cutting;
+        return add_parts<Shape::WARPS>(acc, item.piece,
+                                       group_ * 4 + static_cast<int>(threadIdx.x) % 128 / 32,
+                                       cutting.words + rank_ * cutting.words_of_block,
+                                       cutting.sums + rank_ * cutting.sums_of_block);
+    }
 
     // Each block of a cluster has the rows of some of its warps, for which the others send it their parts.
     // They go to where the stages are, once these have been read in all blocks. Returns whether this warp

@@ -10,8 +10,8 @@
 namespace packedtri::cuda {
 
 template <class Shape, int PRODUCTS, class Across>
-__global__ void __launch_bounds__(Shape::THREADS, 1) engine_kernel(
-    const __grid_constant__ EngineArgs<typename Shape::T, PRODUCTS, Shape::PACKS> args) {
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    engine_kernel(const __grid_constant__ EngineArgsOf<Shape, PRODUCTS> args) {
 #if PACKEDTRI_HOPPER
     extern __shared__ __align__(1024) char memory[];
     const EngineShared<Shape> shared{memory};

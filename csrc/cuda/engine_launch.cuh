@@ -45,7 +45,7 @@ EngineProduct<T> engine_product(const EnginePlan& plan) {
 template <class Shape, int PRODUCTS>
 auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
     using T = typename Shape::T;
-    EngineArgs<T, PRODUCTS, Shape::PACKS> args{};
+    EngineArgsOf<Shape, PRODUCTS> args{};
     args.split = plans[0].config.split;
     args.counters = plans[0].counters;
     int shared = 0, alone = 0;
@@ -63,13 +63,18 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
         args.packing.work = unmade.work;
         for (int x = 0; x < unmade.count; ++x) args.packing.of[x] = pack_args<T>(unmade.images[x]);
     }
+    if constexpr (Shape::CUTS) {
+        const EngineLayout& layout = plans[0].layout;
+        args.cutting = {layout.cut, plans[0].part_words, plans[0].part_sums,
+                        layout.places * EngineLayout::WORDS_OF_PLACE,
+                        layout.places * EngineLayout::SUMS_OF_PLACE};
+    }
     return args;
 }
 
 // Computes what the launch before has left of products that may have any of it.
 template <class Shape, int PRODUCTS>
-void launch_stored(const EnginePlan* plans,
-                   const EngineArgs<typename Shape::T, PRODUCTS, Shape::PACKS>& args,
+void launch_stored(const EnginePlan* plans, const EngineArgsOf<Shape, PRODUCTS>& args,
                    cudaStream_t stream) {
     if (std::none_of(plans, plans + PRODUCTS, [](const EnginePlan& p) { return p.marks; })) return;
     const auto kernel = engine_stored_kernel<Shape, PRODUCTS>;
@@ -86,7 +91,8 @@ void launch_kernel(const EnginePlan* plans, const EngineUnmade& unmade, cudaStre
     const auto kernel = engine_kernel<Shape, PRODUCTS, Across>;
     allow_shared(kernel);
     const int cluster = Shape::CLUSTER * args.split;
-    const int64_t needed = args.shared.all + ceil_div(args.alone.all, args.split);
+    int64_t needed = args.shared.all + ceil_div(args.alone.all, args.split);
+    if constexpr (Shape::CUTS) needed = args.cutting.work.items;
     const int64_t clusters = std::min<int64_t>(
         needed, clusters_at_once(kernel, Shape::THREADS, Shape::SHARED_BYTES, cluster));
     // The kernel sets itself up while the images are still being made.
@@ -99,8 +105,9 @@ template <class Shape>
 void launch_engine(const EnginePlan* plans, int count, const EngineUnmade& unmade,
                    cudaStream_t stream) {
     const bool a = plans[0].layout.a.across, b = plans[0].layout.b.across;
-    if (count > 1) launch_kernel<Shape, 2, AcrossByTile>(plans, unmade, stream);
-    else if (a && b) launch_kernel<Shape, 1, Across<true, true>>(plans, unmade, stream);
+    if (count > 1) {
+        if constexpr (!Shape::CUTS) launch_kernel<Shape, 2, AcrossByTile>(plans, unmade, stream);
+    } else if (a && b) launch_kernel<Shape, 1, Across<true, true>>(plans, unmade, stream);
     else if (a) launch_kernel<Shape, 1, Across<true, false>>(plans, unmade, stream);
     else if (b) launch_kernel<Shape, 1, Across<false, true>>(plans, unmade, stream);
     else launch_kernel<Shape, 1, Across<false, false>>(plans, unmade, stream);

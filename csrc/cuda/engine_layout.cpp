@@ -59,7 +59,7 @@ bool maps_dense_operand(const Product& p) {
     return source(p, p.a, true).mapped || source(p, p.b, false).mapped;
 }
 
-EngineLayout engine_layout(const Product& p, const Config& config) {
+EngineLayout engine_layout(const Product& p, const Config& config, int multiprocessors) {
     EngineLayout layout{};
     layout.a = source(p, p.a, true);
     layout.b = source(p, p.b, false);
@@ -70,7 +70,12 @@ EngineLayout engine_layout(const Product& p, const Config& config) {
         config.split > 1
             ? schedule.count_long(static_cast<int>(ceil_div(p.k, side)), config.split_above)
             : 0;
-    layout.work = {schedule, config.split, static_cast<int>(std::min(shared, schedule.size()))};
+    layout.work = {schedule, config.split, static_cast<int>(std::min(shared, schedule.size())),
+                   config.part};
+    if (config.part > 0) {
+        layout.cut = part_work(p, side, config.part, multiprocessors / 2);
+        layout.places = layout.cut.places();
+    }
     if (may_spoil(p)) layout.marks = Marks::count(static_cast<int>(p.m), static_cast<int>(p.n));
     if (p.tf32) layout.lines = ceil_div(p.m, Image::SIDE) + ceil_div(p.n, Image::SIDE);
     return layout;

@@ -24,21 +24,31 @@ struct EngineLayout {
     EngineSource a, b;
     bool shared_image;  // Both operands read that of a.
     EngineWork work;
+    // Sums that are cut, where they are (Config::part), and for how many places there is memory.
+    PartWork cut;
+    int64_t places;
     // Words of a matrix: Marks, if it may have any, and lines of scaled images (EngineChecker).
     int64_t marks, lines;
 
+    // Words and sums of all places (add_parts): of two blocks, each of which has 128 x 256 sums.
+    static constexpr int64_t WORDS_OF_PLACE = 8, SUMS_OF_PLACE = 128 * 256;
+    int64_t part_words() const { return 2 * places * WORDS_OF_PLACE; }
+    int64_t part_bytes() const { return 2 * places * SUMS_OF_PLACE * 4; }
+
     // Of all words that must be zero for so many matrices, but those for unmade images: counters (EngineCounters),
-    // marks and lines.
+    // marks, lines and words of parts.
     int64_t control_bytes(int64_t matrices) const {
-        return scratch_piece((EngineCounters::COUNT + matrices * (marks + lines)) * 4);
+        return scratch_piece((EngineCounters::COUNT + matrices * (marks + lines) + part_words()) *
+                             4);
     }
     int64_t scratch_bytes(int64_t matrices) const {
-        return control_bytes(matrices) + a.scratch_bytes(matrices) +
+        return control_bytes(matrices) + part_bytes() + a.scratch_bytes(matrices) +
                (shared_image ? 0 : b.scratch_bytes(matrices));
     }
 };
 
-EngineLayout engine_layout(const Product& p, const Config& config);
+// For a device of so many multiprocessors, of which a tile of 256 x 256 has two.
+EngineLayout engine_layout(const Product& p, const Config& config, int multiprocessors);
 
 // Whether a dense operand is read where it is.
 bool maps_dense_operand(const Product& p);

@@ -18,6 +18,8 @@ struct EnginePlan {
     const int *a_ready, *b_ready;  // See EngineOperand.
     int* counters;                 // EngineCounters.
     int *marks, *lines;            // See EngineLayout; null where there are none.
+    int* part_words;               // Where sums are cut.
+    float* part_sums;
 };
 
 // Images that the launch is to make.

@@ -8,8 +8,9 @@ namespace packedtri::cuda {
 template <class Shape, int PRODUCTS>
 class EngineProducer {
     using T = typename Shape::T;
-    using Args = EngineArgs<T, PRODUCTS, Shape::PACKS>;
+    using Args = EngineArgsOf<Shape, PRODUCTS>;
     using Tile = typename Shape::Tile;
+    using Item = typename Shape::Item;
 
   public:
     __device__ EngineProducer(const Args& args, const EngineShared<Shape>& shared, int rank)
@@ -20,12 +21,12 @@ class EngineProducer {
         for (int count = 0;; ++count) {
             if (Shape::CLUSTER > 1) word = agree(word, count);
             if (word == EngineItem::NONE) break;
-            const EngineItem item = EngineItem::of(word);
+            const Item item = Item::of(word);
             const EngineProduct<T>& p = args_.of[PRODUCTS > 1 ? item.product : 0];
             const Tile tile(p.a.kind, p.b.kind, p.a.across, p.b.across, p.work, item, rank_,
                             p.n_blocks, p.k_blocks);
             word = load_all(p, tile, word);
-            parts_meet_ = item.share > 0;
+            if constexpr (!Shape::CUTS) parts_meet_ = item.share > 0;
         }
         wait_for_stages();  // No block ends before the kernel before does: later ones rely on that.
         begin_stage(EngineItem::NONE);
@@ -87,6 +88,15 @@ class EngineProducer {
 
     // The item of this number, or of a later one where there is none.
     __device__ int64_t take(int drawn) {
+        if constexpr (Shape::CUTS) {
+            const EngineProduct<T>& p = args_.of[0];
+            EnginePiece item;
+            for (; drawn < args_.cutting.work.items; drawn = draw())
+                if (args_.cutting.work.find(drawn, p.work.schedule, 1, p.a.kind, p.b.kind,
+                                            p.k_blocks, item.piece))
+                    return item.word();
+            return EngineItem::NONE;
+        }
         for (; drawn < args_.alone.all; drawn = draw()) {
             const auto [matrix, number] = args_.alone.at(drawn);
             bool exists = false;
@@ -218,7 +228,7 @@ class EngineProducer {
         const auto column = [&](int place) {
             return tile.j0 + min(Tile::column_at(place, tile.b_across), tile.columns - 1);
         };
-        const int matrix = EngineItem::of(word).matrix;
+        const int matrix = Item::of(word).matrix;
         Stream a(p.a, p.a_map, matrix, tile.i0, tile.i0 + 1, tile.k0),
             b(p.b, p.b_map, matrix, column(place), column(place + 1), tile.k0);
         const int rows = min(2, p.m_blocks() - tile.i0);

@@ -13,7 +13,7 @@ namespace packedtri::cuda {
 template <class Shape, int PRODUCTS>
 class EngineStored {
     using T = typename Shape::T;
-    using Args = EngineArgs<T, PRODUCTS, Shape::PACKS>;
+    using Args = EngineArgsOf<Shape, PRODUCTS>;
     static constexpr int THREADS = 32 * Shape::WARPS;
     template <class MainLoop>
     static constexpr int BYTES = shared_bytes<MainLoop>();
@@ -159,8 +159,8 @@ class EngineStored {
 };
 
 template <class Shape, int PRODUCTS>
-__global__ void __launch_bounds__(32 * Shape::WARPS, 1) engine_stored_kernel(
-    const __grid_constant__ EngineArgs<typename Shape::T, PRODUCTS, Shape::PACKS> args) {
+__global__ void __launch_bounds__(32 * Shape::WARPS, 1)
+    engine_stored_kernel(const __grid_constant__ EngineArgsOf<Shape, PRODUCTS> args) {
 #if PACKEDTRI_HOPPER
     extern __shared__ __align__(1024) char memory[];
     EngineStored<Shape, PRODUCTS>::run_alone(args, EngineShared<Shape>{memory});

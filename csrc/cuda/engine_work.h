@@ -5,6 +5,7 @@
 
 #include "../krange.h"
 #include "image.h"
+#include "part_work.h"
 #include "schedule.h"
 
 namespace packedtri::cuda {
@@ -42,6 +43,33 @@ struct EngineItem {
         return {static_cast<int>(word >> 16 & 0xffff), static_cast<int>(word & 0xffff),
                 static_cast<int>(word >> 32 & 0xff), static_cast<int>(word >> 40 & 0xff),
                 static_cast<int>(word >> 48)};
+    }
+};
+
+// The same of a launch that cuts sums, which computes one product of one matrix. Its steps are blocks of images.
+struct EnginePiece {
+    static constexpr int product = 0, matrix = 0;
+    PartWork::Piece piece;
+
+    // `i` and `j` have 10 bits, what is told of parts 5 and 5, and places 13 and 13.
+    static constexpr int MOST_TILES = 1 << 10, MOST_PARTS = (1 << 5) - 1, MOST_PLACES = 1 << 13;
+    PACKEDTRI_HD constexpr int64_t word() const {
+        return int64_t{piece.last} << 43 | int64_t{piece.first} << 30 | int64_t{piece.parts} << 25 |
+               int64_t{piece.part} << 20 | int64_t{piece.i} << 10 | piece.j;
+    }
+    // Without the steps, which follow from what the word has.
+    PACKEDTRI_HD static constexpr EnginePiece of(int64_t word) {
+        const auto bits = [&](int first, int count) {
+            return static_cast<int>(word >> first & ((1 << count) - 1));
+        };
+        EnginePiece item{};
+        item.piece.j = bits(0, 10);
+        item.piece.i = bits(10, 10);
+        item.piece.part = bits(20, 5);
+        item.piece.parts = bits(25, 5);
+        item.piece.first = bits(30, 13);
+        item.piece.last = bits(43, 13);
+        return item;
     }
 };
 
@@ -87,6 +115,7 @@ constexpr BatchOrder batch_order(int matrices, int each, int slots) {
 struct EngineWork {
     Schedule schedule;
     int split, shared_tiles;
+    int cut = 0;  // Of launches that cut sums, how many steps a part has (PartWork).
 
     // How many tiles blocks have alone.
     PACKEDTRI_HD constexpr int64_t size() const { return schedule.size() - shared_tiles; }
@@ -130,20 +159,22 @@ struct EngineTile {
     PACKEDTRI_HD constexpr EngineTile(Kind a, Kind b, bool a_across, bool b_across,
                                       const EngineWork& work, const EngineItem& item, int rank,
                                       int n_blocks, int k_blocks)
-        : a(a), b(b), a_across(a_across), b_across(b_across),
-          i0(item.i * ROWS * CLUSTER + rank * ROWS), j0(item.j * COLS),
-          columns(n_blocks - j0 < COLS ? n_blocks - j0 : COLS), k0(0), k1(0) {
-        // In 32 bits, and without divisions where there is nothing to divide, tiles begin sooner.
-        const int first = item.i * ROWS * CLUSTER;
-        const auto range =
-            k_range<int>(a, b, first, first + ROWS * CLUSTER, j0, j0 + COLS, k_blocks);
-        const int steps = range.length();
-        k0 = range.begin;
-        k1 = range.begin + steps;
+        : EngineTile(a, b, a_across, b_across, item.i, item.j, rank, n_blocks, k_blocks) {
+        // Without divisions where there is nothing to divide, tiles begin sooner.
         if (item.share > 0) {
-            k0 = range.begin + steps * work.part(item) / work.split;
-            k1 = range.begin + steps * (work.part(item) + 1) / work.split;
+            const int begin = k0, steps = k1 - k0;
+            k0 = begin + steps * work.part(item) / work.split;
+            k1 = begin + steps * (work.part(item) + 1) / work.split;
         }
+    }
+    PACKEDTRI_HD constexpr EngineTile(Kind a, Kind b, bool a_across, bool b_across,
+                                      const EngineWork& work, const EnginePiece& item, int rank,
+                                      int n_blocks, int k_blocks)
+        : EngineTile(a, b, a_across, b_across, item.piece.i, item.piece.j, rank, n_blocks,
+                     k_blocks) {
+        const int begin = k0 + item.piece.part * work.cut;
+        if (item.piece.part < item.piece.parts - 1) k1 = begin + work.cut;
+        k0 = begin;
     }
 
     // A tile whose sum is empty, or a part of one, passes the stages once all the same.
@@ -172,6 +203,20 @@ struct EngineTile {
     }
     PACKEDTRI_HD constexpr bool needs_row(int row, int k) const {
         return k < k1 && !(a == Kind::Lower && k > i0 + row) && !(a == Kind::Upper && k < i0 + row);
+    }
+
+  private:
+    // With the whole sum.
+    PACKEDTRI_HD constexpr EngineTile(Kind a, Kind b, bool a_across, bool b_across, int i, int j,
+                                      int rank, int n_blocks, int k_blocks)
+        : a(a), b(b), a_across(a_across), b_across(b_across), i0(i * ROWS * CLUSTER + rank * ROWS),
+          j0(j * COLS), columns(n_blocks - j0 < COLS ? n_blocks - j0 : COLS), k0(0), k1(0) {
+        // In 32 bits.
+        const int first = i * ROWS * CLUSTER;
+        const auto range =
+            k_range<int>(a, b, first, first + ROWS * CLUSTER, j0, j0 + COLS, k_blocks);
+        k0 = range.begin;
+        k1 = range.begin + range.length();
     }
 };
 

@@ -1,5 +1,6 @@
 // The choice of a kernel in words.
 #include "choice.h"
+#include "part_work.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -30,11 +31,11 @@ std::string explain_tiles(const Product& p, const Config& c) {
         text += in_parts(p) ? ", in three bfloat16 parts" : ", in tf32";
     const std::string parts = std::to_string(c.split),
                       long_sums = ", sums of " + std::to_string(c.split_above) + " tiles and more";
-    if (c.split > 1 && is_persistent(c) && triangles(p) == 0)
-        text += ", sums of the tiles left over cut into " + parts + " parts";
-    else if (c.split > 1 && is_persistent(c))
-        text += long_sums + " cut into up to " + parts + " parts";
-    else if (c.split > 1) text += long_sums + " shared by " + parts + " blocks";
+    if (c.part > 0)
+        text +=
+            (triangles(p) == 0 ? ", sums of the tiles left over cut every " : ", sums cut every ") +
+            std::to_string(c.part * tile_side(p.dtype, c.tile) / PartWork::TILE) + " steps";
+    if (c.split > 1) text += long_sums + " shared by " + parts + " blocks";
     if (c.graded) text += ", shorter ones by fewer";
     if (c.group > 1)
         text += ", groups of " + std::to_string(c.group) + " x " + std::to_string(c.group);

@@ -220,6 +220,15 @@ __device__ __forceinline__ int load_acquire(const int* word) {
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(word) : "memory");
     return x;
 }
+// Both, and what the word was before.
+__device__ __forceinline__ int add_acquire_release(int* word, int x) {
+    int before;
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(word), "r"(x)
+                 : "memory");
+    return before;
+}
 // What was written before the words that relaxed loads have seen can be read from now on.
 __device__ __forceinline__ void acquire() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 

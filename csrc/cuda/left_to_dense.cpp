@@ -35,7 +35,9 @@ bool few_packed_tiles(const Product& p, const Device& device) {
     if (p.dtype == DType::f64) {
         if (p.batch > 4 && longest(p) > 100 && batch_between(p, 580, 1100)) return false;
         // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
-        return between(p, p.batch < 256 ? 0 : 40, p.batch == 1 ? 980 : 1100);
+        // Small tiles are slow where they are not full.
+        const double most = p.batch > 1 ? 1100 : (p.m | p.n | p.k) % 64 == 0 ? 720 : 980;
+        return between(p, p.batch < 256 ? 0 : 40, most);
     }
     return p.dtype == DType::f32 && p.batch > 1 && p.batch <= 128 && longest(p) > 20 &&
            !batch_between(p, 340, 1100) && between(p, 0, 340);
@@ -76,9 +78,7 @@ bool few_tiles(const Product& p, const Device& device) {
     if (vectors >= 100 && between(p, 100, 560)) return true;
     if (vectors <= 48) return p.k >= 1200 && p.k <= 2200;
     if (vectors % 64 == 0) return vectors <= 160 && p.k >= 650 && p.k <= 1150;
-    // Small tiles are slow where they are not full.
-    if (p.k > 1160) return vectors > 160 && vectors <= 256 && p.k <= 1250;
-    return vectors <= 384 && p.k >= 650;
+    return vectors <= 384 && p.k >= 650 && p.k <= 1160;
 }
 
 // Whether a triangle meets its own transpose, and half of the product is kept.

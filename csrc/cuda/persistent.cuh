@@ -13,8 +13,8 @@
 #include "main_loop.cuh"
 #include "mma_f64.cuh"
 #include "panel.cuh"
+#include "part_sums.cuh"
 #include "persistent_mend.cuh"
-#include "persistent_work.h"
 #include "ring.cuh"
 #include "scalar.cuh"
 
@@ -23,11 +23,11 @@ namespace packedtri::cuda {
 // A product and its scratch memory.
 struct PersistentArgs {
     ProductArgs<double> product;
-    PersistentWork work;
-    // Zero when the launch starts: how many items blocks have drawn after their first, and for each warp of the first
-    // part of a sum how many parts of its own are there.
+    PartWork work;
+    // Zero when the launch starts: how many items blocks have drawn after their first; and the words of
+    // add_parts.
     int *drawn, *arrivals;
-    double* partial;  // These parts.
+    double* partial;  // The sums of parts.
 };
 
 template <bool A_K_MAJOR, bool B_K_MAJOR>
@@ -51,11 +51,12 @@ struct PersistentShape {
     static constexpr int CHUNK_ROWS = 8, CHUNK_COLS = 16, CHUNK_PITCH = CHUNK_COLS + 2;
     static constexpr int WARP_SUMS = Mma::ACCS * 32;
 
-    // A tile of a matrix of the batch, or a part of its sum (PersistentWork::Item), that takes so many steps of BK each
-    // from k0 on. No steps: there is no more to do.
+    // So many steps of BK each of a piece, from k0 on. None: there is no more to do.
     struct Item {
-        int i0, j0, k0, steps;
-        int matrix, first, part, parts;
+        PartWork::Piece piece;
+        int k0, steps;
+        __device__ int i0() const { return piece.i * Mma::BM; }
+        __device__ int j0() const { return piece.j * Mma::BN; }
     };
     struct Shared {
         alignas(16) double stages[STAGES][STAGE];
@@ -83,18 +84,20 @@ class PersistentProducer {
         for (int number = 0;; ++number) {
             Item& next = shared_.next[number % 2];
             if (thread_ == 0) next = draw(number == 0);
+            // The first item is known before anything is read, while the kernel before still runs.
+            if (number == 0) ptx::wait_for_dependency();
             ptx::barrier_sync(1, Shape::PRODUCERS);
             const Item item = next;
             if (item.steps == 0) break;
             const ProductArgs<double>& p = args_.product;
-            const Panel<double> a = at_batch(p.a, item.matrix * p.a_batch_stride),
-                                b = at_batch(p.b, item.matrix * p.b_batch_stride);
+            const Panel<double> a = at_batch(p.a, item.piece.matrix * p.a_batch_stride),
+                                b = at_batch(p.b, item.piece.matrix * p.b_batch_stride);
             for (int s = 0; s < item.steps; ++s, ++step) {
                 double* tiles = take_stage(step);
                 if (s == 0) name(step, item);
                 const int k = item.k0 + s * Mma::BK;
-                Shape::LoadA::begin(a, tiles, item.i0, k, thread_);
-                Shape::LoadB::begin(b, tiles + Shape::LayoutA::size, item.j0, k, thread_);
+                Shape::LoadA::begin(a, tiles, item.i0(), k, thread_);
+                Shape::LoadB::begin(b, tiles + Shape::LayoutA::size, item.j0(), k, thread_);
                 fill(step);
             }
         }
@@ -119,29 +122,25 @@ class PersistentProducer {
 
     __device__ Item draw(bool first) const {
         for (;;) {
-            const int number = first ? static_cast<int>(blockIdx.x)
-                                     : static_cast<int>(gridDim.x) + atomicAdd(args_.drawn, 1);
+            int number = static_cast<int>(blockIdx.x);
+            if (!first) {
+                ptx::wait_for_dependency();  // It makes the word zero.
+                number = static_cast<int>(gridDim.x) + atomicAdd(args_.drawn, 1);
+            }
             first = false;
             if (number >= args_.work.items) return Item{};
             const ProductArgs<double>& p = args_.product;
-            const PersistentWork::Item drawn = args_.work.at(number);
-            const Schedule::Tile tile = p.schedule.at(int64_t{drawn.tile} / p.batch);
-            if (!tile.exists) continue;
             Item item;
-            item.i0 = tile.i * Mma::BM;
-            item.j0 = tile.j * Mma::BN;
-            item.matrix = drawn.tile % p.batch;
-            item.first = drawn.first;
-            item.part = drawn.part;
-            item.parts = drawn.parts;
-            const auto range = k_range<int>(p.a_kind, p.b_kind, item.i0, item.i0 + Mma::BM, item.j0,
-                                            item.j0 + Mma::BN, p.k);
-            const int steps = (range.length() + Mma::BK - 1) / Mma::BK,
-                      begin = steps * drawn.part / drawn.parts,
-                      end = steps * (drawn.part + 1) / drawn.parts;
+            const int all = (p.k + Mma::BK - 1) / Mma::BK;
+            if (!args_.work.find(number, p.schedule, p.batch, p.a_kind, p.b_kind, all, item.piece))
+                continue;
+            item.steps = item.piece.end - item.piece.begin;
+            item.k0 = item.piece.begin * Mma::BK;
             // An empty sum passes a stage all the same, of zeros past the end.
-            item.k0 = begin < end ? range.begin + begin * Mma::BK : p.k;
-            item.steps = max(1, end - begin);
+            if (item.steps == 0) {
+                item.k0 = p.k;
+                item.steps = 1;
+            }
             return item;
         }
     }
@@ -179,7 +178,7 @@ class PersistentConsumer {
 
     // What this warp needs of the sum: nothing past the edge of the result.
     __device__ BasicKRange<int> needed(const Mma& mma, const Item& item) const {
-        const int i = item.i0 + mma.warp_row(), j = item.j0 + mma.warp_col();
+        const int i = item.i0() + mma.warp_row(), j = item.j0() + mma.warp_col();
         if (i >= p_.m || j >= p_.n) return {0, 0};
         return k_range<int>(p_.a_kind, p_.b_kind, i, i + Mma::WM, j, j + Mma::WN, p_.k);
     }
@@ -211,7 +210,9 @@ class PersistentConsumer {
 
     __device__ void finish(Mma& mma, const Item& item) {
         if (p_.a_kind != Kind::Dense || p_.b_kind != Kind::Dense) mend(mma, item);
-        if (item.parts > 1 && !add_parts(mma, item)) return;
+        if (item.piece.parts > 1 &&
+            !add_parts<Shape::WARPS>(mma.acc, item.piece, warp(), args_.arrivals, args_.partial))
+            return;
         store(mma, item);
     }
 
@@ -222,36 +223,11 @@ class PersistentConsumer {
         if (!__any_sync(~0u, bad)) return;
         double sums[Mma::ACCS];
         const BasicKRange<int> range = needed(mma, item);
-        sum_again<Mma, A_K_MAJOR, B_K_MAJOR>(p_, item.matrix, item.i0 + mma.warp_row(),
-                                             item.j0 + mma.warp_col(), max(item.k0, range.begin),
+        sum_again<Mma, A_K_MAJOR, B_K_MAJOR>(p_, item.piece.matrix, item.i0() + mma.warp_row(),
+                                             item.j0() + mma.warp_col(), max(item.k0, range.begin),
                                              min(item.k0 + item.steps * Mma::BK, range.end), sums);
 #pragma unroll
         for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] = sums[e];
-    }
-
-    // Leaves this part of the sum to the last of them, which adds all in their order.
-    __device__ bool add_parts(Mma& mma, const Item& item) {
-        constexpr int64_t pitch = Shape::WARP_SUMS * Shape::WARPS;
-        const int place = item.first - args_.work.first_part;
-        double* part0 = args_.partial + place * pitch + warp() * Shape::WARP_SUMS + lane();
-#pragma unroll
-        for (int e = 0; e < Mma::ACCS; ++e) __stcg(part0 + item.part * pitch + e * 32, mma.acc[e]);
-        // One lane's fences speak for all of them, which meet it before and after.
-        __syncwarp();
-        int before = 0;
-        if (lane() == 0) {
-            __threadfence();
-            before = atomicAdd(args_.arrivals + place * Shape::WARPS + warp(), 1);
-            __threadfence();
-        }
-        if (__shfl_sync(~0u, before, 0) != item.parts - 1) return false;
-        __syncwarp();
-#pragma unroll
-        for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] = __ldcg(part0 + e * 32);
-        for (int part = 1; part < item.parts; ++part)
-#pragma unroll
-            for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] += __ldcg(part0 + part * pitch + e * 32);
-        return true;
     }
 
     // By chunks of 8 x 16 elements, which go through shared memory: the rows of a packed triangle are best written by
@@ -262,9 +238,9 @@ class PersistentConsumer {
         double* chunk = shared_.chunks[warp()];
         double* to = chunk + lane() / 4 * PITCH + lane() % 4 * 2;
         const double* from = chunk + lane() / COLS * PITCH + lane() % COLS;
-        double* c = p_.c + item.matrix * p_.c_batch_stride;
-        const int i0 = item.i0 + mma.warp_row() + lane() / COLS,
-                  j0 = item.j0 + mma.warp_col() + lane() % COLS;
+        double* c = p_.c + item.piece.matrix * p_.c_batch_stride;
+        const int i0 = item.i0() + mma.warp_row() + lane() / COLS,
+                  j0 = item.j0() + mma.warp_col() + lane() % COLS;
 #pragma unroll
         for (int h = 0; h < 2 * Mma::MT; ++h) {
             double* out[ROWS / 2];
@@ -316,12 +292,12 @@ __global__ void __launch_bounds__(PersistentShape<A_K_MAJOR, B_K_MAJOR>::THREADS
         shared.ring.start(Shape::PRODUCERS + 1, Shape::CONSUMERS);
     }
     __syncthreads();
-    ptx::wait_for_dependency();
     if (threadIdx.x >= Shape::CONSUMERS) {
         ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
         PersistentProducer<Shape>(args, shared).run();
     } else {
         ptx::take_registers<Shape::CONSUMER_REGISTERS>();
+        ptx::wait_for_dependency();
         PersistentConsumer<A_K_MAJOR, B_K_MAJOR>(args, shared).run();
     }
 #endif

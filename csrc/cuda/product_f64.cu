@@ -36,13 +36,12 @@ void persistent(const Product& p, const Config& config, Scratch& scratch, cudaSt
     using Shape = PersistentShape<true, true>;
     const OrientedPanel<double> a = orient<double>(p.a, true), b = orient<double>(p.b, false);
     PersistentArgs args{arguments<Shape::Mma>(p, config, a.panel, b.panel)};
-    args.work = persistent_work(args.product.schedule, p.batch,
-                                static_cast<int>(ceil_div(p.k, Shape::Mma::BM)), config.split,
-                                config.split_above, current_device().multiprocessors);
+    static_assert(Shape::Mma::BM == PartWork::TILE * Shape::Mma::BK);
+    args.work = part_work(p, Shape::Mma::BM, config.part, current_device().multiprocessors);
     if (args.work.items == 0) return;
-    const int64_t words = 1 + int64_t{args.work.part_count} * Shape::WARPS,
+    const int64_t places = args.work.places(), words = 1 + places * Shape::WARPS,
                   control = scratch_piece(words * static_cast<int64_t>(sizeof(int))),
-                  sums = int64_t{args.work.part_count} * Shape::WARPS * Shape::WARP_SUMS;
+                  sums = places * Shape::WARPS * Shape::WARP_SUMS;
     char* memory =
         static_cast<char*>(scratch.reserve(control + sums * static_cast<int64_t>(sizeof(double))));
     args.drawn = reinterpret_cast<int*>(memory);

@@ -125,11 +125,12 @@ struct Schedule {
     }
 };
 
-// The order that starts the longest sums of a product first (see krange.h for the lengths).
-constexpr Schedule::Longest longest_first(Kind a, Kind b) {
+// The order that starts the longest sums of a product first (see krange.h for the lengths). `lower`: only tiles on and
+// below the diagonal are computed.
+constexpr Schedule::Longest longest_first(Kind a, Kind b, bool lower) {
     using Longest = Schedule::Longest;
     if (!is_triangular(a) && !is_triangular(b)) return Longest::All;
-    if (a == Kind::Lower && b == Kind::Lower) return Longest::FarFromDiagonal;
+    if (lower && a == Kind::Lower && b == Kind::Lower) return Longest::FarFromDiagonal;
     if (a == Kind::Upper) return Longest::LowRows;
     if (b == Kind::Upper) return Longest::HighColumns;
     if (b == Kind::Lower) return Longest::LowColumns;
@@ -138,13 +139,13 @@ constexpr Schedule::Longest longest_first(Kind a, Kind b) {
 
 // The order of a product's tiles of `side` x `side`.
 inline Schedule schedule_of(const Product& p, int64_t side, int group) {
-    const bool lower = p.c.kind == Kind::Lower;
+    const bool trapezoid = p.c.kind == Kind::Lower, lower = trapezoid && p.m == p.n;
     return {static_cast<int>(ceil_div(p.m, side)),
             static_cast<int>(ceil_div(p.n, side)),
             group,
-            lower && p.m == p.n,
-            longest_first(p.a.kind, p.b.kind),
-            lower};
+            lower,
+            longest_first(p.a.kind, p.b.kind, lower),
+            trapezoid};
 }
 
 }  // namespace packedtri::cuda

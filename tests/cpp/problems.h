@@ -4,6 +4,7 @@
 #include "check.h"
 #include "cuda/choose_direct.cpp"
 #include "cuda/choose_engine.cpp"
+#include "cuda/choose_parts.cpp"
 #include "cuda/choose_small.cpp"
 #include "cuda/choose_vectors.cpp"
 #include "cuda/config.cpp"

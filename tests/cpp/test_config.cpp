@@ -8,10 +8,11 @@ void every_choice_is_possible(const cuda::Device& device) {
         for (int64_t n = 1; n < 70000; n = n * 5 / 4 + 1)
             for (const int64_t batch : {1, 3, 1000}) {
                 const Config c = cuda::choose(lower_product(dtype, n, batch), device);
-                if (cuda::is_persistent(c)) CHECK(c.split >= 1 && c.split <= 8, "%d", c.split);
-                else
-                    CHECK(c.split == 1 || c.split == 2 || c.split == 4 || c.split == 8, "%d",
-                          c.split);
+                CHECK(c.split == 1 || c.split == 2 || c.split == 4 || c.split == 8, "%d", c.split);
+                CHECK(c.part >= 0, "%d", c.part);
+                CHECK(c.part == 0 || cuda::is_persistent(c) ||
+                          (c.method == Method::Engine && c.tile == TileSize::Large),
+                      "parts of %d", c.part);
                 CHECK(c.tile == TileSize::Small ||
                           cuda::tile_shared_kib(dtype, c.tile) <= device.shared_kib,
                       "shared memory for %d", static_cast<int>(dtype));
@@ -41,33 +42,32 @@ void large_products_go_through_images() {
     CHECK(cuda::choose(p, hopper).method == Method::Direct, "16-bit sums are not scaled");
 }
 
+// Whether parts have about as many steps as each of 132 multiprocessors has in all, 4 in a tile.
+bool near_share(int part, int64_t tiles_of_all_sums) {
+    const double share = 4 * static_cast<double>(tiles_of_all_sums) / 132;
+    return part >= 0.9 * share - 1 && part <= 1.1 * share + 2;
+}
+
 // Large tiles of float64 on Hopper: sums are cut so that all multiprocessors have as much to do.
 void sums_in_parts() {
     const auto choice = [](Product p) { return cuda::choose(p, hopper); };
     const Config whole{Method::Hopper, TileSize::Large, 1, 1, 1};
     CHECK(choice(lower_product(DType::f64, 4096)) == whole, "no longer than what each has to do");
     CHECK(choice(lower_product(DType::f64, 1024)).tile == TileSize::Small, "few tiles");
-    for (const int64_t n : {2048, 2311, 2560, 3072}) {
+    // Two lower triangles have large tiles earlier.
+    for (const int64_t n : {1100, 1280, 1408, 1500, 1664, 2048, 2311, 2560, 3072}) {
         const Config c = choice(lower_product(DType::f64, n));
-        const int64_t tiles = ceil_div(n, 128);
-        CHECK(cuda::is_persistent(c) && c.split > 1 && c.split_above > 2, "%d", c.split);
-        CHECK(ceil_div(tiles, c.split) < c.split_above && c.split_above <= tiles,
-              "parts of sums of %d are shorter", c.split_above);
+        const int64_t tiles = ceil_div(n, 128), all = tiles * (tiles + 1) * (tiles + 2) / 6;
+        CHECK(cuda::is_persistent(c) && near_share(c.part, all), "%d: %d", (int)n, c.part);
     }
-    // Two lower triangles have large tiles earlier, and each multiprocessor about one part of a sum.
-    for (const int64_t n : {1100, 1280, 1408, 1500, 1664}) {
-        const Config c = choice(lower_product(DType::f64, n));
-        CHECK(cuda::is_persistent(c) && c.split > 2, "%d", (int)n);
-        int64_t parts = 0;
-        for (int64_t length = 1, tiles = ceil_div(n, 128); length <= tiles; ++length)
-            parts += (tiles + 1 - length) * ceil_div(length, c.split_above - 1);
-        CHECK(parts <= 160 && parts >= 90, "%d: %d parts", (int)n, (int)parts);
-    }
-    // Where both run along the sum, those whose last tiles are neither whole nor nearly empty.
-    for (const int64_t n : {1300, 1450, 1536, 1570, 1600}) {
+    // Whichever way they lie in memory, and those whose result is dense sooner still.
+    for (const int64_t n : {800, 1088, 1100, 1536, 1600}) {
         Product p = lower_product(DType::f64, n);
         p.b.kind = Kind::Upper;
-        CHECK(cuda::is_persistent(choice(p)) == (n == 1450 || n == 1570), "%d", (int)n);
+        CHECK(cuda::is_persistent(choice(p)) == (n >= 1100), "%d", (int)n);
+        std::swap(p.a, p.b);
+        CHECK(cuda::is_persistent(choice(p)) == (n >= 1100), "%d", (int)n);
+        CHECK(cuda::is_persistent(choice(dense_product(DType::f64, n))) == (n > 800), "%d", (int)n);
     }
     // So have a triangle and a square, where small tiles are slow.
     const auto beside = [](int64_t n, bool left) {
@@ -78,28 +78,28 @@ void sums_in_parts() {
     for (const int64_t n : {900, 1024, 1100, 1280}) {
         const Config c = choice(beside(n, true));
         const int64_t tiles = ceil_div(n, 128);
-        CHECK(cuda::is_persistent(c) && c.split > 1, "%d", (int)n);
-        int64_t parts = 0;
-        for (int64_t length = 1; length <= tiles; ++length)
-            parts += tiles * ceil_div(length, c.split_above - 1);
-        CHECK(parts <= 160 && parts >= 110, "%d: %d parts", (int)n, (int)parts);
+        CHECK(cuda::is_persistent(c) && near_share(c.part, tiles * tiles * (tiles + 1) / 2),
+              "%d: %d", (int)n, c.part);
     }
     CHECK(cuda::is_persistent(choice(beside(900, false))), "rows of the triangle across the sum");
-    Product narrow = times_dense(DType::f64, 1152, 1);
-    narrow.n = narrow.b.cols = 768;
-    narrow.b.row_stride = narrow.c.row_stride = 768;
-    CHECK(choice(narrow).split_above == 4, "108 parts of up to three tiles, not 150 of two: %d",
-          choice(narrow).split_above);
-    for (const int64_t n : {590, 832, 960})
-        CHECK(!cuda::is_persistent(choice(beside(n, true))), "%d", (int)n);
-    // 132 multiprocessors: four tiles of 136 are left for the second round, none of 264.
-    CHECK(choice(gram(DType::f64, 2048, 1)) == (Config{Method::Hopper, TileSize::Large, 8, 1, 1}),
-          "split %d", choice(gram(DType::f64, 2048, 1)).split);
-    CHECK(choice(gram(DType::f64, 256, 88)).split == 1, "whole rounds");
+    Product narrow = times_dense(DType::f64, 16384, 1);
+    narrow.n = narrow.b.cols = 128;
+    narrow.b.row_stride = narrow.c.row_stride = 128;
+    CHECK(near_share(choice(narrow).part, 128 * 129 / 2), "%d", choice(narrow).part);
+    narrow.m = narrow.k = narrow.b.rows = 4096;
+    CHECK(near_share(choice(narrow).part, 32 * 33 / 2), "%d", choice(narrow).part);
+    CHECK(!cuda::is_persistent(choice(beside(590, true))), "few tiles");
+    // 132 multiprocessors: four tiles of 136 are left for the second round, none of 264. Of 78 whole sums that all run
+    // at once the ends go to the multiprocessors that are free, two each.
+    CHECK(choice(gram(DType::f64, 2048, 1)).part == 6, "%d",
+          choice(gram(DType::f64, 2048, 1)).part);
+    CHECK(choice(gram(DType::f64, 256, 88)).part == 0, "whole rounds");
+    CHECK(choice(gram(DType::f64, 1536, 1)).part == 33, "%d",
+          choice(gram(DType::f64, 1536, 1)).part);
     // A trapezoid has indices for tiles above the diagonal too: 256, which leave 124.
     Product trapezoid = gram(DType::f64, 2048, 1);
     --trapezoid.n;
-    CHECK(choice(trapezoid).split == 1, "split %d", choice(trapezoid).split);
+    CHECK(choice(trapezoid).part == 0, "%d", choice(trapezoid).part);
     // What they need for that is not always there, nor everywhere.
     CHECK(!cuda::is_persistent(cuda::choose(lower_product(DType::f64, 4096), hopper, false)),
           "no scratch memory");
@@ -111,7 +111,8 @@ void sums_in_parts() {
     CHECK(choice(lower_product(DType::f64, 192, 256)) == whole, "tiles that are half empty");
     CHECK(choice(lower_product(DType::f64, 384, 16)).tile == TileSize::Small, "few tiles each");
     CHECK(cuda::is_persistent(choice(times_dense(DType::f64, 384, 16))), "enough");
-    CHECK(choice(lower_product(DType::f64, 768, 8)).split > 1, "long sums, few matrices");
+    CHECK(near_share(choice(lower_product(DType::f64, 768, 8)).part, 8 * 56),
+          "long sums, few matrices");
 }
 
 // Sums of two triangles are cut into parts that are about as long, so that all blocks run at once.
@@ -270,7 +271,7 @@ void float32_images() {
     const int64_t n = 1000, blocks = row_start(16);
     Product p = lower_product(DType::f32, n);
     const Config config{Method::Engine, TileSize::Small, 1, 1, 1};
-    const auto layout = [&] { return cuda::engine_layout(p, config); };
+    const auto layout = [&] { return cuda::engine_layout(p, config, hopper.multiprocessors); };
     const auto same = [&](Kind a, Kind b) {
         p.a.kind = a;
         p.b = p.a;

@@ -9,6 +9,7 @@
 
 using namespace packedtri;
 using cuda::EngineItem;
+using cuda::EnginePiece;
 using cuda::EngineTile;
 using cuda::EngineWork;
 
@@ -50,13 +51,41 @@ bool stored(Kind kind, int r, int c) {
     return kind == Kind::Lower ? c <= r : kind == Kind::Upper ? c >= r : true;
 }
 
+// All that blocks draw of a product, in blocks of images, whose sums are cut, as words carry it.
+std::vector<EnginePiece> pieces_of(const EngineWork& work, Kind a, Kind b, bool lower, int m, int n,
+                                   int k) {
+    packedtri::Product p{};
+    p.m = m * 64;
+    p.n = n * 64;
+    p.k = k * 64;
+    p.batch = 1;
+    p.a.kind = a;
+    p.b.kind = b;
+    p.c.kind = lower ? Kind::Lower : Kind::Dense;
+    const int part = cuda::sums_shrink(p) ? work.cut : 0;
+    const cuda::PartWork cut = cuda::part_work(p, 256, part, 66);
+    std::vector<EnginePiece> pieces;
+    for (int number = 0; number < cut.items; ++number) {
+        EnginePiece item;
+        if (!cut.find(number, work.schedule, 1, a, b, k, item.piece)) continue;
+        CHECK(item.word() >= 0, "(%d, %d)", item.piece.i, item.piece.j);
+        const EnginePiece same = EnginePiece::of(item.word());
+        const auto &x = same.piece, &y = item.piece;
+        CHECK(x.i == y.i && x.j == y.j && x.part == y.part && x.parts == y.parts &&
+                  x.first == y.first && x.last == y.last,
+              "(%d, %d), part %d", y.i, y.j, y.part);
+        pieces.push_back(same);
+    }
+    return pieces;
+}
+
 // Counts how often block (i, j) of the result gets the product of blocks (i, k) and (k, j).
-template <int COLS, int CLUSTER>
+template <int COLS, int CLUSTER, class Item>
 void every_product_once(Kind a, Kind b, bool b_across, bool lower, int m, int n, int k,
-                        const EngineWork& work) {
+                        const EngineWork& work, const std::vector<Item>& items) {
     constexpr int ROWS = 2;
     std::vector<int> count(m * n * k);
-    for (const EngineItem& item : items_of(work))
+    for (const Item& item : items)
         for (int rank = 0; rank < CLUSTER; ++rank) {
             const EngineTile<ROWS, COLS, CLUSTER> tile(a, b, false, b_across, work, item, rank, n,
                                                        k);
@@ -91,15 +120,19 @@ void every_product(int m, int n, int k, int split, int above, int group) {
                 if ((a != Kind::Dense && m != k) || (b != Kind::Dense && n != k)) continue;
                 if (lower && m != n) continue;
                 const cuda::Schedule schedule{(m + side - 1) / side, (n + COLS - 1) / COLS, group,
-                                              lower, cuda::longest_first(a, b)};
+                                              lower, cuda::longest_first(a, b, lower)};
                 const int64_t tiles = schedule.count_long((k + side - 1) / side, above);
                 const EngineWork work{
                     schedule, split,
-                    split > 1 ? static_cast<int>(std::min(tiles, schedule.size())) : 0};
-                if (b != Kind::Upper)
-                    every_product_once<COLS, CLUSTER>(a, b, true, lower, m, n, k, work);
-                if (b != Kind::Lower)
-                    every_product_once<COLS, CLUSTER>(a, b, false, lower, m, n, k, work);
+                    split > 1 ? static_cast<int>(std::min(tiles, schedule.size())) : 0, above};
+                const auto check = [&](const auto& items) {
+                    if (b != Kind::Upper)
+                        every_product_once<COLS, CLUSTER>(a, b, true, lower, m, n, k, work, items);
+                    if (b != Kind::Lower)
+                        every_product_once<COLS, CLUSTER>(a, b, false, lower, m, n, k, work, items);
+                };
+                check(items_of(work));
+                if (CLUSTER > 1 && group == 1) check(pieces_of(work, a, b, lower, m, n, k));
             }
 }
 

@@ -93,7 +93,7 @@ void narrow_products_are_left_to_dense_torch() {
         return cuda::leaves_to_dense(p, device);
     };
     CHECK(left(DType::f64, 1024, 128), "float64");
-    CHECK(left(DType::f64, 1024, 300) && left(DType::f64, 1200, 200), "tiles that are not full");
+    CHECK(left(DType::f64, 1024, 300) && !left(DType::f64, 1200, 200), "tiles that are not full");
     CHECK(!left(DType::f64, 1024, 320) && !left(DType::f64, 1200, 300), "full ones, or large");
     CHECK(left(DType::f64, 1536, 32, 1, cuda::Device{108, false}), "where there are no strips");
     CHECK(!left(DType::f64, 1536, 32), "where there are");

@@ -43,7 +43,8 @@ int tiles_of(int blocks) { return static_cast<int>(ceil_div(blocks, PackOrder::S
 Setting setting(const Case& c, int blocks, int group) {
     const int tiles = tiles_of(blocks);
     Setting s{};
-    s.product.schedule = {tiles, tiles, group, c.lower, cuda::longest_first(c.a, c.b), c.lower};
+    s.product.schedule = {tiles,  tiles, group, c.lower, cuda::longest_first(c.a, c.b, c.lower),
+                          c.lower};
     s.count = 0;
     const auto use = [&](Kind kind, bool across) {
         if (!is_triangular(kind)) return ImageUse{ImageUse::NONE, false};

@@ -33,7 +33,7 @@ void every_tile_once(const Schedule& s) {
 // Without groups the lengths of the sums never grow along the schedule.
 void longest_first(Kind a, Kind b, bool lower) {
     const int tiles = 9;
-    const Schedule s{tiles, tiles, 1, lower, cuda::longest_first(a, b)};
+    const Schedule s{tiles, tiles, 1, lower, cuda::longest_first(a, b, lower)};
     int64_t last = tiles;
     for (int64_t index = 0; index < s.size(); ++index) {
         const Schedule::Tile t = s.at(index);
@@ -48,7 +48,7 @@ void longest_first(Kind a, Kind b, bool lower) {
 // The first count_long indices, and no others, have sums of at least `length` tiles.
 void long_sums_first(Kind a, Kind b, bool lower) {
     const int tiles = 9;
-    const Schedule s{tiles, tiles, 1, lower, cuda::longest_first(a, b)};
+    const Schedule s{tiles, tiles, 1, lower, cuda::longest_first(a, b, lower)};
     for (int length = 1; length <= tiles + 1; ++length)
         for (int64_t index = 0; index < s.size(); ++index) {
             const Schedule::Tile t = s.at(index);

@@ -35,13 +35,13 @@ from packedtri.testing import (
 pytestmark = [pytest.mark.cuda, hopper]
 
 F64 = torch.float64
-# The most parts of a sum, and from how many tiles on it has some.
-CUTS = ((1, 1), (2, 1), (3, 2), (8, 1), (8, 3))
+# How many steps parts of sums have, of 32 elements each; a tile has four. Zero: no sum is cut.
+PARTS = (0, 1, 2, 4, 7)
 
 
 @pytest.mark.sanitizer
-@pytest.mark.parametrize(("split", "above"), CUTS)
-def test_values(split: int, above: int, device: str, rng: torch.Generator, force: Force) -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_values(part: int, device: str, rng: torch.Generator, force: Force) -> None:
     """Every way that memory runs, at even and odd addresses; parts of sums with nothing in them."""
     failures = Failures()
     sizes, pairs = ((130,), FEW_PAIRS) if SMALL else ((1, 2, 3, 31, 65, 130, 257), PAIRS)
@@ -49,17 +49,15 @@ def test_values(split: int, above: int, device: str, rng: torch.Generator, force
         a = draw_operand(a_kind, n, F64, rng, batch=(3,), draw=random_integers)
         b = draw_operand(b_kind, n, F64, rng, batch=(3,), draw=random_integers)
         x, y = (shifted(t.stored) if odd else t.stored for t in (a, b))
-        force(HOPPER, 1, split, above, 1)
+        force(HOPPER, 1, -1, part, 1)
         with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, odd address: {odd}"):
             assert_exact(mm(x, y, n, a_kind, b_kind, c_kind), a, b, c_kind)
     failures.report()
 
 
 @pytest.mark.sanitizer
-@pytest.mark.parametrize(("split", "above"), CUTS)
-def test_rectangles(
-    split: int, above: int, device: str, rng: torch.Generator, force: Force
-) -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_rectangles(part: int, device: str, rng: torch.Generator, force: Force) -> None:
     """More or fewer rows and columns than the triangle has, and sums of their own length."""
     failures = Failures()
     sizes = ((130, 5),) if SMALL else ((1, 300), (40, 129), (130, 5), (300, 128), (300, 700))
@@ -68,7 +66,7 @@ def test_rectangles(
         rows, cols = (n, m) if left else (m, n)
         dense = draw_operand(DENSE, n, F64, rng, rows=rows, cols=cols, draw=random_integers)
         a, b = (square, dense) if left else (dense, square)
-        force(HOPPER, 1, split, above, 1)
+        force(HOPPER, 1, -1, part, 1)
         with failures.case(f"{n=}, {m=}, {kind=}, {left=}"):
             c = mm(a.stored, b.stored, n, a.kind, b.kind, DENSE)
             assert_exact(c.reshape(a.dense.shape[-2], -1), a, b, DENSE)
@@ -76,9 +74,9 @@ def test_rectangles(
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-@pytest.mark.parametrize(("split", "above"), CUTS[:3])
+@pytest.mark.parametrize("part", PARTS[::2])
 def test_nonfinite(
-    split: int, above: int, value: float, device: str, rng: torch.Generator, force: Force
+    part: int, value: float, device: str, rng: torch.Generator, force: Force
 ) -> None:
     """No structural zero meets what is not finite, in the first, middle or last steps of a sum."""
     failures = Failures()
@@ -92,17 +90,17 @@ def test_nonfinite(
             flat[some if many else [n // 2, -n]] = value
         a, b = Operand(a.stored, a_kind, n), Operand(b.stored, b_kind, n)
         expected = take_part(stored_product(a, b), "lower" if c_kind == LOWER else "full")
-        force(HOPPER, 1, split, above, 1)
+        force(HOPPER, 1, -1, part, 1)
         with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, many: {many}"):
             c = densify(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), n, c_kind)
             torch.testing.assert_close(c, expected, equal_nan=True)
     failures.report()
 
 
-@pytest.mark.parametrize(("split", "above"), CUTS[:3])
+@pytest.mark.parametrize("part", PARTS[::2])
 @pytest.mark.parametrize("kind", [LOWER, UPPER])
 def test_blocks_of_triangles(
-    kind: int, split: int, above: int, device: str, rng: torch.Generator, force: Force
+    kind: int, part: int, device: str, rng: torch.Generator, force: Force
 ) -> None:
     """Solves and factors subtract products of blocks of packed triangles from others, in place."""
     n, m = 700, 333
@@ -117,7 +115,7 @@ def test_blocks_of_triangles(
     b = random((n, m), F64, rng.device, rng)
     a = dense.mT @ dense
     i, j = torch.tril_indices(n, n, device=device)
-    force(HOPPER, 1, split, above, 1)
+    force(HOPPER, 1, -1, part, 1)
     with poisoned():
         x = torch.ops.packedtri.solve_triangular(t, b, n, kind, DENSE, True, False)
         inverse = torch.ops.packedtri.solve_triangular(t, one, n, LOWER, LOWER, True, False)
@@ -162,7 +160,7 @@ def test_repeats(c_kind: int, device: str, rng: torch.Generator, force: Force) -
     """10,000 runs agree in every bit, whichever part of a sum comes last."""
     n = 1000
     a, b = (random((numel(n),), F64, rng.device, rng) for _ in range(2))
-    force(HOPPER, 1, 8, 2, 1)
+    force(HOPPER, 1, -1, 4, 1)
     first = mm(a, b, n, LOWER, UPPER, c_kind)
     assert first.isfinite().all()
     different = torch.zeros((), dtype=torch.int64, device=device)

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from cases import FUSED, SMALL, Force, draw_operand, each, hopper, mm
+from cases import ENGINE, FUSED, HOPPER, SMALL, Force, draw_operand, each, hopper, mm
 from torch import Tensor
 
 from packedtri import _library
@@ -46,7 +46,7 @@ def draw_square(element: torch.dtype, tf32: bool, rng: torch.Generator) -> Call:
 def assert_shares_sums(element: torch.dtype, tf32: bool) -> None:
     device, n = torch.device("cuda", torch.cuda.current_device()), order(element)
     kernel = _library.cuda_kernel(element, n, n, 1, (LOWER, LOWER, LOWER), device, tf32)
-    words = ("loaded by", "cut into") if element == torch.float64 else ("tile images", "shared by")
+    words = ("loaded by", "cut every") if element == torch.float64 else ("tile images", "shared by")
     assert all(word in kernel for word in words), kernel
 
 
@@ -61,6 +61,35 @@ def test_repeats(element: torch.dtype, tf32: bool, device: str, rng: torch.Gener
     """10,000 runs agree in every bit."""
     assert_shares_sums(element, tf32)
     call = draw_square(element, tf32, rng)
+    first = call()
+    assert first.isfinite().all()
+    different = torch.zeros((), dtype=torch.bool, device=device)
+    for _ in range(10_000):
+        different |= differs(call(), first)
+    assert not different.item()
+
+
+@hopper
+@pytest.mark.parametrize(
+    ("element", "tf32", "method"),
+    [
+        (torch.bfloat16, False, ENGINE),
+        (torch.float32, True, ENGINE),
+        (torch.float64, False, HOPPER),
+    ],
+    ids=["bfloat16", "tf32", "float64"],
+)
+def test_repeats_of_parts(
+    element: torch.dtype,
+    tf32: bool,
+    method: int,
+    device: str,
+    rng: torch.Generator,
+    force: Force,
+) -> None:
+    """The same where any blocks compute the parts of a sum, and whoever comes last adds them up."""
+    call = draw_square(element, tf32, rng)
+    force(method, 1, -1, 5, 1)
     first = call()
     assert first.isfinite().all()
     different = torch.zeros((), dtype=torch.bool, device=device)

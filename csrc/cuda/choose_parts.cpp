@@ -1,0 +1,126 @@
+// Into how long parts sums are cut, where blocks go from one tile to the next (part_work.h).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "choice.h"
+#include "part_work.h"
+
+namespace packedtri::cuda {
+namespace {
+
+// More parts of a sum than this would take long to add up.
+constexpr int MOST_PARTS = 12;
+// What is added to the time of a launch for each part of a sum, of what an item costs.
+constexpr double ADDING = 0.45;
+
+// Sums are cut where that takes less than so much of the time, by an estimate.
+constexpr double PAYS = 0.97;
+
+// So many items that take so many steps each.
+struct Items {
+    int64_t count;
+    int steps;
+};
+
+// How many steps a launch takes, if blocks draw these items, the longest first: no less than the longest, nor than
+// `slots` blocks need for all of them, nor than a block that has two, or three, of those that are so many.
+double estimate(Items* items, int kinds, int64_t slots, const PartCosts& costs) {
+    std::sort(items, items + kinds,
+              [](const Items& a, const Items& b) { return a.steps > b.steps; });
+    double all = 0, time = items[0].steps + costs.item;
+    int64_t count = 0, rounds = 1;
+    for (int x = 0; x < kinds; ++x) {
+        const double each = items[x].steps + costs.item;
+        all += static_cast<double>(items[x].count) * each;
+        count += items[x].count;
+        for (; rounds <= 4 && count > rounds * slots; ++rounds)
+            time = std::max(time, static_cast<double>(rounds + 1) * each);
+    }
+    return std::max(time, all / static_cast<double>(slots) / costs.fill);
+}
+
+// How a sum of so many steps is cut.
+struct Cut {
+    int before, last;  // Parts before the last one, and the steps of that.
+    Cut(int steps, int part)
+        : before(steps > PartWork::LEAST ? (steps - PartWork::LEAST) / part : 0),
+          last(steps - before * part) {}
+    double adding(const PartCosts& costs) const {
+        return before > 0 ? ADDING * costs.item * (before + 1) : 0;
+    }
+};
+
+// The same for sums that are cut into parts of `part` steps.
+double estimate(const SumGroup* groups, int count, int part, int64_t slots,
+                const PartCosts& costs) {
+    Items items[PartWork::MOST_GROUPS + 1];
+    int64_t parts = 0;
+    double adding = 0;
+    for (int g = 0; g < count; ++g) {
+        const Cut cut(groups[g].steps, part);
+        parts += cut.before * groups[g].tiles();
+        adding = std::max(adding, cut.adding(costs));
+        items[g] = {groups[g].tiles(), cut.last};
+    }
+    if (parts == 0) return estimate(items, count, slots, costs);
+    items[count] = {parts, part};
+    return estimate(items, count + 1, slots, costs) + adding;
+}
+
+// The same for equally long sums, fewer than there are slots: those that have no other part get last parts one after
+// another; if there are too many of these, some come behind all that was before.
+double estimate_equal(int64_t tiles, int steps, int part, int64_t slots, const PartCosts& costs) {
+    const Cut cut(steps, part);
+    const int64_t free = slots - tiles * cut.before;
+    if (free < 0) return std::numeric_limits<double>::infinity();
+    if (cut.before == 0) return steps + costs.item;
+    const double longer = part + costs.item, last = cut.last + costs.item;
+    const auto each = static_cast<int64_t>(longer / last);
+    const double time = free * each < tiles
+                            ? longer + last
+                            : std::max(longer, static_cast<double>(ceil_div(tiles, free)) * last);
+    return time + cut.adding(costs);
+}
+
+// Of equally long sums, of which those of the tiles that are left over are cut.
+Parts parts_of_rest(const Product& p, const SumGroup& last, int64_t side, int64_t slots,
+                    const PartCosts& costs) {
+    const int64_t left = left_over(schedule_of(p, side, 1), p.batch, slots);
+    const int steps = last.steps;
+    const double rounds = static_cast<double>(last.end / slots) * (steps + costs.item);
+    if (left == 0) return {0, rounds};
+    Parts best{0, rounds + steps + costs.item};
+    double least = PAYS * best.steps;
+    for (int part = std::max(2, static_cast<int>(ceil_div(steps, MOST_PARTS)));
+         part + PartWork::LEAST <= steps; ++part) {
+        const double time = rounds + estimate_equal(left, steps, part, slots, costs);
+        if (time >= least) continue;
+        least = time;
+        best = {part, time};
+    }
+    return best;
+}
+
+}  // namespace
+
+Parts choose_parts(const Product& p, int64_t side, int64_t slots, const PartCosts& costs) {
+    SumGroup groups[PartWork::MOST_GROUPS];
+    const int count = sum_groups(groups, p, side, slots);
+    if (count == 0) return {0, 0};
+    if (triangles(p) == 0) return parts_of_rest(p, groups[count - 1], side, slots, costs);
+    int64_t all = 0, longest = 0;
+    for (int g = 0; g < count; ++g) {
+        all += groups[g].tiles() * groups[g].steps;
+        longest = std::max<int64_t>(longest, groups[g].steps);
+    }
+    const Parts whole{0, estimate(groups, count, std::numeric_limits<int>::max(), slots, costs)};
+    const double share = static_cast<double>(all) / static_cast<double>(slots);
+    const auto part = std::max(static_cast<int>(std::ceil(costs.part * share)),
+                               static_cast<int>(ceil_div(longest, MOST_PARTS)));
+    if (!sums_shrink(p) || part + PartWork::LEAST > longest) return whole;
+    const Parts cut{part, estimate(groups, count, part, slots, costs)};
+    return cut.steps < PAYS * whole.steps ? cut : whole;
+}
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,239 @@
+// What blocks have to do that draw tiles, and parts of the sums of some, as a pure function of the product. Free of CUDA, so
+// that a host test can check that every part comes exactly once.
+#pragma once
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "../krange.h"
+#include "schedule.h"
+
+namespace packedtri::cuda {
+
+// The items that blocks draw, the longest first: one for each tile, or for the last part of its sum, and others for
+// the parts before, which are equally long. The matrices of a batch take turns: tile `index * batch + matrix`.
+//
+// Sums are counted in steps of k, of which the side of a tile has four.
+struct PartWork {
+    static constexpr int TILE = 4;
+    static constexpr int LEAST =
+        3;  // Steps that a last part has at least, but where a matrix ends.
+
+    // Where sums are longest of a dense result, and so which tiles come first: those of a product of two triangles in
+    // the last or the first row and column, then those in the next ones. `No`: the schedule tells.
+    enum class Corner : int8_t { No, Last, First };
+    Corner corner;
+    int part;  // How many steps all parts of a sum have but the last one.
+
+    // Tiles from number `tile` on, whose sums are about equally long: how many parts these have before the last one, and
+    // the first item that is one of those.
+    struct Group {
+        int tile, before, first;
+    };
+    static constexpr int MOST_GROUPS = 48;
+    Group groups[MOST_GROUPS];
+    // Groups in the order of their last parts, and the first item that is one.
+    struct Lasts {
+        int group, first;
+    };
+    Lasts lasts[MOST_GROUPS];
+    int group_count;
+    int items, tiles;
+    // Parts but the last follow one another. Each has a place in memory, and the last ones have theirs behind.
+    int first_part, parts_before, first_cut;
+
+    // What is done for an item: steps of the sum of a tile, of a matrix of the batch.
+    struct Piece {
+        int i, j, matrix;
+        int begin, end;   // Steps.
+        int part, parts;  // Of the sum.
+        int first, last;  // Places of the first part and of the last one.
+        PACKEDTRI_HD constexpr int place(int x) const { return x < parts - 1 ? first + x : last; }
+    };
+    // Of a product of these kinds whose longest sum takes `steps`. False where there is nothing to do.
+    PACKEDTRI_HD constexpr bool find(int number, const Schedule& schedule, int batch, Kind a,
+                                     Kind b, int steps, Piece& piece) const {
+        const Item item = at(number);
+        const Schedule::Tile tile = tile_at(schedule, item.tile / batch);
+        if (!tile.exists) return false;
+        const auto range = k_range<int>(a, b, tile.i * TILE, (tile.i + 1) * TILE, tile.j * TILE,
+                                        (tile.j + 1) * TILE, steps);
+        piece.parts = parts(item, range.length());
+        if (!item.last && item.part >= piece.parts - 1) return false;
+        piece.i = tile.i;
+        piece.j = tile.j;
+        piece.matrix = item.tile % batch;
+        piece.part = item.last ? piece.parts - 1 : item.part;
+        piece.begin = range.begin + piece.part * part;
+        piece.end = item.last ? range.begin + range.length() : piece.begin + part;
+        piece.first = item.first_place;
+        piece.last = parts_before + item.tile - first_cut;
+        return true;
+    }
+    PACKEDTRI_HD constexpr int places() const {
+        return parts_before == 0 ? 0 : parts_before + tiles - first_cut;
+    }
+
+  private:
+    // Part number `part` of the sum of tile number `tile`, or the last one. Where the sum is shorter than others of its
+    // group there may be no such part.
+    struct Item {
+        int tile, part;
+        bool last;
+        int before;       // How many parts there are before the last one.
+        int first_place;  // Of the parts.
+    };
+    PACKEDTRI_HD constexpr Item at(int number) const {
+        const int before_last = number - first_part;
+        if (before_last >= 0 && before_last < parts_before) {
+            int g = group_count - 1;
+            while (groups[g].before == 0 || number < groups[g].first) --g;
+            const Group& group = groups[g];
+            const int within = number - group.first, tile = within / group.before,
+                      part = within - tile * group.before;
+            return {group.tile + tile, part, false, group.before, before_last - part};
+        }
+        int l = group_count - 1;
+        while (number < lasts[l].first) --l;
+        const Group& group = groups[lasts[l].group];
+        const int within = number - lasts[l].first;
+        return {group.tile + within, group.before, true, group.before,
+                group.first - first_part + within * group.before};
+    }
+    // The tile of this index, of a matrix.
+    PACKEDTRI_HD constexpr Schedule::Tile tile_at(const Schedule& schedule, int index) const {
+        if (corner == Corner::No) return schedule.at(int64_t{index});
+        int side = 0;  // Of the square of tiles that come before this one's row and column.
+        while ((side + 1) * (side + 1) <= index) ++side;
+        const int within = index - side * side;
+        const int i = within <= side ? side : within - side - 1, j = within <= side ? within : side;
+        if (corner == Corner::First) return {i, j, true};
+        return {schedule.tiles_m - 1 - i, schedule.tiles_m - 1 - j, true};
+    }
+
+    // How many parts there are of a sum of so many steps, which may be fewer than others of the group have.
+    PACKEDTRI_HD constexpr int parts(const Item& item, int steps) const {
+        const int needed = (steps + part - 1) / part;
+        return needed > item.before ? item.before + 1 : (needed > 1 ? needed : 1);
+    }
+};
+
+// Of two triangles of different kinds.
+inline PartWork::Corner corner_of(const Product& p) {
+    using Corner = PartWork::Corner;
+    if (p.c.kind == Kind::Lower || p.m != p.n || p.m != p.k) return Corner::No;
+    if (p.a.kind == Kind::Lower && p.b.kind == Kind::Upper) return Corner::Last;
+    return p.a.kind == Kind::Upper && p.b.kind == Kind::Lower ? Corner::First : Corner::No;
+}
+
+// Whether all sums are about equally long that come one after another: not of two triangles where tiles of the result
+// have empty sums.
+inline bool sums_shrink(const Product& p) {
+    if (!is_triangular(p.a.kind) || !is_triangular(p.b.kind)) return true;
+    return p.c.kind != Kind::Lower ? corner_of(p) != PartWork::Corner::No
+                                   : p.a.kind != Kind::Upper || p.b.kind != Kind::Upper;
+}
+
+// How many tiles come last that do not fill a round of all slots, where all sums are equally long.
+constexpr int64_t left_over(const Schedule& schedule, int64_t batch, int64_t slots) {
+    return schedule.size() * batch % slots;
+}
+
+// Tiles whose sums are about equally long, as they come in a schedule.
+struct SumGroup {
+    int64_t tile, end;
+    int steps;
+    int64_t tiles() const { return end - tile; }
+};
+
+// All of them. Returns how many there are.
+inline int sum_groups(SumGroup* groups, const Product& p, int64_t side, int64_t slots) {
+    const Schedule schedule = schedule_of(p, side, 1);
+    const int64_t all = schedule.size() * p.batch, step = side / PartWork::TILE;
+    const auto longest = static_cast<int>(ceil_div(p.k, side)),
+               steps = static_cast<int>(ceil_div(p.k, step));
+    int count = 0;
+    const auto until = [&](int64_t end, int steps) {
+        const int64_t tile = count > 0 ? groups[count - 1].end : 0;
+        if (end > tile) groups[count++] = {tile, end, steps};
+    };
+    if (schedule.longest == Schedule::Longest::All) {
+        until(all - left_over(schedule, p.batch, slots), steps);
+        until(all, steps);
+        return count;
+    }
+    // Sums that end with the matrix all lack what its last tile lacks.
+    const bool to_end = p.a.kind != Kind::Lower && p.b.kind != Kind::Upper;
+    const int missing = longest * PartWork::TILE - steps;
+    const auto together = static_cast<int>(ceil_div(longest, PartWork::MOST_GROUPS - 1));
+    // How many tiles have sums of at least this length.
+    const auto longer = [&](int64_t length) {
+        if (corner_of(p) == PartWork::Corner::No)
+            return schedule.count_long(longest, static_cast<int>(length));
+        return (longest + 1 - length) * (longest + 1 - length);
+    };
+    for (int length = longest; length > 0; length -= together)
+        until(std::min(all, longer(std::max(1, length - together + 1)) * p.batch),
+              std::min(steps, length * PartWork::TILE - (to_end ? missing : 0)));
+    until(all, 0);
+    return count;
+}
+
+// The work of a product whose tiles have this side, for so many blocks at once. Sums are cut into parts of `part` steps,
+// unless it is zero; where all are equally long, those of the tiles that are left over. Sums must shrink (sums_shrink)
+// where they are cut.
+inline PartWork part_work(const Product& p, int64_t side, int part, int64_t slots) {
+    const Schedule schedule = schedule_of(p, side, 1);
+    const int64_t all = schedule.size() * p.batch;
+    if (all > INT32_MAX / 4)
+        throw std::runtime_error("[packedtri] the batch is too large for one launch");
+    PartWork work{};
+    work.corner = corner_of(p);
+    work.part = part > 0 ? part : INT32_MAX / 2;
+    work.tiles = static_cast<int>(all);
+    SumGroup sums[PartWork::MOST_GROUPS];
+    const bool equal = schedule.longest == Schedule::Longest::All;
+    int count = 1;
+    if (part > 0) count = sum_groups(sums, p, side, slots);
+    else sums[0] = {0, all, 0};
+
+    int last[PartWork::MOST_GROUPS];  // How many steps the last part has.
+    int64_t parts = 0;
+    for (int g = 0; g < count; ++g) {
+        const auto [tile, end, steps] = sums[g];
+        const bool cut = part > 0 && steps > PartWork::LEAST &&
+                         (!equal || tile >= all - left_over(schedule, p.batch, slots));
+        const int before = cut ? (steps - PartWork::LEAST) / part : 0;
+        if (before > 0 && parts == 0) work.first_cut = static_cast<int>(tile);
+        work.groups[g] = {static_cast<int>(tile), before, static_cast<int>(parts)};
+        last[g] = steps - before * part;
+        parts += before * (end - tile);
+        work.lasts[g].group = g;
+    }
+    if (all + parts > INT32_MAX / 2)
+        throw std::runtime_error("[packedtri] the batch is too large for one launch");
+    work.group_count = count;
+    work.items = static_cast<int>(all + parts);
+    work.parts_before = static_cast<int>(parts);
+
+    std::stable_sort(work.lasts, work.lasts + count,
+                     [&](const auto& a, const auto& b) { return last[a.group] > last[b.group]; });
+    int64_t item = 0;
+    bool behind =
+        false;  // Whether the parts before the last are among the items that have been counted.
+    for (int l = 0; l < count; ++l) {
+        const int g = work.lasts[l].group;
+        if (!behind && last[g] < part) {
+            work.first_part = static_cast<int>(item);
+            item += parts;
+            behind = true;
+        }
+        work.lasts[l].first = static_cast<int>(item);
+        item += sums[g].tiles();
+    }
+    if (!behind) work.first_part = static_cast<int>(item);
+    for (int g = 0; g < count; ++g) work.groups[g].first += work.first_part;
+    return work;
+}
+
+}  // namespace packedtri::cuda
