@@ -123,7 +123,7 @@ bool engine_can(const Product& p, const Device& device);
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together);
 Config choose_engine(const Product& p, const Device& device, int together);
 // Whether launches of large tiles can cut sums (EnginePiece): of one product, whose tiles are not visited in groups.
-bool engine_cuts(const Product& p, int together);
+bool engine_cuts(const Product& p, TileSize tile, int together);
 // Brings what was forced within what the engine can do, and lets it make images itself where that pays.
 void complete_engine(Config& config, const Product& p, const Device& device);
 

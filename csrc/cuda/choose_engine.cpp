@@ -142,8 +142,9 @@ bool fusing_pays(const Product& p) { return std::min({p.m, p.n, p.k}) >= 5000; }
 
 }  // namespace
 
-bool engine_cuts(const Product& p, int together) {
-    return p.batch == 1 && together == 1 && p.k < BY_GROUPS && !in_parts(p);
+bool engine_cuts(const Product& p, TileSize tile, int together) {
+    return tile == TileSize::Large && p.batch == 1 && together == 1 && p.k < BY_GROUPS &&
+           !in_parts(p);
 }
 
 // Whether the engine can compute the product: it knows float32 in three parts, and two-byte elements and float32 in
@@ -168,7 +169,7 @@ Config choose_engine(const Product& p, const Device& device, int together) {
     small.per_slot *= together;
     if (engine_takes_large(p, small)) {
         config.tile = TileSize::Large;
-        if (engine_cuts(p, together))
+        if (engine_cuts(p, config.tile, together))
             config.part = choose_parts(p, engine_tile_side(TileSize::Large),
                                        device.multiprocessors / 2, ENGINE_COSTS)
                               .part;

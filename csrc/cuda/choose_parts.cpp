@@ -9,8 +9,6 @@
 namespace packedtri::cuda {
 namespace {
 
-// More parts of a sum than this would take long to add up.
-constexpr int MOST_PARTS = 12;
 // What is added to the time of a launch for each part of a sum, of what an item costs.
 constexpr double ADDING = 0.45;
 
@@ -92,7 +90,7 @@ Parts parts_of_rest(const Product& p, const SumGroup& last, int64_t side, int64_
     if (left == 0) return {0, rounds};
     Parts best{0, rounds + steps + costs.item};
     double least = PAYS * best.steps;
-    for (int part = std::max(2, static_cast<int>(ceil_div(steps, MOST_PARTS)));
+    for (int part = std::max(2, static_cast<int>(ceil_div(steps, PartWork::MOST_PARTS)));
          part + PartWork::LEAST <= steps; ++part) {
         const double time = rounds + estimate_equal(left, steps, part, slots, costs);
         if (time >= least) continue;
@@ -117,7 +115,7 @@ Parts choose_parts(const Product& p, int64_t side, int64_t slots, const PartCost
     const Parts whole{0, estimate(groups, count, std::numeric_limits<int>::max(), slots, costs)};
     const double share = static_cast<double>(all) / static_cast<double>(slots);
     const auto part = std::max(static_cast<int>(std::ceil(costs.part * share)),
-                               static_cast<int>(ceil_div(longest, MOST_PARTS)));
+                               static_cast<int>(ceil_div(longest, PartWork::MOST_PARTS)));
     if (!sums_shrink(p) || part + PartWork::LEAST > longest) return whole;
     const Parts cut{part, estimate(groups, count, part, slots, costs)};
     return cut.steps < PAYS * whole.steps ? cut : whole;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "choice.h"
+#include "part_work.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -13,6 +14,16 @@ int split_for(const Device& device, int wanted) {
     int split = 1;
     while (2 * split <= wanted) split *= 2;
     return split;
+}
+
+// What is forced of Config::part, but no more parts than there is memory for.
+int part_for(const Product& p, const Config& config) {
+    if (forced.split == 1 || forced.above == 0) return 0;
+    if (forced.above < 0) return config.part;
+    const int64_t side = by_images(config) ? engine_tile_side(config.tile)
+                                           : tile_side(p.dtype, config.tile),
+                  steps = ceil_div(p.k, side / PartWork::TILE);
+    return std::max(forced.above.load(), static_cast<int>(ceil_div(steps, PartWork::MOST_PARTS)));
 }
 
 }  // namespace
@@ -47,12 +58,9 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (const int tile = forced.tile; tile >= 0 && by_images(config) && !in_parts(p))
         config.tile = static_cast<TileSize>(tile);
     const int above = forced.above;
-    if (is_persistent(config) ||
-        (by_images(config) && config.tile == TileSize::Large && engine_cuts(p, together))) {
-        if (forced.split == 1) config.part = 0;
-        else if (above >= 0) config.part = above;
-        if (is_persistent(config)) return config;
-    }
+    if (is_persistent(config) || (by_images(config) && engine_cuts(p, config.tile, together)))
+        config.part = part_for(p, config);
+    if (is_persistent(config)) return config;
     if (const int split = forced.split; split >= 1) config.split = split_for(device, split);
     if (above >= 1 || above < -1) {
         config.split_above = std::abs(above);

@@ -16,8 +16,10 @@ namespace packedtri::cuda {
 // Sums are counted in steps of k, of which the side of a tile has four.
 struct PartWork {
     static constexpr int TILE = 4;
-    static constexpr int LEAST =
-        3;  // Steps that a last part has at least, but where a matrix ends.
+    // Steps that a last part has at least, but where a matrix ends.
+    static constexpr int LEAST = 3;
+    // Of a sum. More would take long to add up.
+    static constexpr int MOST_PARTS = 12;
 
     // Where sums are longest of a dense result, and so which tiles come first: those of a product of two triangles in
     // the last or the first row and column, then those in the next ones. `No`: the schedule tells.
@@ -38,9 +40,11 @@ struct PartWork {
     };
     Lasts lasts[MOST_GROUPS];
     int group_count;
-    int items, tiles;
-    // Parts but the last follow one another. Each has a place in memory, and the last ones have theirs behind.
-    int first_part, parts_before, first_cut;
+    int items;
+    // Parts but the last follow one another. Each has a place in memory, and the last ones of tiles that are cut, which
+    // follow one another too, have theirs behind.
+    int first_part, parts_before;
+    int first_cut, end_cut;
 
     // What is done for an item: steps of the sum of a tile, of a matrix of the batch.
     struct Piece {
@@ -70,9 +74,7 @@ struct PartWork {
         piece.last = parts_before + item.tile - first_cut;
         return true;
     }
-    PACKEDTRI_HD constexpr int places() const {
-        return parts_before == 0 ? 0 : parts_before + tiles - first_cut;
-    }
+    PACKEDTRI_HD constexpr int places() const { return parts_before + end_cut - first_cut; }
 
   private:
     // Part number `part` of the sum of tile number `tile`, or the last one. Where the sum is shorter than others of its
@@ -126,8 +128,8 @@ inline PartWork::Corner corner_of(const Product& p) {
     return p.a.kind == Kind::Upper && p.b.kind == Kind::Lower ? Corner::First : Corner::No;
 }
 
-// Whether all sums are about equally long that come one after another: not of two triangles where tiles of the result
-// have empty sums.
+// Whether all sums are about equally long that come one after another, so that it pays to cut them: not of two triangles
+// where tiles of the result have empty sums.
 inline bool sums_shrink(const Product& p) {
     if (!is_triangular(p.a.kind) || !is_triangular(p.b.kind)) return true;
     return p.c.kind != Kind::Lower ? corner_of(p) != PartWork::Corner::No
@@ -180,8 +182,7 @@ inline int sum_groups(SumGroup* groups, const Product& p, int64_t side, int64_t 
 }
 
 // The work of a product whose tiles have this side, for so many blocks at once. Sums are cut into parts of `part` steps,
-// unless it is zero; where all are equally long, those of the tiles that are left over. Sums must shrink (sums_shrink)
-// where they are cut.
+// unless it is zero; where all are equally long, those of the tiles that are left over.
 inline PartWork part_work(const Product& p, int64_t side, int part, int64_t slots) {
     const Schedule schedule = schedule_of(p, side, 1);
     const int64_t all = schedule.size() * p.batch;
@@ -190,7 +191,6 @@ inline PartWork part_work(const Product& p, int64_t side, int part, int64_t slot
     PartWork work{};
     work.corner = corner_of(p);
     work.part = part > 0 ? part : INT32_MAX / 2;
-    work.tiles = static_cast<int>(all);
     SumGroup sums[PartWork::MOST_GROUPS];
     const bool equal = schedule.longest == Schedule::Longest::All;
     int count = 1;
@@ -205,6 +205,7 @@ inline PartWork part_work(const Product& p, int64_t side, int part, int64_t slot
                          (!equal || tile >= all - left_over(schedule, p.batch, slots));
         const int before = cut ? (steps - PartWork::LEAST) / part : 0;
         if (before > 0 && parts == 0) work.first_cut = static_cast<int>(tile);
+        if (before > 0) work.end_cut = static_cast<int>(end);
         work.groups[g] = {static_cast<int>(tile), before, static_cast<int>(parts)};
         last[g] = steps - before * part;
         parts += before * (end - tile);
@@ -219,8 +220,7 @@ inline PartWork part_work(const Product& p, int64_t side, int part, int64_t slot
     std::stable_sort(work.lasts, work.lasts + count,
                      [&](const auto& a, const auto& b) { return last[a.group] > last[b.group]; });
     int64_t item = 0;
-    bool behind =
-        false;  // Whether the parts before the last are among the items that have been counted.
+    bool behind = false;  // Whether what follows comes behind the parts before the last.
     for (int l = 0; l < count; ++l) {
         const int g = work.lasts[l].group;
         if (!behind && last[g] < part) {

@@ -62,8 +62,7 @@ std::vector<EnginePiece> pieces_of(const EngineWork& work, Kind a, Kind b, bool 
     p.a.kind = a;
     p.b.kind = b;
     p.c.kind = lower ? Kind::Lower : Kind::Dense;
-    const int part = cuda::sums_shrink(p) ? work.cut : 0;
-    const cuda::PartWork cut = cuda::part_work(p, 256, part, 66);
+    const cuda::PartWork cut = cuda::part_work(p, 256, work.cut, 66);
     std::vector<EnginePiece> pieces;
     for (int number = 0; number < cut.items; ++number) {
         EnginePiece item;

@@ -79,7 +79,7 @@ std::vector<int> every_part_once(const Product& p, const PartWork& work) {
 }
 
 void long_sums_are_cut(const Product& p, int part) {
-    const PartWork work = cuda::part_work(p, SIDE, cuda::sums_shrink(p) ? part : 0, 132);
+    const PartWork work = cuda::part_work(p, SIDE, part, 132);
     const std::vector<int> lengths = every_part_once(p, work);
     // But for tiles at an edge, which come with others, the longest come first. Many lengths go together.
     if (!cuda::sums_shrink(p) || p.k % SIDE > 0 || p.k > 45 * SIDE) return;
