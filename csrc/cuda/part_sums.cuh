@@ -17,7 +17,7 @@ __device__ __forceinline__ void add_vector(float* x, float4 y) {
 
 // Adds up the parts of a sum, of which each of `WARPS` warps has its own in registers. Whoever comes last has the whole
 // sum, and true for an answer; the others leave theirs in memory, and are done. Nobody waits. Parts are added in their
-// order, which of two makes no difference, so that results do not depend on who comes last.
+// order, so that results do not depend on who comes last.
 //
 // `words`: one for each place and warp, zero when the launch starts; that of the first part counts. `sums`: WARPS * COUNT *
 // 32 for each place.
@@ -37,9 +37,11 @@ __device__ __forceinline__ bool add_parts(T (&acc)[COUNT], const PartWork::Piece
         for (int e = 0; e < COUNT; e += VECTOR)
             add_vector(acc + e, __ldcg(reinterpret_cast<const Vector*>(from + e * 32)));
     };
+    // The first two may be added in either order, so that one of them need not read its own.
+    const bool one_of_first = piece.part < 2;
     int* word = words + piece.place(0) * WARPS + warp;
-    int before = lane == 0 && piece.parts == 2 ? ptx::load_acquire(word) : 0;
-    if (__shfl_sync(~0u, before, 0) == 0) {
+    int before = lane == 0 && one_of_first ? ptx::load_acquire(word) : 0;
+    if (__shfl_sync(~0u, before, 0) != piece.parts - 1) {
         T* to = at(piece.part);
 #pragma unroll
         for (int e = 0; e < COUNT; e += VECTOR)
@@ -50,15 +52,16 @@ __device__ __forceinline__ bool add_parts(T (&acc)[COUNT], const PartWork::Piece
         if (__shfl_sync(~0u, before, 0) != piece.parts - 1) return false;
     }
     __syncwarp();
-    if (piece.parts == 2) {
-        add(1 - piece.part);
-        return true;
-    }
+    if (!one_of_first)
 #pragma unroll
-    for (int e = 0; e < COUNT; ++e) acc[e] = 0;
+        for (int e = 0; e < COUNT; ++e) acc[e] = 0;
+    int part = one_of_first ? 1 - piece.part : 0;
 #pragma unroll 1
-    for (int part = 0; part < piece.parts; ++part) add(part);
-    return true;
+    for (int next = one_of_first ? 2 : 1;; ++next) {
+        add(part);
+        if (next >= piece.parts) return true;
+        part = next;
+    }
 }
 
 }  // namespace packedtri::cuda
