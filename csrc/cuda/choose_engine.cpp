@@ -143,8 +143,9 @@ bool fusing_pays(const Product& p) { return std::min({p.m, p.n, p.k}) >= 5000; }
 }  // namespace
 
 bool engine_cuts(const Product& p, TileSize tile, int together) {
-    return tile == TileSize::Large && p.batch == 1 && together == 1 && p.k < BY_GROUPS &&
-           !in_parts(p);
+    const int64_t reach = int64_t{EnginePiece::MOST_TILES} * engine_tile_side(TileSize::Large);
+    return tile == TileSize::Large && p.m <= reach && p.n <= reach && p.batch == 1 &&
+           together == 1 && p.k < BY_GROUPS && !in_parts(p);
 }
 
 // Whether the engine can compute the product: it knows float32 in three parts, and two-byte elements and float32 in

@@ -90,8 +90,9 @@ Parts parts_of_rest(const Product& p, const SumGroup& last, int64_t side, int64_
     if (left == 0) return {0, rounds};
     Parts best{0, rounds + steps + costs.item};
     double least = PAYS * best.steps;
+    const int stride = std::max(1, steps / 256);
     for (int part = std::max(2, static_cast<int>(ceil_div(steps, PartWork::MOST_PARTS)));
-         part + PartWork::LEAST <= steps; ++part) {
+         part + PartWork::LEAST <= steps; part += stride) {
         const double time = rounds + estimate_equal(left, steps, part, slots, costs);
         if (time >= least) continue;
         least = time;
@@ -103,6 +104,7 @@ Parts parts_of_rest(const Product& p, const SumGroup& last, int64_t side, int64_
 }  // namespace
 
 Parts choose_parts(const Product& p, int64_t side, int64_t slots, const PartCosts& costs) {
+    slots = std::max<int64_t>(slots, 1);
     SumGroup groups[PartWork::MOST_GROUPS];
     const int count = sum_groups(groups, p, side, slots);
     if (count == 0) return {0, 0};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "engine_kernel.cuh"
 #include "engine_plan.h"
@@ -106,7 +107,9 @@ void launch_engine(const EnginePlan* plans, int count, const EngineUnmade& unmad
                    cudaStream_t stream) {
     const bool a = plans[0].layout.a.across, b = plans[0].layout.b.across;
     if (count > 1) {
-        if constexpr (!Shape::CUTS) launch_kernel<Shape, 2, AcrossByTile>(plans, unmade, stream);
+        if constexpr (Shape::CUTS)
+            throw std::runtime_error("[packedtri] sums of two products are cut");
+        else launch_kernel<Shape, 2, AcrossByTile>(plans, unmade, stream);
     } else if (a && b) launch_kernel<Shape, 1, Across<true, true>>(plans, unmade, stream);
     else if (a) launch_kernel<Shape, 1, Across<true, false>>(plans, unmade, stream);
     else if (b) launch_kernel<Shape, 1, Across<false, true>>(plans, unmade, stream);

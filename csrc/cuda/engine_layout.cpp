@@ -1,6 +1,7 @@
 #include "engine_layout.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "choice.h"
 
@@ -75,6 +76,8 @@ EngineLayout engine_layout(const Product& p, const Config& config, int multiproc
     if (config.part > 0) {
         layout.cut = part_work(p, side, config.part, multiprocessors / 2);
         layout.places = layout.cut.places();
+        if (layout.places > EnginePiece::MOST_PLACES)
+            throw std::runtime_error("[packedtri] so many parts of sums have no room");
     }
     if (may_spoil(p)) layout.marks = Marks::count(static_cast<int>(p.m), static_cast<int>(p.n));
     if (p.tf32) layout.lines = ceil_div(p.m, Image::SIDE) + ceil_div(p.n, Image::SIDE);

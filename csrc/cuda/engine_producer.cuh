@@ -95,15 +95,15 @@ class EngineProducer {
                 if (args_.cutting.work.find(drawn, p.work.schedule, 1, p.a.kind, p.b.kind,
                                             p.k_blocks, item.piece))
                     return item.word();
-            return EngineItem::NONE;
-        }
-        for (; drawn < args_.alone.all; drawn = draw()) {
-            const auto [matrix, number] = args_.alone.at(drawn);
-            bool exists = false;
-            EngineItem item = work_of(number).alone(tile_of(number), exists);
-            item.product = product_of(number);
-            item.matrix = matrix;
-            if (exists) return item.word();
+        } else {
+            for (; drawn < args_.alone.all; drawn = draw()) {
+                const auto [matrix, number] = args_.alone.at(drawn);
+                bool exists = false;
+                EngineItem item = work_of(number).alone(tile_of(number), exists);
+                item.product = product_of(number);
+                item.matrix = matrix;
+                if (exists) return item.word();
+            }
         }
         return EngineItem::NONE;
     }

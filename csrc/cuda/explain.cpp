@@ -21,9 +21,9 @@ std::string explain_small(const Product& p, int side) {
 
 std::string explain_tiles(const Product& p, const Config& c) {
     const bool engine = by_images(c);
-    const std::string side =
-        std::to_string(engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile));
-    std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + side + " x " + side;
+    const int side = engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile);
+    std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + std::to_string(side) +
+                       " x " + std::to_string(side);
     if (c.method == Method::Fused) text += ", images made on the way";
     if (c.method == Method::Hopper)
         text += is_persistent(c) ? ", loaded by warps of their own" : ", multiplied by warpgroups";
@@ -34,7 +34,7 @@ std::string explain_tiles(const Product& p, const Config& c) {
     if (c.part > 0)
         text +=
             (triangles(p) == 0 ? ", sums of the tiles left over cut every " : ", sums cut every ") +
-            std::to_string(c.part * tile_side(p.dtype, c.tile) / PartWork::TILE) + " steps";
+            std::to_string(c.part * side / PartWork::TILE) + " steps";
     if (c.split > 1) text += long_sums + " shared by " + parts + " blocks";
     if (c.graded) text += ", shorter ones by fewer";
     if (c.group > 1)

@@ -17,7 +17,7 @@ __device__ __forceinline__ void add_vector(float* x, float4 y) {
 
 // Adds up the parts of a sum, of which each of `WARPS` warps has its own in registers. Whoever comes last has the whole
 // sum, and true for an answer; the others leave theirs in memory, and are done. Nobody waits. Parts are added in their
-// order, so that results do not depend on who comes last.
+// order, but for that of the first two, which makes no difference, so that results do not depend on who comes last.
 //
 // `words`: one for each place and warp, zero when the launch starts; that of the first part counts. `sums`: WARPS * COUNT *
 // 32 for each place.
@@ -37,7 +37,7 @@ __device__ __forceinline__ bool add_parts(T (&acc)[COUNT], const PartWork::Piece
         for (int e = 0; e < COUNT; e += VECTOR)
             add_vector(acc + e, __ldcg(reinterpret_cast<const Vector*>(from + e * 32)));
     };
-    // The first two may be added in either order, so that one of them need not read its own.
+    // So one of the first two need not read its own.
     const bool one_of_first = piece.part < 2;
     int* word = words + piece.place(0) * WARPS + warp;
     int before = lane == 0 && one_of_first ? ptx::load_acquire(word) : 0;
@@ -52,9 +52,10 @@ __device__ __forceinline__ bool add_parts(T (&acc)[COUNT], const PartWork::Piece
         if (__shfl_sync(~0u, before, 0) != piece.parts - 1) return false;
     }
     __syncwarp();
+    // To minus zero, which leaves every number as it is that is added.
     if (!one_of_first)
 #pragma unroll
-        for (int e = 0; e < COUNT; ++e) acc[e] = 0;
+        for (int e = 0; e < COUNT; ++e) acc[e] = -T{0};
     int part = one_of_first ? 1 - piece.part : 0;
 #pragma unroll 1
     for (int next = one_of_first ? 2 : 1;; ++next) {

@@ -70,8 +70,9 @@ struct PartWork {
         piece.part = item.last ? piece.parts - 1 : item.part;
         piece.begin = range.begin + piece.part * part;
         piece.end = item.last ? range.begin + range.length() : piece.begin + part;
-        piece.first = item.first_place;
-        piece.last = parts_before + item.tile - first_cut;
+        // Whole sums have none.
+        piece.first = piece.parts > 1 ? item.first_place : 0;
+        piece.last = piece.parts > 1 ? parts_before + item.tile - first_cut : 0;
         return true;
     }
     PACKEDTRI_HD constexpr int places() const { return parts_before + end_cut - first_cut; }
@@ -128,8 +129,8 @@ inline PartWork::Corner corner_of(const Product& p) {
     return p.a.kind == Kind::Upper && p.b.kind == Kind::Lower ? Corner::First : Corner::No;
 }
 
-// Whether all sums are about equally long that come one after another, so that it pays to cut them: not of two triangles
-// where tiles of the result have empty sums.
+// Whether sums get shorter along the order of tiles, so that it pays to cut them: not of two triangles where tiles of the
+// result have empty sums.
 inline bool sums_shrink(const Product& p) {
     if (!is_triangular(p.a.kind) || !is_triangular(p.b.kind)) return true;
     return p.c.kind != Kind::Lower ? corner_of(p) != PartWork::Corner::No
@@ -138,7 +139,7 @@ inline bool sums_shrink(const Product& p) {
 
 // How many tiles come last that do not fill a round of all slots, where all sums are equally long.
 constexpr int64_t left_over(const Schedule& schedule, int64_t batch, int64_t slots) {
-    return schedule.size() * batch % slots;
+    return schedule.size() * batch % (slots > 1 ? slots : 1);
 }
 
 // Tiles whose sums are about equally long, as they come in a schedule.

@@ -179,10 +179,11 @@ __device__ __forceinline__ void barrier_sync(int id, int threads) {
 }
 
 // Tiles are computed by `THREADS` threads, a power of two: all of a block, or as many that follow one another while
-// others do something else. This is one's number among them.
+// others do something else. This is one's number among them; without a sign, since dividing one that has it leads the
+// compiler to other code, in which float32 solves take 9% longer.
 template <int THREADS>
-__device__ __forceinline__ int thread_of() {
-    return static_cast<int>(threadIdx.x) % THREADS;
+__device__ __forceinline__ unsigned thread_of() {
+    return threadIdx.x % THREADS;
 }
 // They meet at barrier 0.
 template <int THREADS>

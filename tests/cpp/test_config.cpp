@@ -100,6 +100,19 @@ void sums_in_parts() {
     Product trapezoid = gram(DType::f64, 2048, 1);
     --trapezoid.n;
     CHECK(choice(trapezoid).part == 0, "%d", choice(trapezoid).part);
+    // So it is with tiles of the engine, but for more rows of them than a word can name.
+    CHECK(choice(gram(DType::bf16, 4096, 1)).part > 0, "two rounds, and four tiles");
+    Product tall = times_dense(DType::bf16, 4096, 1);
+    tall.a.kind = Kind::Dense;
+    tall.a.row_stride = tall.k;
+    tall.a.col_stride = 1;
+    tall.n = tall.b.cols = tall.b.row_stride = tall.c.row_stride = 256;
+    for (const int64_t tiles : {1000, 1030}) {
+        tall.m = tall.a.rows = 256 * tiles;
+        const Config c = cuda::choose(tall, cuda::Device{132, true, 227, int64_t{16} << 30});
+        CHECK(c.method == Method::Engine && (c.part > 0) == (tiles == 1000), "%d: %d", (int)tiles,
+              c.part);
+    }
     // What they need for that is not always there, nor everywhere.
     CHECK(!cuda::is_persistent(cuda::choose(lower_product(DType::f64, 4096), hopper, false)),
           "no scratch memory");

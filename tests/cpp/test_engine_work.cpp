@@ -169,5 +169,7 @@ int main() {
                 every_product<2, 1>(5, 9, 5, split, above, group);
                 every_product<4, 2>(9, 5, 5, split, above, group);
             }
+    // More tiles than there are clusters, of which those that are left over are cut.
+    every_product<4, 2>(50, 50, 9, 1, 2, 1);
     std::puts("engine_work: ok");
 }

@@ -272,12 +272,13 @@ def test_nonfinite(
 @hopper
 @pytest.mark.skipif(SMALL, reason="many runs")
 @pytest.mark.parametrize(
-    ("method", "tile", "split"), [(ENGINE, 0, 2), (ENGINE, 0, 8), (ENGINE, 1, 1), (FUSED, 1, 1)]
+    ("method", "tile", "split"),
+    [(ENGINE, 0, 2), (ENGINE, 0, 8), (ENGINE, 1, 1), (ENGINE, 1, 2), (FUSED, 1, 1)],
 )
 def test_engine_repeats(
     method: int, tile: int, split: int, device: str, rng: torch.Generator, force: Force
 ) -> None:
-    """Thousands of runs, with sums in parts, several to a cluster, agree in every bit."""
+    """Thousands of runs, with and without sums in parts, agree in every bit."""
     n = 1500
     a, b = (random((numel(n),), torch.bfloat16, device, rng) for _ in range(2))
     force(method, tile, split, 1, 1)
