@@ -96,12 +96,7 @@ struct SharingTable {
 // Whether the engine multiplies float32 in parts that keep all of its bits.
 inline bool in_parts(const Product& p) { return p.dtype == DType::f32 && !p.tf32; }
 
-// How long the parts of sums are, where blocks go from one tile to the next (Config::part), and how many steps the launch
-// takes about.
-struct Parts {
-    int part;
-    double steps;
-};
+// What parts of sums cost, where blocks go from one tile to the next.
 struct PartCosts {
     // An item takes as long as so many steps more than it has, in which its sums are stored, or left to others.
     double item;
@@ -109,8 +104,13 @@ struct PartCosts {
     // How long parts are: of what there is for each block.
     double part;
 };
-// For tiles of this side, and so many blocks at once.
-Parts choose_parts(const Product& p, int64_t side, int64_t slots, const PartCosts& costs);
+// How many steps they have (Config::part), with tiles of this side and so many blocks at once.
+int choose_part(const Product& p, int64_t side, int64_t slots, const PartCosts& costs);
+
+// Side of the tiles of a kernel that has them.
+inline int side_of_tiles(const Product& p, const Config& config) {
+    return by_images(config) ? engine_tile_side(config.tile) : tile_side(p.dtype, config.tile);
+}
 
 // Whether there is a direct kernel for Hopper: for large tiles of float64, and for small ones of 16-bit
 // elements.

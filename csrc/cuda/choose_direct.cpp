@@ -4,11 +4,7 @@
 namespace packedtri::cuda {
 namespace {
 
-// Of persistent.cuh.
-Parts persistent_parts(const Product& p, const Device& device) {
-    return choose_parts(p, tile_side(DType::f64, TileSize::Large), device.multiprocessors,
-                        {1.3, 0.97, 1});
-}
+constexpr PartCosts PERSISTENT_COSTS{1.3, 0.97, 1};
 
 Work direct_work(const Product& p, TileSize size, const Device& device) {
     return work(p, tile_side(p.dtype, size),
@@ -229,7 +225,8 @@ Config choose_direct(const Product& p, const Device& device, bool scratch) {
     const Work work = direct_work(p, config.tile, device);
     if (takes_hopper(p, config.tile, work, persistent, device)) config.method = Method::Hopper;
     if (is_persistent(config)) {
-        config.part = persistent_parts(p, device).part;
+        config.part =
+            choose_part(p, side_of_tiles(p, config), device.multiprocessors, PERSISTENT_COSTS);
         return config;
     }
     share_direct_sums(config, p, work, device);

@@ -171,9 +171,8 @@ Config choose_engine(const Product& p, const Device& device, int together) {
     if (engine_takes_large(p, small)) {
         config.tile = TileSize::Large;
         if (engine_cuts(p, config.tile, together))
-            config.part = choose_parts(p, engine_tile_side(TileSize::Large),
-                                       device.multiprocessors / 2, ENGINE_COSTS)
-                              .part;
+            config.part =
+                choose_part(p, side_of_tiles(p, config), device.multiprocessors / 2, ENGINE_COSTS);
     } else if (const Sharing* row = engine_sharing(p).find(small))
         share_sums(config, small, row->split, row->above, 2);
     if (p.k >= BY_GROUPS) config.group = 8;

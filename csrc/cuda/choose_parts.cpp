@@ -38,38 +38,31 @@ double estimate(Items* items, int kinds, int64_t slots, const PartCosts& costs) 
     return std::max(time, all / static_cast<double>(slots) / costs.fill);
 }
 
-// How a sum of so many steps is cut.
-struct Cut {
-    int before, last;  // Parts before the last one, and the steps of that.
-    Cut(int steps, int part)
-        : before(steps > PartWork::LEAST ? (steps - PartWork::LEAST) / part : 0),
-          last(steps - before * part) {}
-    double adding(const PartCosts& costs) const {
-        return before > 0 ? ADDING * costs.item * (before + 1) : 0;
-    }
-};
+double adding(const SumCut& cut, const PartCosts& costs) {
+    return cut.before > 0 ? ADDING * costs.item * (cut.before + 1) : 0;
+}
 
 // The same for sums that are cut into parts of `part` steps.
 double estimate(const SumGroup* groups, int count, int part, int64_t slots,
                 const PartCosts& costs) {
     Items items[PartWork::MOST_GROUPS + 1];
     int64_t parts = 0;
-    double adding = 0;
+    double most = 0;
     for (int g = 0; g < count; ++g) {
-        const Cut cut(groups[g].steps, part);
+        const SumCut cut(groups[g].steps, part);
         parts += cut.before * groups[g].tiles();
-        adding = std::max(adding, cut.adding(costs));
+        most = std::max(most, adding(cut, costs));
         items[g] = {groups[g].tiles(), cut.last};
     }
     if (parts == 0) return estimate(items, count, slots, costs);
     items[count] = {parts, part};
-    return estimate(items, count + 1, slots, costs) + adding;
+    return estimate(items, count + 1, slots, costs) + most;
 }
 
 // The same for equally long sums, fewer than there are slots: those that have no other part get last parts one after
 // another; if there are too many of these, some come behind all that was before.
 double estimate_equal(int64_t tiles, int steps, int part, int64_t slots, const PartCosts& costs) {
-    const Cut cut(steps, part);
+    const SumCut cut(steps, part);
     const int64_t free = slots - tiles * cut.before;
     if (free < 0) return std::numeric_limits<double>::infinity();
     if (cut.before == 0) return steps + costs.item;
@@ -78,49 +71,48 @@ double estimate_equal(int64_t tiles, int steps, int part, int64_t slots, const P
     const double time = free * each < tiles
                             ? longer + last
                             : std::max(longer, static_cast<double>(ceil_div(tiles, free)) * last);
-    return time + cut.adding(costs);
+    return time + adding(cut, costs);
 }
 
-// Of equally long sums, of which those of the tiles that are left over are cut.
-Parts parts_of_rest(const Product& p, const SumGroup& last, int64_t side, int64_t slots,
-                    const PartCosts& costs) {
-    const int64_t left = left_over(schedule_of(p, side, 1), p.batch, slots);
-    const int steps = last.steps;
-    const double rounds = static_cast<double>(last.end / slots) * (steps + costs.item);
-    if (left == 0) return {0, rounds};
-    Parts best{0, rounds + steps + costs.item};
-    double least = PAYS * best.steps;
+// Of equally long sums, of which only those of the last group are cut, if it does not fill a round.
+int part_of_rest(const SumGroup& rest, int64_t slots, const PartCosts& costs) {
+    if (rest.whole) return 0;
+    const int steps = rest.steps;
+    const double whole = steps + costs.item,
+                 rounds = static_cast<double>(rest.tile / slots) * whole;
+    int best = 0;
+    double least = PAYS * (rounds + whole);
     const int stride = std::max(1, steps / 256);
     for (int part = std::max(2, static_cast<int>(ceil_div(steps, PartWork::MOST_PARTS)));
          part + PartWork::LEAST <= steps; part += stride) {
-        const double time = rounds + estimate_equal(left, steps, part, slots, costs);
+        const double time = rounds + estimate_equal(rest.tiles(), steps, part, slots, costs);
         if (time >= least) continue;
         least = time;
-        best = {part, time};
+        best = part;
     }
     return best;
 }
 
 }  // namespace
 
-Parts choose_parts(const Product& p, int64_t side, int64_t slots, const PartCosts& costs) {
+int choose_part(const Product& p, int64_t side, int64_t slots, const PartCosts& costs) {
     slots = std::max<int64_t>(slots, 1);
     SumGroup groups[PartWork::MOST_GROUPS];
     const int count = sum_groups(groups, p, side, slots);
-    if (count == 0) return {0, 0};
-    if (triangles(p) == 0) return parts_of_rest(p, groups[count - 1], side, slots, costs);
+    if (count == 0) return 0;
+    if (triangles(p) == 0) return part_of_rest(groups[count - 1], slots, costs);
+    if (!sums_shrink(p)) return 0;
     int64_t all = 0, longest = 0;
     for (int g = 0; g < count; ++g) {
         all += groups[g].tiles() * groups[g].steps;
         longest = std::max<int64_t>(longest, groups[g].steps);
     }
-    const Parts whole{0, estimate(groups, count, std::numeric_limits<int>::max(), slots, costs)};
     const double share = static_cast<double>(all) / static_cast<double>(slots);
     const auto part = std::max(static_cast<int>(std::ceil(costs.part * share)),
                                static_cast<int>(ceil_div(longest, PartWork::MOST_PARTS)));
-    if (!sums_shrink(p) || part + PartWork::LEAST > longest) return whole;
-    const Parts cut{part, estimate(groups, count, part, slots, costs)};
-    return cut.steps < PAYS * whole.steps ? cut : whole;
+    if (part + PartWork::LEAST > longest) return 0;
+    const auto time = [&](int part) { return estimate(groups, count, part, slots, costs); };
+    return time(part) < PAYS * time(std::numeric_limits<int>::max()) ? part : 0;
 }
 
 }  // namespace packedtri::cuda

@@ -20,9 +20,7 @@ int split_for(const Device& device, int wanted) {
 int part_for(const Product& p, const Config& config) {
     if (forced.split == 1 || forced.above == 0) return 0;
     if (forced.above < 0) return config.part;
-    const int64_t side = by_images(config) ? engine_tile_side(config.tile)
-                                           : tile_side(p.dtype, config.tile),
-                  steps = ceil_div(p.k, side / PartWork::TILE);
+    const int64_t steps = ceil_div(p.k, side_of_tiles(p, config) / PartWork::TILE);
     return std::max(forced.above.load(), static_cast<int>(ceil_div(steps, PartWork::MOST_PARTS)));
 }
 

@@ -21,7 +21,7 @@ std::string explain_small(const Product& p, int side) {
 
 std::string explain_tiles(const Product& p, const Config& c) {
     const bool engine = by_images(c);
-    const int side = engine ? engine_tile_side(c.tile) : tile_side(p.dtype, c.tile);
+    const int side = side_of_tiles(p, c);
     std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + std::to_string(side) +
                        " x " + std::to_string(side);
     if (c.method == Method::Fused) text += ", images made on the way";

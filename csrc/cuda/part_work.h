@@ -142,11 +142,20 @@ constexpr int64_t left_over(const Schedule& schedule, int64_t batch, int64_t slo
     return schedule.size() * batch % (slots > 1 ? slots : 1);
 }
 
-// Tiles whose sums are about equally long, as they come in a schedule.
+// Tiles whose sums are about equally long, as they come in a schedule. `whole`: they are not cut, since they fill rounds.
 struct SumGroup {
     int64_t tile, end;
     int steps;
+    bool whole = false;
     int64_t tiles() const { return end - tile; }
+};
+
+// How a sum of so many steps is cut.
+struct SumCut {
+    int before, last;  // Parts before the last one, and the steps of that.
+    SumCut(int steps, int part)
+        : before(steps > PartWork::LEAST ? (steps - PartWork::LEAST) / part : 0),
+          last(steps - before * part) {}
 };
 
 // All of them. Returns how many there are.
@@ -156,12 +165,12 @@ inline int sum_groups(SumGroup* groups, const Product& p, int64_t side, int64_t 
     const auto longest = static_cast<int>(ceil_div(p.k, side)),
                steps = static_cast<int>(ceil_div(p.k, step));
     int count = 0;
-    const auto until = [&](int64_t end, int steps) {
+    const auto until = [&](int64_t end, int steps, bool whole = false) {
         const int64_t tile = count > 0 ? groups[count - 1].end : 0;
-        if (end > tile) groups[count++] = {tile, end, steps};
+        if (end > tile) groups[count++] = {tile, end, steps, whole};
     };
     if (schedule.longest == Schedule::Longest::All) {
-        until(all - left_over(schedule, p.batch, slots), steps);
+        until(all - left_over(schedule, p.batch, slots), steps, true);
         until(all, steps);
         return count;
     }
@@ -185,30 +194,26 @@ inline int sum_groups(SumGroup* groups, const Product& p, int64_t side, int64_t 
 // The work of a product whose tiles have this side, for so many blocks at once. Sums are cut into parts of `part` steps,
 // unless it is zero; where all are equally long, those of the tiles that are left over.
 inline PartWork part_work(const Product& p, int64_t side, int part, int64_t slots) {
-    const Schedule schedule = schedule_of(p, side, 1);
-    const int64_t all = schedule.size() * p.batch;
+    const int64_t all = schedule_of(p, side, 1).size() * p.batch;
     if (all > INT32_MAX / 4)
         throw std::runtime_error("[packedtri] the batch is too large for one launch");
     PartWork work{};
     work.corner = corner_of(p);
     work.part = part > 0 ? part : INT32_MAX / 2;
     SumGroup sums[PartWork::MOST_GROUPS];
-    const bool equal = schedule.longest == Schedule::Longest::All;
     int count = 1;
     if (part > 0) count = sum_groups(sums, p, side, slots);
-    else sums[0] = {0, all, 0};
+    else sums[0] = {0, all, 0, true};
 
     int last[PartWork::MOST_GROUPS];  // How many steps the last part has.
     int64_t parts = 0;
     for (int g = 0; g < count; ++g) {
-        const auto [tile, end, steps] = sums[g];
-        const bool cut = part > 0 && steps > PartWork::LEAST &&
-                         (!equal || tile >= all - left_over(schedule, p.batch, slots));
-        const int before = cut ? (steps - PartWork::LEAST) / part : 0;
+        const auto [tile, end, steps, whole] = sums[g];
+        const auto [before, rest] = SumCut(steps, whole ? INT32_MAX : part);
         if (before > 0 && parts == 0) work.first_cut = static_cast<int>(tile);
         if (before > 0) work.end_cut = static_cast<int>(end);
         work.groups[g] = {static_cast<int>(tile), before, static_cast<int>(parts)};
-        last[g] = steps - before * part;
+        last[g] = rest;
         parts += before * (end - tile);
         work.lasts[g].group = g;
     }

@@ -55,18 +55,21 @@ def differs(x: Tensor, y: Tensor) -> Tensor:
     return (x.view(torch.uint8) != y.view(torch.uint8)).any()
 
 
+def assert_repeats(call: Call) -> None:
+    first = call()
+    assert first.isfinite().all()
+    different = torch.zeros((), dtype=torch.bool, device=first.device)
+    for _ in range(10_000):
+        different |= differs(call(), first)
+    assert not different.item()
+
+
 @hopper
 @engines
 def test_repeats(element: torch.dtype, tf32: bool, device: str, rng: torch.Generator) -> None:
     """10,000 runs agree in every bit."""
     assert_shares_sums(element, tf32)
-    call = draw_square(element, tf32, rng)
-    first = call()
-    assert first.isfinite().all()
-    different = torch.zeros((), dtype=torch.bool, device=device)
-    for _ in range(10_000):
-        different |= differs(call(), first)
-    assert not different.item()
+    assert_repeats(draw_square(element, tf32, rng))
 
 
 @hopper
@@ -88,14 +91,8 @@ def test_repeats_of_parts(
     force: Force,
 ) -> None:
     """The same where any blocks compute the parts of a sum, and whoever comes last adds them up."""
-    call = draw_square(element, tf32, rng)
     force(method, 1, -1, 5, 1)
-    first = call()
-    assert first.isfinite().all()
-    different = torch.zeros((), dtype=torch.bool, device=device)
-    for _ in range(10_000):
-        different |= differs(call(), first)
-    assert not different.item()
+    assert_repeats(draw_square(element, tf32, rng))
 
 
 # ---------------------------------------------------------------------- streams and graphs at once
