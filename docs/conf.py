@@ -41,7 +41,7 @@ napoleon_numpy_docstring = False
 # torch and Python have documentation of their own, which a build without a network cannot look up.
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|collections|typing|pathlib|numpy)(\..*)?"),
-    (r"py:class", r"(packedtri\.[\w.]+\.)?(Tensor|device|dtype|Index|_Array)"),
+    (r"py:class", r"(packedtri\.[\w.]+\.)?(Tensor|device|dtype|Index|M|_Array)"),
     (r"py:.*", r"(ValueError|TypeError|NotImplementedError|RuntimeError|IndexError)"),
 ]
 

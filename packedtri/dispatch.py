@@ -298,6 +298,13 @@ def _call_out(function: Function, found: Row, args: Any, kwargs: Mapping[str, An
     return write_out(function_name(function), result, kwargs["out"])
 
 
+_HOMES = (
+    (torch, "torch"),
+    (torch.Tensor, "torch.Tensor"),
+    (torch.distributed, "torch.distributed"),
+)
+
+
 def function_name(function: Function) -> str:
     """The public name of a torch function, such as ``torch.matmul`` or ``torch.Tensor.add``."""
     name = getattr(function, "__name__", "")
@@ -308,7 +315,7 @@ def function_name(function: Function) -> str:
             return "torch.autograd.Function"
         return f"torch.{name}" if hasattr(torch, name) else f"torch.ops.higher_order.{name}"
     # Torch itself would call mm by the name of its alias spmm.
-    for home, prefix in ((torch, "torch"), (torch.Tensor, "torch.Tensor")):
+    for home, prefix in _HOMES:
         if name and getattr(home, name, None) is function:
             return f"{prefix}.{name}"
     name = torch.overrides.resolve_name(function)

@@ -1,17 +1,20 @@
-"""Modules that make matrices of unconstrained parameters."""
+"""Modules that make matrices of unconstrained parameters, or of plain vectors."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
+from packedtri.dispatch import describe
 from packedtri.ops import elements
 from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
 
 T = TypeVar("T", LowerTriangular, UpperTriangular)
+M = TypeVar("M", bound=torch.nn.Module)
 
 
 class PositiveDiagonal(torch.nn.Module):
@@ -104,3 +107,145 @@ def _check(name: str, x: Tensor) -> None:
     if not isinstance(x, (LowerTriangular, UpperTriangular)):
         given = type(x).__name__ if isinstance(x, PackedTensor) else "a dense tensor"
         raise TypeError(f"[{name}] expected a LowerTriangular or UpperTriangular; got {given}")
+
+
+class FromPacked(torch.nn.Module):
+    """Makes matrices of a packed type from the plain vector of their elements.
+
+    It is a parametrization for ``torch.nn.utils.parametrize``; ``plain_parameters`` registers it.
+
+    Args:
+        cls: LowerTriangular, UpperTriangular, Symmetric or Hermitian.
+
+    Raises:
+        TypeError: when ``cls`` is none of these.
+
+    Example:
+        >>> from packedtri import LowerTriangular
+        >>> FromPacked(LowerTriangular)(torch.tensor([1.0, 2.0, 3.0]))
+        LowerTriangular([[1.,  .],
+                         [2., 3.]])
+    """
+
+    def __init__(self, cls: type[PackedTensor]) -> None:
+        super().__init__()
+        if not (isinstance(cls, type) and issubclass(cls, PackedTensor)) or cls is PackedTensor:
+            raise TypeError(f"[FromPacked] expected a packed type; got {cls!r}")
+        self.cls = cls
+
+    def forward(self, packed: Tensor) -> PackedTensor:
+        """The matrices with these elements.
+
+        Args:
+            packed: shape (*batch, n(n+1)/2), as the type takes it.
+
+        Returns:
+            shape (*batch, n, n). It shares the memory of ``packed``.
+
+        Raises:
+            TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.
+            ValueError: when its last dimension is no triangular number.
+
+        Example:
+            >>> from packedtri import Symmetric
+            >>> FromPacked(Symmetric)(torch.ones(5, 6)).shape
+            torch.Size([5, 3, 3])
+        """
+        return self.cls(packed)
+
+    def right_inverse(self, x: Tensor) -> Tensor:
+        """The stored elements of ``x``, in memory of their own.
+
+        Args:
+            x: shape (*batch, n, n), of the type.
+
+        Returns:
+            shape (*batch, n(n+1)/2).
+
+        Raises:
+            NotImplementedError: when ``x`` is of another type. Of a plain tensor that it is
+                registered for torch takes this to mean that it holds the elements already.
+
+        Example:
+            >>> from packedtri import LowerTriangular
+            >>> FromPacked(LowerTriangular).right_inverse(LowerTriangular.eye(2))
+            tensor([1., 0., 1.])
+        """
+        if type(x) is not self.cls:
+            name = self.cls.__name__
+            raise NotImplementedError(
+                f"[FromPacked] expected a {name}; got {describe(x)}. Convert with {name}.from_dense"
+            )
+        return x.packed.detach().clone()
+
+    def extra_repr(self) -> str:
+        """What the text of a module shows: the type."""
+        return self.cls.__name__
+
+
+def plain_parameters(module: M) -> M:
+    """Let a module keep plain vectors in the place of its packed parameters and buffers.
+
+    ``module.weight`` stays what it was, but is built from
+    ``module.parametrizations.weight.original``, shape (*batch, n(n+1)/2), whenever it is read. So
+    DistributedDataParallel, ``fully_shard``, LBFGS and all else that takes dense parameters
+    alone can handle the module, and n(n+1)/2 elements are sent for each matrix.
+
+    The vectors are new parameters: make the optimizer afterwards. The elements of a Symmetric or
+    Hermitian beside the diagonal stand for two of the matrix, so that their gradient is twice that
+    of each. ``torch.nn.utils.parametrize.cached`` builds each matrix once.
+
+    Args:
+        module: it is changed in place, with all modules in it.
+
+    Returns:
+        The module itself.
+
+    Raises:
+        TypeError: when ``module`` is no module.
+        NotImplementedError: when a parametrization makes a parameter of several packed tensors.
+
+    Example:
+        >>> from packedtri import LowerTriangular
+        >>> layer = torch.nn.Module()
+        >>> layer.weight = torch.nn.Parameter(LowerTriangular.eye(2))
+        >>> _ = plain_parameters(layer)
+        >>> [(name, tuple(p.shape)) for name, p in layer.named_parameters()]
+        [('parametrizations.weight.original', (3,))]
+        >>> type(layer.weight).__name__
+        'LowerTriangular'
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"[plain_parameters] expected a torch.nn.Module; got {describe(module)}")
+    vectors: dict[Tensor, Tensor] = {}
+    for owner in list(module.modules()):
+        for name, tensor in [*owner._parameters.items(), *owner._buffers.items()]:
+            if isinstance(tensor, PackedTensor):
+                first = FromPacked(type(tensor))
+                vector = first.right_inverse(tensor)
+                if isinstance(tensor, torch.nn.Parameter):
+                    vector = torch.nn.Parameter(vector, tensor.requires_grad)
+                # Modules that held one tensor hold one vector.
+                _parametrize(owner, name, first, vectors.setdefault(tensor, vector))
+    return module
+
+
+def _parametrize(owner: torch.nn.Module, name: str, first: FromPacked, vector: Tensor) -> None:
+    """Let ``first`` make what ``owner`` has under this name of ``vector``."""
+    steps: Any = owner
+    persistent = name not in owner._non_persistent_buffers_set
+    held: Any = owner._parameters if name in owner._parameters else owner._buffers
+    if not isinstance(owner, parametrize.ParametrizationList):
+        held[name] = vector
+        parametrize.register_parametrization(owner, name, first, unsafe=True)
+        steps = owner.parametrizations[name]  # type: ignore[index]
+    elif name == "original":
+        held[name] = vector
+        owner.insert(0, first)
+    else:
+        raise NotImplementedError(
+            f"[plain_parameters] a {first.cls.__name__} is one of several tensors that make one "
+            "parameter. Let the right_inverse of its parametrization return plain tensors"
+        )
+    if not persistent:
+        steps._non_persistent_buffers_set.add("original")

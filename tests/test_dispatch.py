@@ -21,7 +21,8 @@ from packedtri.testing import densify
 
 N = 4
 ROWS = dispatch.rows()
-COMPUTED = [r for r in ROWS if r.how in ("native", "dense")]
+# Collectives need another process: see test_distributed.
+COMPUTED = [r for r in ROWS if r.how in ("native", "dense") and ".distributed." not in r.name]
 
 # Results that are random, or say something of the object and not of its elements.
 NOT_COMPARED = {

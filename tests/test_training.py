@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -315,61 +314,3 @@ def test_training_under_a_mode_that_watches_ops(cls, foreach, device):
                 optimizer.step()
         results.append(w.detach().packed)
     torch.testing.assert_close(*results, rtol=0, atol=0)
-
-
-@pytest.fixture
-def process_group() -> Iterator[None]:
-    """A group of this process alone."""
-    distributed = pytest.importorskip("torch.distributed")
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
-
-
-def _fully_shard(module: nn.Module) -> nn.Module:
-    from torch.distributed.fsdp import fully_shard
-
-    return fully_shard(module)
-
-
-def _fsdp(module: nn.Module) -> nn.Module:
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    return FullyShardedDataParallel(module, device_id=torch.device("cpu"), use_orig_params=True)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize(
-    ("name", "wrap"),
-    [("FSDP", _fully_shard), ("FSDP", _fsdp), ("DDP", nn.parallel.DistributedDataParallel)],
-)
-@each_type
-def test_modules_spread_over_processes(cls, name, wrap, process_group):
-    """Torch takes their tensors for dense ones; a plain vector of elements it trains."""
-    for size in ((3,), (2, 3)):
-        module = nn.Linear(3, 3)
-        module.register_parameter("weights", nn.Parameter(cls.randn(*size)))
-        with pytest.raises(NotImplementedError, match=rf"\[{name}.*{cls.__name__}\(self.elements"):
-            wrap(module)
-
-    class Layer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.elements = nn.Parameter(torch.ones(6))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return cls(self.elements) @ x
-
-    layer = Layer()
-    spread, x = wrap(copy.deepcopy(layer)), torch.randn(3, 1)
-    torch.testing.assert_close(spread(x), layer(x))
-    spread(x).sum().backward()
-    assert all(p.grad is not None for p in spread.parameters())
-
-
-@each_type
-def test_buffers_spread_over_processes(cls, process_group):
-    module = nn.Linear(3, 3)
-    module.register_buffer("matrices", cls.eye(3))
-    with pytest.raises(NotImplementedError, match=rf"\[DDP.*{cls.__name__}\(self.elements"):
-        nn.parallel.DistributedDataParallel(module)

@@ -42,8 +42,7 @@ _LEFT_OUT = re.compile(
     r"""(quantized|fbgemm|miopen|q|quantize|fake_quantize|fused|choose_qparams)_.*"""
     r"""|(?!index_copy).*_copy|.*(sparse|mkldnn).*|batch_norm_.*|(c?col|c?row)_indices|indices"""
     r"""|values|sspaddmm|saddmm|hsmm|smm|dsmm|coalesce|int_repr|dequantize|qscheme|hash_tensor"""
-    r"""|slice_inverse|dim_order|ipu|mtia|xpu|to_dense|sym_.*|const_data_ptr|broadcast|reduce|send"""
-    r"""|recv|isend|irecv|all_(gather|reduce|to_all).*|reduce_scatter.*"""
+    r"""|slice_inverse|dim_order|ipu|mtia|xpu|to_dense|sym_.*|const_data_ptr"""
 )
 
 # Families of functions by the names of their modules, in the order in which they are listed.
@@ -53,6 +52,7 @@ _FAMILIES = {
     "torch.fft": "`torch.fft`",
     "torch.nn.functional": "`torch.nn.functional`",
     "torch.nn.init": "`torch.nn.init`",
+    "torch.distributed": "`torch.distributed`",
 }
 _OTHERS = "`torch` and `torch.Tensor`"
 
@@ -97,9 +97,9 @@ def operations_markdown() -> str:
         _folded(dense, families),
         "## Functions that raise an error",
         _folded(refused - dense, families),
-        "Left out of these lists are functions for sparse and quantized tensors, for other devices "
-        "and for communication, and the forms of functions that torch uses inside (`…_copy`). They "
-        "follow the same rules.",
+        "Left out of these lists are functions for sparse and quantized tensors and for other "
+        "devices, and the forms of functions that torch uses inside (`…_copy`). They follow the "
+        "same rules.",
     ]
     return "\n\n".join(parts)
 

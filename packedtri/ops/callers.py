@@ -48,9 +48,8 @@ def check_not_distributed(t: PackedTensor) -> None:
         return
     for name, (module, *functions) in _DISTRIBUTORS.items():
         if caller(module, *functions) is not None:
-            cls = type(t).__name__
             raise NotImplementedError(
                 f"[{name}] expected dense parameters and buffers; got {describe(t)}, which stores "
-                "only a triangle. Register the vector of its elements instead and build the type "
-                f"from it in forward, as in {cls}(self.elements)"
+                "only a triangle. Call packedtri.nn.plain_parameters(module) first: it lets the "
+                "module keep plain vectors of stored elements"
             )
