@@ -24,6 +24,7 @@ from packedtri.ops.forms import bilinear_form, quadratic_form
 from packedtri.ops.fractional_powers import fractional_matrix_power
 from packedtri.ops.gram import her2k, herk, syr2k, syrk
 from packedtri.ops.matrix_functions import logm, sqrtm
+from packedtri.ops.refinement import ErrorBounds, error_bounds, refine
 from packedtri.ops.square_roots import tria
 from packedtri.ops.submatrices import principal_submatrix
 from packedtri.ops.update import cholesky_update
@@ -38,6 +39,7 @@ from packedtri.tensor import (
 
 __version__ = "0.1.0"
 __all__ = [
+    "ErrorBounds",
     "Hermitian",
     "LowerTriangular",
     "PackedTensor",
@@ -48,6 +50,7 @@ __all__ = [
     "cholesky_update",
     "congruence",
     "dense_guard",
+    "error_bounds",
     "fractional_matrix_power",
     "her2k",
     "herk",
@@ -56,6 +59,7 @@ __all__ = [
     "principal_submatrix",
     "quadratic_form",
     "rcond",
+    "refine",
     "sqrtm",
     "syr2k",
     "syrk",

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from packedtri import _nodes, layout
+from packedtri import _nodes
 from packedtri.dispatch import describe
-from packedtri.ops import elements
-from packedtri.ops.positive import positive
+from packedtri.ops.norm_estimates import one_norms, solves
 from packedtri.ops.trsm import widened
 from packedtri.tensor import PackedTensor
 
-# LAPACK stops after as many steps. Estimates are nearly always final after two.
-_STEPS = 5
 # Right-hand sides are this small, so that solutions of size 1 / rcond stay in the range of float32
 # wherever rcond does.
 _SMALL = 2.0**-60
-
-
-@dataclass(frozen=True)
-class _Solves:
-    """How systems with a matrix A are solved, for right-hand sides of shape (*batch, n, 1).
-
-    Attributes:
-        direct: b -> A^-1 b.
-        adjoint: b -> A^-H b.
-        regular: which matrices of the batch are not singular, shape (*batch).
-    """
-
-    direct: Callable[[Tensor], Tensor]
-    adjoint: Callable[[Tensor], Tensor]
-    regular: Tensor
 
 
 def rcond(A: PackedTensor) -> Tensor:
@@ -84,30 +63,15 @@ def _reciprocal(A: Any) -> Tensor:
         return torch.full(A.shape[:-2], torch.inf, dtype=A._packed.real.dtype, device=A.device)
     # The result has no scale, but norms and solutions have one that may overflow.
     A = _scaled(A)
-    solves = _by_factorization(A) if A.kind in layout.MIRRORED else _by_substitution(A)
-    inverse = _inverse_norm(A, solves)
+    solve = solves(A)
+    inverse = one_norms(
+        solve.direct, solve.adjoint, A._packed.new_empty((*A.shape[:-1], 1)), _SMALL
+    ).squeeze(-1)
     # Solutions that overflow have differences inf - inf on the way. Of a singular matrix they mean
     # nothing, and the last line leaves them out.
     inverse = torch.where(inverse.isnan(), torch.inf, inverse)
     value = _SMALL / (torch.linalg.matrix_norm(A, 1) * inverse)
-    return torch.where(solves.regular, value, 0)
-
-
-def _by_substitution(A: Any) -> _Solves:
-    def solve(t: Any) -> Callable[[Tensor], Tensor]:
-        return partial(torch.linalg.solve_triangular, t, upper=t.kind == layout.UPPER)
-
-    return _Solves(solve(A), solve(A.mH), (elements.diagonal(A) != 0).all(-1))
-
-
-def _by_factorization(A: Any) -> _Solves:
-    matrix = positive(A)
-    if matrix is not None:
-        every = torch.ones(A.shape[:-2], dtype=torch.bool, device=A.device)
-        return _Solves(matrix.solve, matrix.solve, every)
-    lu, pivots, info = torch.linalg.lu_factor_ex(A.to_dense())
-    solve = partial(torch.linalg.lu_solve, lu, pivots)
-    return _Solves(solve, partial(solve, adjoint=True), info == 0)
+    return torch.where(solve.regular, value, 0)
 
 
 def _scaled(A: Any) -> Any:
@@ -121,25 +85,3 @@ def _scaled(A: Any) -> Any:
     parts = parts / power
     packed = torch.view_as_complex(parts) if packed.is_complex() else parts.squeeze(-1)
     return _nodes.from_packed(type(A), packed, A.n)
-
-
-def _inverse_norm(A: Any, solves: _Solves) -> Tensor:
-    """Estimate of the 1-norm of the inverse of each matrix times _SMALL, shape (*batch)."""
-    n = A.n
-    x = A._packed.new_full((*A.shape[:-2], n), _SMALL / n)
-    estimate = _solve(solves.direct, x).abs().sum(-1)
-    for _ in range(_STEPS):
-        y = _solve(solves.direct, x)
-        estimate = torch.maximum(estimate, y.abs().sum(-1))
-        z = _solve(solves.adjoint, torch.where(y == 0, 1, torch.sgn(y)) * _SMALL)
-        # The next vector is the unit vector of the direction of steepest ascent.
-        x = torch.nn.functional.one_hot(z.abs().argmax(-1), n).to(x.dtype) * _SMALL
-    # Against matrices that are built to mislead the steps above.
-    k = torch.arange(n, device=x.device)
-    alternating = ((-1.0) ** k * (1 + k / max(n - 1, 1))).to(x.dtype).expand_as(x)
-    lower_bound = _solve(solves.direct, alternating * _SMALL).abs().sum(-1) / (1.5 * n)
-    return torch.maximum(estimate, lower_bound)
-
-
-def _solve(solve: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    return solve(x.unsqueeze(-1)).squeeze(-1)
