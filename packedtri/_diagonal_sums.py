@@ -10,6 +10,7 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri._bands import diagonal_index
+from packedtri._dtensor import beside
 from packedtri.dispatch import REALS, describe
 
 T = TypeVar("T", bound="DiagonalSums")
@@ -85,7 +86,7 @@ def _sum(t: Any, diagonal: Tensor) -> Any:
     """``t`` plus the diagonal matrices of ``diagonal``, shape (*batch, n)."""
     packed, n = _nodes.to_elements(t), t.n
     packed = packed.expand(*diagonal.shape[:-1], packed.shape[-1])
-    changed = packed.index_add(-1, diagonal_index(n, packed.device), diagonal)
+    changed = packed.index_add(-1, beside(packed, diagonal_index(n, packed.device)), diagonal)
     return _nodes.from_packed(type(t), changed, n)
 
 
@@ -100,7 +101,7 @@ def _diagonal(name: str, t: Any, values: Any) -> Tensor:
     own = t._packed
     if isinstance(values, (Number, *REALS)):
         dtype = own.dtype if isinstance(values, (Real, *REALS)) else torch.complex128
-        values = torch.as_tensor(values, dtype=dtype, device=own.device)
+        values = beside(own, torch.as_tensor(values, dtype=dtype, device=own.device))
     if not isinstance(values, Tensor) or hasattr(values, "_packed"):
         raise TypeError(
             f"[{name}] expected a number or a dense tensor of values; got {describe(values)}"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._dtensor import beside
 
 F = TypeVar("F", bound="Formats")
 
@@ -108,7 +109,7 @@ class Formats:
         n = _order(cls, ap)
         if _is_own(cls, "from_lapack", uplo, row_major):
             return _build(cls, _as_lower(cls, ap, uplo))
-        return _build(cls, _as_lower(cls, ap.index_select(-1, _lapack(n, ap.device)), uplo))
+        return _build(cls, _as_lower(cls, _selected(ap, _lapack(n, ap.device)), uplo))
 
     def to_lapack(self, uplo: str, row_major: bool = False) -> Tensor:
         """The elements as a packed vector for LAPACK or BLAS, differentiably.
@@ -134,7 +135,7 @@ class Formats:
         packed = _as_lower(type(self), packed, uplo).resolve_conj()
         if _is_own(type(self), "to_lapack", uplo, row_major):
             return packed
-        return packed.index_select(-1, _inverse(_lapack(self._n, packed.device)))
+        return _selected(packed, _inverse(_lapack(self._n, packed.device)))
 
     @classmethod
     def from_rfp(cls: type[F], arf: Tensor, uplo: str, transr: str = "N") -> F:
@@ -163,7 +164,7 @@ class Formats:
         """
         n = _order(cls, arf)
         at, moved = _rfp_of(cls, "from_rfp", arf, n, uplo, transr)
-        packed = arf.index_select(-1, at)
+        packed = _selected(arf, at)
         return _build(cls, _as_lower(cls, _conjugate(packed, moved, transr), uplo))
 
     def to_rfp(self, uplo: str, transr: str = "N") -> Tensor:
@@ -188,7 +189,7 @@ class Formats:
         packed = _nodes.to_packed(self)  # type: ignore[arg-type]
         at, moved = _rfp_of(type(self), "to_rfp", packed, self._n, uplo, transr)
         packed = _as_lower(type(self), packed, uplo)
-        return _conjugate(packed, moved, transr).index_select(-1, _inverse(at))
+        return _selected(_conjugate(packed, moved, transr), _inverse(at))
 
     @classmethod
     def from_fill_triangular(cls: type[F], x: Tensor) -> F:
@@ -216,7 +217,7 @@ class Formats:
                              [3., 2., 1.]])
         """
         at = _fill_triangular(_order(cls, x), x.device, cls.kind == layout.UPPER)
-        return _build(cls, x.index_select(-1, at))
+        return _build(cls, _selected(x, at))
 
     def to_fill_triangular(self) -> Tensor:
         """The vector that TensorFlow Probability's ``fill_triangular`` makes this matrix of.
@@ -231,7 +232,11 @@ class Formats:
         """
         packed = _nodes.to_packed(self)  # type: ignore[arg-type]
         at = _fill_triangular(self._n, packed.device, self.kind == layout.UPPER)
-        return packed.index_select(-1, _inverse(at))
+        return _selected(packed, _inverse(at))
+
+
+def _selected(x: Tensor, at: Tensor) -> Tensor:
+    return x.index_select(-1, beside(x, at))
 
 
 def _build(cls: Any, packed: Tensor) -> Any:
@@ -285,4 +290,4 @@ def _conjugate(packed: Tensor, moved: Tensor, transr: str) -> Tensor:
     if not packed.is_complex():
         return packed
     flipped = moved if transr.upper() == "N" else ~moved
-    return torch.where(flipped, packed.conj(), packed)
+    return torch.where(beside(packed, flipped), packed.conj(), packed)

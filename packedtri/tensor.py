@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from packedtri import _nodes, _tracing, dispatch, layout
+from packedtri import _dtensor, _nodes, _tracing, dispatch, layout
 from packedtri._autograd import quick
 from packedtri._diagonal_sums import DiagonalSums
 from packedtri._factories import Factories
@@ -217,7 +217,7 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
         """
         from packedtri.ops import elements
 
-        return elements.with_diagonal(self, torch.ones((), device=self.device))
+        return elements.with_diagonal(self, self._packed.new_ones(()))
 
     # The slots skip __torch_function__, which costs about as much as a small product.
     def __matmul__(self, other: Any) -> Any:
@@ -455,7 +455,8 @@ def _check_packed(cls: type, packed: Any) -> int:
             f"[{cls.__name__}] expected a packed tensor (*batch, n(n+1)/2); "
             f"got {dispatch.describe(packed)}"
         )
-    if type(packed) is not Tensor and not issubclass(type(packed), _PLAIN):
+    known = type(packed) is Tensor or issubclass(type(packed), _PLAIN)
+    if not (known or _dtensor.accepts(packed)):
         raise TypeError(
             f"[{cls.__name__}] expected a plain tensor; got {type(packed).__name__} "
             f"{tuple(packed.shape)}. Convert with .as_subclass(torch.Tensor), or take the tensor "

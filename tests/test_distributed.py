@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,14 +18,6 @@ from packedtri.nn import plain_parameters
 
 distributed = pytest.importorskip("torch.distributed")
 SCRIPT = Path(__file__).with_name("two_processes.py")
-
-
-@pytest.fixture
-def process_group() -> Iterator[None]:
-    """A group of this process alone."""
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
 
 
 def test_two_processes(device, tmp_path):

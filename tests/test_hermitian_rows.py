@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_dispatch import (
+from calls import (
     COMPUTED,
     DIFFERENTIABLE,
     NOT_COMPARED,

@@ -8,12 +8,22 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 import packedtri
@@ -140,6 +150,131 @@ def training(wrap: Callable[[nn.Module], nn.Module], rank: int, device: str) -> 
         torch.testing.assert_close(loss / WORLD, whole)
 
 
+def functions() -> dict[str, Callable[..., Any]]:
+    """What is computed of a triangle, a Symmetric, and dense matrices."""
+    return {
+        "L": lambda L, S, x, c: L,
+        "L x": lambda L, S, x, c: L @ x,
+        "S x": lambda L, S, x, c: S @ x,
+        "xᵀ L": lambda L, S, x, c: x.mT @ L,
+        "L c": lambda L, S, x, c: L @ c,
+        "c L": lambda L, S, x, c: c.mT @ L,
+        "L L": lambda L, S, x, c: L @ L,
+        "L Lᵀ": lambda L, S, x, c: L @ L.mT,
+        "L S": lambda L, S, x, c: L @ S,
+        "x xᵀ": lambda L, S, x, c: packedtri.syrk(x),
+        "xᵀ x": lambda L, S, x, c: packedtri.syrk(x.mT),
+        "L⁻¹ x": lambda L, S, x, c: torch.linalg.solve(L, x),
+        "xᵀ L⁻¹": lambda L, S, x, c: torch.linalg.solve(L, x.mT, left=False),
+        "S⁻¹ x": lambda L, S, x, c: torch.linalg.solve(S, x),
+        "L⁻¹ L": lambda L, S, x, c: torch.linalg.solve(L, L),
+        "inverses": lambda L, S, x, c: (torch.linalg.inv(L), torch.linalg.inv(S)),
+        "cholesky": lambda L, S, x, c: torch.linalg.cholesky(S),
+        "update": lambda L, S, x, c: packedtri.cholesky_update(torch.linalg.cholesky(S), x),
+        "logdet": lambda L, S, x, c: (torch.logdet(S), torch.linalg.slogdet(L)[1]),
+        "likelihood": lambda L, S, x, c: packedtri.inv_quad_logdet(S, x),
+        "rcond": lambda L, S, x, c: (packedtri.rcond(S), packedtri.rcond(L)),
+        "refine": lambda L, S, x, c: packedtri.refine(S, x, torch.zeros_like(x)),
+        "sums": lambda L, S, x, c: (L.sum(), S.mean(0), torch.linalg.norm(L), L.amax((1, 2))),
+        "elements": lambda L, S, x, c: (torch.sin(L), torch.exp(S), L + 2 * L, L * L),
+        "powers": lambda L, S, x, c: packedtri.fractional_matrix_power(S, -0.25),
+        "ridge": lambda L, S, x, c: S.add_diagonal(0.5),
+        "indices": lambda L, S, x, c: (L[1], S[:, 1], L[..., 1, 0], L.diagonal(0, -2, -1)),
+    }
+
+
+def full(x: Any) -> Tensor:
+    x = x.to_dense() if isinstance(x, PackedTensor) else x
+    return x.full_tensor() if isinstance(x, DTensor) else x
+
+
+def dtensors(rank: int, device: str) -> None:
+    """Types of DTensors give what types of plain tensors give."""
+    mesh = init_device_mesh(device, (WORLD,))
+    packed = torch.randn(5, 6, dtype=torch.float64, device=device)
+    square = packedtri.syrk(torch.randn(5, 3, 7, dtype=torch.float64, device=device)).packed
+    x = torch.randn(5, 3, 2, dtype=torch.float64, device=device)
+    c = torch.randn(3, 4, dtype=torch.float64, device=device)
+    own = LowerTriangular(packed).set_diagonal_(torch.full((5, 3), 2.0).to(x)), Symmetric(square)
+    placements = [
+        (Shard(0), Shard(0), Shard(1)),
+        (Replicate(), Shard(2), Shard(1)),
+        (Replicate(), Shard(1), Shard(0)),
+        (Shard(1), Replicate(), Replicate()),
+        (Partial(), Replicate(), Replicate()),
+    ]
+    for placed, of_x, of_c in placements:
+        L, S = (type(t)(spread(t.packed, mesh, placed)) for t in own)
+        others = spread(x, mesh, of_x), spread(c, mesh, of_c)
+        for name, function in functions().items():
+            got, expected = function(L, S, *others), function(*own, x, c)
+            if isinstance(got, Tensor):
+                got, expected = (got,), (expected,)
+            for a, b in zip(got, expected, strict=True):
+                case = f"{name} of {placed}, {of_x}, {of_c}"
+                assert isinstance(a, PackedTensor) == isinstance(b, PackedTensor), case
+                torch.testing.assert_close(full(a), full(b), msg=lambda m, c=case: f"{c}: {m}")
+    L = LowerTriangular(distribute_tensor(own[0].packed, mesh, [Shard(0)]))
+    assert (L @ others[0].redistribute(placements=[Shard(0)])).placements == (Shard(0),)
+    assert "Shard(dim=0)" in repr(L)
+    decisions(mesh, device)
+    training_of_dtensors(mesh, device)
+
+
+def spread(x: Tensor, mesh: DeviceMesh, placement: Placement) -> Tensor:
+    if placement == Partial():
+        share = DTensor.from_local(x / WORLD, mesh, [placement])
+        assert share.placements == (Partial(),)
+        return share
+    return distribute_tensor(x, mesh, [placement])
+
+
+def decisions(mesh: DeviceMesh, device: str) -> None:
+    """What one process finds in its matrices all of them act on."""
+    matrices = torch.eye(3, device=device).expand(4, 3, 3).clone()
+    matrices[3] *= -1
+    x = distribute_tensor(torch.ones(4, 3, 1, device=device), mesh, [Shard(0)])
+    packed = distribute_tensor(Symmetric.from_dense(matrices).packed, mesh, [Shard(0)])
+    S = Symmetric(packed)
+    same(torch.linalg.solve(S, x).full_tensor(), matrices @ torch.ones(3, 1, device=device))
+    info = torch.linalg.cholesky_ex(S).info.full_tensor()
+    assert info.tolist() == [0, 0, 0, 1]
+    with pytest.raises(torch.linalg.LinAlgError, match="Batch element 3"):
+        torch.linalg.cholesky(S)
+    elements = LowerTriangular.eye(3, device=device).expand(4, 3, 3).packed.clone()
+    elements[3] = 0
+    singular = LowerTriangular(distribute_tensor(elements, mesh, [Shard(0)]))
+    with pytest.raises(torch.linalg.LinAlgError, match="Batch element 3.*singular"):
+        torch.linalg.solve(singular, x)
+    LowerTriangular.from_dense(distribute_tensor(matrices, mesh, [Shard(0)]), check=True)
+    matrices[3, 0, 2] = 5
+    with pytest.raises(ValueError, match=r"element \(3, 0, 2\) is 5"):
+        LowerTriangular.from_dense(distribute_tensor(matrices, mesh, [Shard(0)]), check=True)
+
+
+def training_of_dtensors(mesh: DeviceMesh, device: str) -> None:
+    """Optimizers take the steps that they take for plain types."""
+    start = torch.randn(4, 6, dtype=torch.float64, device=device)
+    x = torch.randn(4, 3, 8, dtype=torch.float64, device=device)
+    for placed, of_x in ((Shard(0), Shard(0)), (Replicate(), Shard(2))):
+        for optimizer, options in ((torch.optim.SGD, {}), (torch.optim.Adam, {"foreach": True})):
+            found = []
+            for elements, batch in (
+                (distribute_tensor(start, mesh, [placed]), distribute_tensor(x, mesh, [of_x])),
+                (start.clone(), x),
+            ):
+                w = nn.Parameter(LowerTriangular(elements))
+                steps = optimizer([w], lr=0.05, **options)
+                for _ in range(3):
+                    steps.zero_grad()
+                    loss = (w @ batch).square().mean() + (w @ w.mT).square().mean()
+                    loss.backward()
+                    steps.step()
+                assert type(w.grad) is LowerTriangular
+                found.append((full(w.detach()), full(w.grad)))
+            torch.testing.assert_close(*found)
+
+
 def main(rank: int, store: str, device: str) -> None:
     backend = "gloo" if device == "cpu" else "nccl"
     if device == "cuda":
@@ -151,6 +286,7 @@ def main(rank: int, store: str, device: str) -> None:
     collectives(rank, device)
     training(DistributedDataParallel, rank, device)
     training(fully_shard, rank, device)
+    dtensors(rank, device)
     dist.destroy_process_group()
 
 

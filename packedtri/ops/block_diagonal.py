@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._dtensor import beside
 from packedtri.dispatch import row
 from packedtri.ops.dense import densify
 from packedtri.tensor import PackedTensor
@@ -33,7 +34,7 @@ def _block_diag(*tensors: Any) -> Tensor:
     at = torch.cat([_offsets(s, k, first.device) for s, k in zip(starts, orders, strict=False)])
     elements = torch.cat([_nodes.to_elements(t) for t in blocks])
     zeros = elements.new_zeros(layout.numel(n))
-    return _nodes.from_packed(type(first), zeros.index_copy(-1, at, elements), n)
+    return _nodes.from_packed(type(first), zeros.index_copy(-1, beside(zeros, at), elements), n)
 
 
 def _offsets(start: int, n: int, device: torch.device) -> Tensor:

@@ -15,11 +15,10 @@ from packedtri import _tracing
 from packedtri.dispatch import describe
 from packedtri.tensor import PackedTensor
 
-# What spreads tensors over processes, and the functions of it that take them apart.
+# What spreads the tensors of modules over processes, and the functions of it that take them apart.
 _DISTRIBUTORS = {
     "FSDP, fully_shard": ("torch.distributed.fsdp._fully_shard._fsdp_param", "_init_sharded_param"),
     "FSDP": ("torch.distributed.fsdp._flat_param", "flatten_tensors"),
-    "distribute_tensor": ("torch.distributed.tensor._api", "distribute_tensor"),
     "DDP": ("torch.nn.parallel.distributed", "__init__", "_distributed_broadcast_coalesced"),
 }
 
@@ -46,6 +45,11 @@ def check_not_distributed(t: PackedTensor) -> None:
     """Raise where torch takes ``t`` apart to spread it over processes, instead of going dense."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return
+    if caller("torch.distributed.tensor._api", "distribute_tensor") is not None:
+        raise NotImplementedError(
+            f"[distribute_tensor] expected a plain tensor; got {describe(t)}. Distribute its "
+            f"elements, as in {type(t).__name__}(distribute_tensor(t.packed, mesh, placements))"
+        )
     for name, (module, *functions) in _DISTRIBUTORS.items():
         if caller(module, *functions) is not None:
             raise NotImplementedError(

@@ -18,6 +18,7 @@ from torch import Tensor
 from packedtri import _bands, _nodes, _tracing, layout
 from packedtri._autograd import library, register_multilinear, register_vmap_over_batch
 from packedtri._bands import real_diagonal
+from packedtri._dtensor import whole
 from packedtri.dispatch import describe
 from packedtri.tensor import PackedTensor, check_dtype
 
@@ -119,14 +120,14 @@ def fits(cls: type[PackedTensor], x: Tensor, half: Tensor, exactly: bool = False
         return True
     n = x.shape[-1]
     if cls.kind not in layout.MIRRORED:
-        return not bool(_largest(_bands.without_diagonal(_other_half(cls, x), n)).any())
+        return not bool(whole(_largest(_bands.without_diagonal(_other_half(cls, x), n)) != 0).any())
     difference = _largest(_other_half(cls, x).sub_(half))
-    worst = float(difference.max())
+    worst = float(whole(difference.max()))
     if exactly or worst == 0 or not isfinite(worst):
         # Infinities have no difference.
         return worst == 0 or (not isfinite(worst) and torch.equal(half, _other_half(cls, x)))
     scale = torch.maximum(_largest(half), _largest(_other_half(cls, x)))
-    return bool((difference <= n * torch.finfo(x.dtype).eps * scale).all())
+    return bool(whole(difference <= n * torch.finfo(x.dtype).eps * scale).all())
 
 
 def _other_half(cls: type[PackedTensor], x: Tensor) -> Tensor:
@@ -165,6 +166,7 @@ def _check_other_half(cls: type[PackedTensor], name: str, x: Tensor, advice: str
         wrong = ~(close | (x == mirror) | (x.isnan() & mirror.isnan()))
     else:
         wrong = (x.triu(1) if cls.kind == layout.LOWER else x.tril(-1)) != 0
+    wrong = whole(wrong)
     if not wrong.any():
         return
     at = tuple(wrong.nonzero()[0].tolist())

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from packedtri import _bands, _nodes, layout
 from packedtri._autograd import is_plain, values_visible
+from packedtri._dtensor import beside, whole
 from packedtri._sharing import check_writable, shares_memory
 from packedtri.ops.aten import is_written_directly, writable, written_directly
 from packedtri.tensor import PackedTensor
@@ -44,22 +45,26 @@ def read(t: PackedTensor, i: Tensor, j: Tensor) -> Tensor:
         shape (*batch, *shape), dense.
     """
     packed, at = _nodes.to_elements(t), positions(i, j)
-    values = packed.index_select(-1, at.reshape(-1)).reshape((*packed.shape[:-1], *at.shape))
+    values = packed.index_select(-1, beside(packed, at.reshape(-1))).reshape(
+        (*packed.shape[:-1], *at.shape)
+    )
     if t.kind == layout.HERMITIAN:
         return as_stored(values, i, j)
     stored = is_stored(t.kind, i, j)
-    return values if stored is None else values.where(stored, 0)
+    return values if stored is None else values.where(beside(values, stored), 0)
 
 
 def as_stored(values: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Elements (i, j) of a Hermitian matrix as it stores them, or stored ones as it has them."""
-    return torch.where(i < j, values.conj(), values) if values.is_complex() else values
+    if not values.is_complex():
+        return values
+    return torch.where(beside(values, i < j), values.conj(), values)
 
 
 def check_real(t: PackedTensor, values: Tensor) -> None:
     """Raise where the diagonal of a Hermitian would have to hold imaginary parts."""
     given = t.kind == layout.HERMITIAN and values.is_complex() and values_visible(values)
-    if given and values.detach().imag.any():
+    if given and whole(values.detach().imag != 0).any():
         raise ValueError(
             f"[{type(t).__name__}] its diagonal is real and cannot hold imaginary parts. "
             "Convert with .to_dense() first"
@@ -93,7 +98,7 @@ def with_diagonal(t: P, values: Tensor, offset: int = 0) -> P:
     packed = _nodes.to_packed(t)
     at = _bands.diagonal_index(t.n, packed.device, abs(offset))
     source = values.to(packed.dtype).expand(*packed.shape[:-1], len(at))
-    return _nodes.from_packed(type(t), packed.index_copy(-1, at, source), t.n)
+    return _nodes.from_packed(type(t), packed.index_copy(-1, beside(packed, at), source), t.n)
 
 
 def set_diagonal_(t: P, values: Tensor) -> P:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
+from packedtri._dtensor import whole
 from packedtri.dispatch import row
 from packedtri.layout import HERMITIAN
 from packedtri.ops.dense import functions
@@ -37,7 +38,7 @@ def _factor(a: PackedTensor, upper: bool) -> tuple[PackedTensor, Tensor]:
 
 def check_positive_definite(name: str, info: Tensor) -> None:
     """Raise torch's error, which names the leading minor that is not positive definite."""
-    torch._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
+    torch._linalg_check_errors(whole(info), name, is_matrix=info.dim() == 0)
 
 
 @row(torch.linalg.cholesky, Hermitian)

@@ -22,6 +22,7 @@ from packedtri._autograd import (
     is_plain,
     quick,
 )
+from packedtri._dtensor import beside, whole
 from packedtri._sharing import check_writable, shares_memory
 from packedtri.dispatch import INTEGERS, describe, row
 from packedtri.layout import HERMITIAN, LOWER, MIRRORED, UPPER
@@ -387,11 +388,11 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any, is_free: boo
         keep = _written_once(at, (i < j).reshape(-1)) if stored is None else stored.reshape(-1)
         at, source = at[keep], source[..., keep]
     if _nodes.recorded(packed, source):
-        changed = packed.index_copy(-1, at, source)
+        changed = packed.index_copy(-1, beside(packed, at), source)
         target.copy_(_nodes.from_packed(type(target), changed, n))
         return
     check_writable(target)
-    target._packed.index_copy_(-1, at, source)
+    target._packed.index_copy_(-1, beside(packed, at), source)
     increment_version(target)
 
 
@@ -427,6 +428,7 @@ def _check_structure(t: PackedTensor, i: Tensor, j: Tensor, at: Tensor, value: T
         differs = (value != before) & ~(value.isnan() & before.isnan())
         wrong = differs.any(0) & (at == at.roll(1))
         what = "the assignment has another value for the same stored element"
+    wrong = whole(wrong)
     if wrong.any():
         k = int(wrong.nonzero()[0])
         raise ValueError(

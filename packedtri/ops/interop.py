@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from packedtri import _nodes
+from packedtri._dtensor import is_spread
 from packedtri.dispatch import Function, aten_row, describe, function_name, row
 from packedtri.ops.aten import clones_before_changes
 from packedtri.ops.attributes import passed
@@ -131,6 +132,8 @@ def _read_parameter(src_subclass_tensor: PackedTensor, attr: str) -> Tensor:
 
 @row(Tensor.share_memory_)
 def _share_memory_(input: PackedTensor) -> PackedTensor:
+    if is_spread(input._packed):
+        _refuse(Tensor.share_memory_, "Share the local part of .packed", input)
     _nodes.settled(input._packed).share_memory_()
     return input
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from packedtri import layout
+from packedtri._dtensor import beside
 from packedtri.ops import elements
 from packedtri.ops.positive import positive
 
@@ -55,7 +56,7 @@ def _by_substitution(A: Any) -> Solves:
 def _by_factorization(A: Any) -> Solves:
     matrix = positive(A)
     if matrix is not None:
-        every = torch.ones(A.shape[:-2], dtype=torch.bool, device=A.device)
+        every = A._packed.new_ones(A.shape[:-2], dtype=torch.bool)
         return Solves(matrix.solve, matrix.solve, every)
     lu, pivots, info = torch.linalg.lu_factor_ex(A.to_dense())
     solve = partial(torch.linalg.lu_solve, lu, pivots)
@@ -87,6 +88,7 @@ def one_norms(direct: Map, adjoint: Map, like: Tensor, size: float = 1.0) -> Ten
         x = torch.nn.functional.one_hot(z.abs().argmax(-2), n).mT.to(x.dtype) * size
     # Against matrices that are built to mislead the steps above.
     k = torch.arange(n, device=like.device)
-    alternating = ((-1.0) ** k * (1 + k / max(n - 1, 1))).to(x.dtype)[:, None].expand_as(x)
+    alternating = ((-1.0) ** k * (1 + k / max(n - 1, 1))).to(x.dtype)[:, None]
+    alternating = beside(like, alternating).expand_as(x)
     lower_bound = direct(alternating * size).abs().sum(-2) / (1.5 * n)
     return torch.maximum(estimate, lower_bound)

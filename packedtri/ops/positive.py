@@ -26,6 +26,7 @@ from packedtri._autograd import (
     values_visible,
 )
 from packedtri._bands import diagonal, real_diagonal, scale_off_diagonal
+from packedtri._dtensor import whole
 from packedtri._sharing import check_source
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 from packedtri.ops.potrf import cholesky
@@ -102,7 +103,7 @@ def positive(a: PackedTensor) -> Positive | None:
     if symmetric or not values_visible(a._packed):
         return None
     matrix, info = factored(a)
-    return None if info.any() else matrix
+    return None if whole(info).any() else matrix
 
 
 def solve_by_factor(factor: Tensor, b: Tensor, n: int) -> Tensor:

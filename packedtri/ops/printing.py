@@ -11,6 +11,7 @@ from torch._tensor_str import PRINT_OPTS, _Formatter
 from packedtri import _nodes, layout
 from packedtri._autograd import carries_autograd
 from packedtri._bands import real_diagonal
+from packedtri._dtensor import is_spread
 from packedtri.tensor import PackedTensor
 
 _ELLIPSIS = "..."
@@ -132,6 +133,8 @@ def _suffix(t: PackedTensor, shape_shows: bool) -> str:
     parts = []
     if not shape_shows:
         parts.append(f"size={tuple(t.shape)}")
+    if is_spread(t._packed):
+        parts.append(f"placements={t._packed.placements}")
     if t.device.type != torch._C._get_default_device():
         parts.append(f"device='{t.device}'")
     default = torch.get_default_dtype()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from packedtri import layout
 from packedtri._autograd import values_visible
+from packedtri._dtensor import whole
 from packedtri.dispatch import describe
 from packedtri.ops.dense import as_dense
 from packedtri.ops.norm_estimates import Map, one_norms, solves
@@ -164,7 +165,7 @@ def _refined(A: Any, b: Tensor, x: Tensor, factor: Any, max_steps: int) -> Tenso
     value, _, error = _residual(A, absolute, b, x)
     active = error > epsilon
     for _ in range(max_steps):
-        if values_visible(active) and not active.any():
+        if values_visible(active) and not whole(active).any():
             break
         tried = x + direct(value)
         new = _residual(A, absolute, b, tried)

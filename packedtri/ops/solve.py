@@ -15,6 +15,7 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri._autograd import forward_mode, values_visible
+from packedtri._dtensor import whole
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.dense import as_dense, densify, functions
@@ -78,7 +79,7 @@ def begin_singular_check(name: str, t: PackedTensor) -> Callable[[], Tensor]:
         A function to call when the work is under way. It raises torch's error for a zero, or
         returns LAPACK's info, shape (*batch): 0, or the position of the first zero counted from 1.
     """
-    info = singular_info(t)
+    info = whole(singular_info(t))
     known = _to_host(info) if values_visible(info) else None
 
     def answer() -> Tensor:

@@ -1,0 +1,44 @@
+"""DTensors inside of types: tensors of which each process has a part.
+
+Torch computes with them as with one tensor, by the rules of ``packedtri.ops.sharding``. Nobody but
+the functions here asks what they are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from torch import Tensor
+
+_HOME = "torch.distributed.tensor"
+
+
+def is_spread(x: Any) -> bool:
+    """Whether a tensor is a DTensor."""
+    # Who has one has imported their module, which takes longer than ours.
+    return type(x) is not Tensor and isinstance(x, getattr(sys.modules.get(_HOME), "DTensor", ()))
+
+
+def accepts(x: Any) -> bool:
+    """The same, and torch is told how our ops act on them."""
+    spread = is_spread(x)
+    if spread:
+        importlib.import_module("packedtri.ops.sharding")
+    return spread
+
+
+def whole(x: Tensor) -> Tensor:
+    """All elements, on every process: what decisions depend on that all of them must make alike."""
+    return x.full_tensor() if is_spread(x) else x  # type: ignore[attr-defined]
+
+
+def beside(x: Tensor, helper: Tensor) -> Tensor:
+    """A tensor that every process has, such as one of indices, for one op together with ``x``."""
+    if not is_spread(x):
+        return helper
+    home: Any = sys.modules[_HOME]
+    mesh = x.device_mesh  # type: ignore[attr-defined]
+    placements = [home.Replicate()] * mesh.ndim
+    return home.DTensor.from_local(helper, mesh, placements, run_check=False)
