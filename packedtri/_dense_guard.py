@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal
 
@@ -18,8 +18,7 @@ _CONVERSIONS = frozenset((Tensor.__array__, Tensor.tolist))
 _action: ContextVar[str | None] = ContextVar("packedtri_dense_guard", default=None)
 
 
-@contextmanager
-def dense_guard(action: Literal["warn", "raise"]) -> Iterator[None]:
+def dense_guard(action: Literal["warn", "raise"]) -> AbstractContextManager[None]:
     """A context that tells where functions without a packed form convert packed types to dense.
 
     That is where memory and speed are lost without a word. Conversions that the code asks for pass,
@@ -46,6 +45,11 @@ def dense_guard(action: Literal["warn", "raise"]) -> Iterator[None]:
     """
     if action not in ("warn", "raise"):
         raise ValueError(f'[dense_guard] expected "warn" or "raise"; got {action!r}')
+    return _guarding(action)
+
+
+@contextmanager
+def _guarding(action: str) -> Iterator[None]:
     token = _action.set(action)
     try:
         yield

@@ -81,5 +81,5 @@ def test_compiled_code_is_not_looked_at():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="'error'"), dense_guard("error"):
-        pass
+    with pytest.raises(ValueError, match="'error'"):
+        dense_guard("error")
