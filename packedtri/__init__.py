@@ -17,6 +17,7 @@ from packedtri import _library as _library
 from packedtri import nn as nn
 from packedtri import ops as ops
 from packedtri._dense_guard import dense_guard
+from packedtri.ops.bordering import cholesky_delete, cholesky_insert
 from packedtri.ops.condition import rcond
 from packedtri.ops.congruence import congruence
 from packedtri.ops.determinant import inv_quad_logdet
@@ -47,6 +48,8 @@ __all__ = [
     "UpperTriangular",
     "__version__",
     "bilinear_form",
+    "cholesky_delete",
+    "cholesky_insert",
     "cholesky_update",
     "congruence",
     "dense_guard",
