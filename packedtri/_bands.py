@@ -18,6 +18,7 @@ from packedtri._autograd import (
     register_multilinear,
     register_vmap_over_batch,
 )
+from packedtri._dtensor import is_spread
 
 _diagonal = torch.ops.packedtri.diagonal.default
 _embed_diagonal = torch.ops.packedtri.embed_diagonal.default
@@ -92,6 +93,10 @@ def diagonal_index(n: int, device: torch.device, below: int = 0) -> Tensor:
 
 def clear_imaginary_diagonal_(packed: Tensor, n: int) -> None:
     """``real_diagonal`` in place, for complex elements that autograd does not watch."""
+    if is_spread(packed):
+        # Their imaginary parts are no views.
+        packed.copy_(real_diagonal(packed, layout.HERMITIAN, n))
+        return
     packed.imag.index_fill_(-1, diagonal_index(n, packed.device), 0)
 
 

@@ -99,9 +99,10 @@ def _diagonal(name: str, t: Any, values: Any) -> Tensor:
 
     # The type itself would be asked by way of torch.
     own = t._packed
-    if isinstance(values, (Number, *REALS)):
+    number = isinstance(values, (Number, *REALS))
+    if number:
         dtype = own.dtype if isinstance(values, (Real, *REALS)) else torch.complex128
-        values = beside(own, torch.as_tensor(values, dtype=dtype, device=own.device))
+        values = torch.as_tensor(values, dtype=dtype, device=own.device)
     if not isinstance(values, Tensor) or hasattr(values, "_packed"):
         raise TypeError(
             f"[{name}] expected a number or a dense tensor of values; got {describe(values)}"
@@ -109,6 +110,7 @@ def _diagonal(name: str, t: Any, values: Any) -> Tensor:
     _check_fits(name, t, values)
     elements.check_real(t, values)
     values = values.real if t.kind == layout.HERMITIAN and values.is_complex() else values
+    values = beside(own, values) if number else values
     batch = own.shape[:-1]
     if values.dim() > 1:
         batch = torch.broadcast_shapes(values.shape[:-1], batch)

@@ -10,19 +10,23 @@ import importlib
 import sys
 from typing import Any
 
+import torch
 from torch import Tensor
 
 _HOME = "torch.distributed.tensor"
+_ORDINARY = (Tensor, torch.nn.Parameter)
 
 
 def is_spread(x: Any) -> bool:
     """Whether a tensor is a DTensor."""
+    if type(x) in _ORDINARY:
+        return False
     # Who has one has imported their module, which takes longer than ours.
-    return type(x) is not Tensor and isinstance(x, getattr(sys.modules.get(_HOME), "DTensor", ()))
+    return isinstance(x, getattr(sys.modules.get(_HOME), "DTensor", ()))
 
 
 def accepts(x: Any) -> bool:
-    """The same, and torch is told how our ops act on them."""
+    """The same; torch is told how our ops act on them. To be asked of all that come to us."""
     spread = is_spread(x)
     if spread:
         importlib.import_module("packedtri.ops.sharding")

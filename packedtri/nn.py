@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
+from packedtri._dtensor import whole
 from packedtri.dispatch import describe
 from packedtri.ops import elements
 from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
@@ -94,10 +95,10 @@ class PositiveDiagonal(torch.nn.Module):
         given = elements.diagonal(x)
         # In fewer bits the difference may be lost, or the shift be rounded to the element itself.
         diagonal = given.to(torch.promote_types(given.dtype, torch.float64)) - self.shift
-        if not (diagonal > 0).all():
+        if not whole(diagonal > 0).all():
             raise ValueError(
                 f"[PositiveDiagonal] expected a diagonal greater than {self.shift}; got "
-                f"{given.min().item()}"
+                f"{whole(given).min().item()}"
             )
         # The inverse of softplus, in a form that loses no digits for large numbers.
         return elements.with_diagonal(x, diagonal + torch.log(-torch.expm1(-diagonal)))
@@ -191,9 +192,11 @@ def plain_parameters(module: M) -> M:
     DistributedDataParallel, ``fully_shard``, LBFGS and all else that takes dense parameters
     alone can handle the module, and n(n+1)/2 elements are sent for each matrix.
 
-    The vectors are new parameters: make the optimizer afterwards. The elements of a Symmetric or
-    Hermitian beside the diagonal stand for two of the matrix, so that their gradient is twice that
-    of each. ``torch.nn.utils.parametrize.cached`` builds each matrix once.
+    The vectors are new parameters, with gradients, hooks and names in state dicts of their own:
+    make the optimizer afterwards, and save what is to be loaded again from such a module. The
+    elements of a Symmetric or Hermitian beside the diagonal stand for two of the matrix, so that
+    their gradient is twice that of each. ``torch.nn.utils.parametrize`` does the work, whose limits
+    are met: the module as a whole cannot be pickled, and ``cached`` builds each matrix once.
 
     Args:
         module: it is changed in place, with all modules in it.
@@ -217,16 +220,31 @@ def plain_parameters(module: M) -> M:
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"[plain_parameters] expected a torch.nn.Module; got {describe(module)}")
+    found = [
+        (owner, name, tensor)
+        for owner in module.modules()
+        for name, tensor in (*owner._parameters.items(), *owner._buffers.items())
+        if isinstance(tensor, PackedTensor)
+    ]
+    for owner, name, tensor in found:
+        if isinstance(owner, parametrize.ParametrizationList) and name != "original":
+            raise NotImplementedError(
+                f"[plain_parameters] {describe(tensor)} is one of several tensors that make one "
+                "parameter. Let the right_inverse of its parametrization return plain tensors"
+            )
     vectors: dict[Tensor, Tensor] = {}
-    for owner in list(module.modules()):
-        for name, tensor in [*owner._parameters.items(), *owner._buffers.items()]:
-            if isinstance(tensor, PackedTensor):
-                first = FromPacked(type(tensor))
-                vector = first.right_inverse(tensor)
-                if isinstance(tensor, torch.nn.Parameter):
-                    vector = torch.nn.Parameter(vector, tensor.requires_grad)
-                # Modules that held one tensor hold one vector.
-                _parametrize(owner, name, first, vectors.setdefault(tensor, vector))
+    for owner, name, tensor in found:
+        first = FromPacked(type(tensor))
+        if tensor not in vectors:
+            vector = first.right_inverse(tensor)
+            parameter = isinstance(tensor, torch.nn.Parameter)
+            vectors[tensor] = (
+                torch.nn.Parameter(vector, tensor.requires_grad)
+                if parameter
+                else vector.requires_grad_(tensor.requires_grad)
+            )
+        # Modules that held one tensor hold one vector.
+        _parametrize(owner, name, first, vectors[tensor])
     return module
 
 
@@ -235,17 +253,11 @@ def _parametrize(owner: torch.nn.Module, name: str, first: FromPacked, vector: T
     steps: Any = owner
     persistent = name not in owner._non_persistent_buffers_set
     held: Any = owner._parameters if name in owner._parameters else owner._buffers
-    if not isinstance(owner, parametrize.ParametrizationList):
-        held[name] = vector
-        parametrize.register_parametrization(owner, name, first, unsafe=True)
-        steps = owner.parametrizations[name]  # type: ignore[index]
-    elif name == "original":
-        held[name] = vector
+    held[name] = vector
+    if isinstance(owner, parametrize.ParametrizationList):
         owner.insert(0, first)
     else:
-        raise NotImplementedError(
-            f"[plain_parameters] a {first.cls.__name__} is one of several tensors that make one "
-            "parameter. Let the right_inverse of its parametrization return plain tensors"
-        )
+        parametrize.register_parametrization(owner, name, first, unsafe=True)
+        steps = owner.parametrizations[name]  # type: ignore[index]
     if not persistent:
         steps._non_persistent_buffers_set.add("original")

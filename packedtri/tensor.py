@@ -89,6 +89,7 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
             # and what runs below their dispatch key would read their storage.
             packed = packed.clone()
         if type(packed) is not Tensor:
+            _dtensor.accepts(packed)
             packed = _without_own_rules(packed)
         shape = (n, n) if packed.dim() == 1 else (*packed.shape[:-1], n, n)
         if packed.is_inference() is _is_inference_mode():

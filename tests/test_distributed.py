@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,22 +26,21 @@ def test_two_processes(device, tmp_path):
     if device == "cuda" and torch.cuda.device_count() < 2:
         pytest.skip("one GPU")
     command = [sys.executable, "-W", "ignore", str(SCRIPT)]
-    started = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "store"), device],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    logs = [tmp_path / f"{rank}.log" for rank in range(2)]
+    started = []
+    for rank, log in enumerate(logs):
+        with log.open("w") as file:
+            arguments = [*command, str(rank), str(tmp_path / "store"), device]
+            started.append(subprocess.Popen(arguments, stdout=file, stderr=file, env=environment))
     try:
-        told = [process.communicate(timeout=180)[0] for process in started]
+        codes = [process.wait(timeout=180) for process in started]
+    except subprocess.TimeoutExpired:
+        codes = [process.poll() for process in started]
     finally:
         for process in started:
             process.kill()
-    for process, text in zip(started, told, strict=True):
-        assert process.returncode == 0, text
+    assert codes == [0, 0], "\n".join(log.read_text() for log in logs)
 
 
 def _fully_shard(module: nn.Module) -> nn.Module:

@@ -141,12 +141,45 @@ def test_formats(cls, dtype, mesh):
         torch.testing.assert_close(gathered(back), dense(t))
 
 
-def test_assignments(mesh):
-    for cls in TYPES:
-        t, value = cls.eye(3), torch.tensor(4.0)
-        ours, own = spread(t, mesh), spread(value, mesh)
-        t[1, 1], ours[1, 1] = value, own
-        torch.testing.assert_close(gathered(ours), dense(t))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@each_type
+def test_changes_in_place(cls, dtype, mesh):
+    t = cls.randn(2, 3, dtype=dtype)
+    corner = cls.eye(2, dtype=dtype).to_dense().expand(2, 2, 2)
+    for change in (
+        lambda t, _: t.__setitem__((slice(None), 1, 1), 2.0),
+        lambda t, x: t.__setitem__((slice(None), slice(0, 2), slice(0, 2)), x),
+        lambda t, x: t.set_diagonal_(x[..., 0].real.sum(-1, keepdim=True)),
+        lambda t, _: t.add_(t).mul_(0.5),
+        lambda t, _: t.copy_(2 * t),
+        lambda t, _: t.add_diagonal_(1.0),
+    ):
+        ours, plain = spread(t, mesh), t.clone()
+        change(ours, spread(corner, mesh))
+        change(plain, corner)
+        torch.testing.assert_close(gathered(ours), dense(plain))
+    one = cls.randn(3, dtype=dtype)
+    ours = spread(one, mesh).fill_diagonal_(3.0)
+    torch.testing.assert_close(gathered(ours), dense(one.fill_diagonal_(3.0)))
+
+
+def test_whoever_comes_first_tells_torch(mesh, monkeypatch):
+    """A process may meet DTensors in dense operands before any in a type."""
+    told = []
+    monkeypatch.setattr("packedtri._dtensor.importlib.import_module", told.append)
+    square = spread(torch.eye(3), mesh)
+    stored = spread(torch.ones(6), mesh)
+    for enter in (
+        lambda: LowerTriangular(stored),
+        lambda: LowerTriangular._wrap(stored, 3),  # As torch.load does.
+        lambda: Symmetric.from_dense(square),
+        lambda: packedtri.syrk(square),
+        lambda: packedtri.syr2k(square, square),
+        lambda: packedtri.tria(square),
+    ):
+        told.clear()
+        enter()
+        assert told[:1] == ["packedtri.ops.sharding"]
 
 
 def test_compiled(mesh):
@@ -164,5 +197,7 @@ def test_texts_and_mixtures(mesh):
         L @ torch.ones(3, 1)
     with pytest.raises(NotImplementedError, match=r"share_memory_.*local part"):
         L.share_memory_()
+    with pytest.raises(ValueError, match=r"all_reduce\].*to_local"):
+        torch.distributed.all_reduce(L)
     with pytest.raises(NotImplementedError, match=r"distribute_tensor.*LowerTriangular\(distrib"):
         tensors.distribute_tensor(LowerTriangular.eye(3), mesh, [tensors.Shard(0)])

@@ -146,6 +146,12 @@ def test_what_cannot_be_done_raises():
     with pytest.raises(NotImplementedError, match="one of several tensors"):
         plain_parameters(layer)
     torch.testing.assert_close(layer.weight.detach(), LowerTriangular.eye(2))
+    # Nothing else has been changed by then.
+    outer = nn.Module()
+    outer.first, outer.layer = nn.Parameter(Symmetric.eye(2)), layer
+    with pytest.raises(NotImplementedError, match="one of several tensors"):
+        plain_parameters(outer)
+    assert type(outer._parameters["first"]) is Symmetric
 
 
 @each_type

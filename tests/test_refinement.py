@@ -191,7 +191,40 @@ def test_zeros_and_small_numbers(cls, device):
     assert error_bounds(A, tiny, tiny).forward.isfinite().all()
     nan = torch.full((5, 1), torch.nan, device=device)
     assert error_bounds(A, tiny, nan).forward == torch.inf
-    assert refine(A, tiny, nan).isnan().all()
+    assert torch.equal(refine(A, tiny, nan), refine(A, tiny, zero))
+
+
+@each_type
+def test_starts_that_are_far_off(cls, device):
+    """From where the first step leads to zero, or to nothing since the residual overflows."""
+    b = torch.ones(3, 1, device=device)
+    for size, start in ((1.0, 1e8), (1e30, 1e10), (1.0, torch.inf)):
+        A = cls.eye(3, device=device) * size
+        torch.testing.assert_close(refine(A, b, b * start), b / size)
+
+
+@mirrored
+def test_autocast_and_tf32_leave_the_precision(cls, device):
+    A = graded(cls, 30, 10, torch.float64, device).float()
+    b = torch.randn(30, 2, device=device)
+    L = torch.linalg.cholesky(A.bfloat16())
+    x = torch.cholesky_solve(b.bfloat16(), L).float()
+    expected = refine(A, b, x, factor=L), *error_bounds(A, b, x, factor=L)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        torch.set_float32_matmul_precision("medium")
+        ours = refine(A, b, x, factor=L), *error_bounds(A, b, x, factor=L)
+    for got, value in zip(ours, expected, strict=True):
+        assert torch.equal(got, value)
+
+
+@each_type
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_results_of_16_bits_are_taken_again(cls, dtype, device):
+    A = make(cls, 9, dtype, (), device)
+    b = torch.randn(9, 2, device=device).to(dtype)
+    found = refine(A, b, torch.zeros_like(b))
+    assert (error_bounds(A, b, found).backward <= 4 * eps(torch.float32)).all()
+    torch.testing.assert_close(refine(A, b, found), found)
 
 
 @each_type

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from packedtri._dtensor import is_spread
 from packedtri._sharing import check_writable
 from packedtri.dispatch import Function, describe, function_name, row
 from packedtri.ops.aten import bump_version, increment_version, inner, writable
@@ -53,6 +54,12 @@ def _collective(function: Function, written: str, *args: Any, **kwargs: Any) -> 
         _check_alike(name, tree_leaves(tensors))
     if function.__name__ == "all_to_all_single":
         _check_batches(name, tree_leaves(tensors))
+    for t in tree_leaves(tensors):
+        if isinstance(t, PackedTensor) and is_spread(t._packed):
+            raise ValueError(
+                f"[{name}] {describe(t)} has parts on several processes. Redistribute its .packed, "
+                "or pass the part of this one, .packed.to_local()"
+            )
     changed = [t for t in tree_leaves(given.get(written)) if isinstance(t, PackedTensor)]
     for t in changed:
         _check_writable(name, t)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from packedtri import layout
+from packedtri._dtensor import beside
 from packedtri.dispatch import Function, row
 from packedtri.ops import elements
 from packedtri.ops.dense import densify, functions
@@ -78,6 +79,7 @@ def _fill_diagonal_(input: PackedTensor, fill_value: Any, wrap: bool = False) ->
             "set_diagonal_ takes batches"
         )
     value = torch.as_tensor(fill_value, dtype=input.dtype, device=input.device)
+    value = beside(input._packed, value)
     return elements.set_diagonal_(input, value)
 
 

@@ -64,7 +64,7 @@ def as_stored(values: Tensor, i: Tensor, j: Tensor) -> Tensor:
 def check_real(t: PackedTensor, values: Tensor) -> None:
     """Raise where the diagonal of a Hermitian would have to hold imaginary parts."""
     given = t.kind == layout.HERMITIAN and values.is_complex() and values_visible(values)
-    if given and whole(values.detach().imag != 0).any():
+    if given and whole(values.detach()).imag.any():
         raise ValueError(
             f"[{type(t).__name__}] its diagonal is real and cannot hold imaginary parts. "
             "Convert with .to_dense() first"

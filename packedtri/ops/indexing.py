@@ -306,6 +306,8 @@ def _assign_matrices(t: PackedTensor, batch: tuple[Any, ...], value: Any) -> Non
 def _dense_value(value: Any, target: PackedTensor, rank: int) -> Tensor:
     """What is assigned to ``rank`` dimensions; more of length 1 in front are dropped."""
     dense = torch.as_tensor(as_dense(value), dtype=target.dtype, device=target.device)
+    if not isinstance(value, Tensor):
+        dense = beside(target._packed, dense)
     while dense.dim() > rank and dense.shape[0] == 1:
         dense = dense[0]
     return dense
@@ -378,7 +380,7 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any, is_free: boo
     known = has_values(packed) and not is_free
     if target.kind == HERMITIAN:
         if known and value.is_complex():
-            elements.check_real(target, value[..., i == j])
+            elements.check_real(target, whole(value)[..., i == j])
         value = elements.as_stored(value, i, j)
     at = elements.positions(i, j).reshape(-1)
     source = value.reshape(*packed.shape[:-1], len(at))
@@ -386,7 +388,9 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any, is_free: boo
     if known and not (_differ(at) if stored is None else bool(stored.all())):
         _check_structure(target, i.reshape(-1), j.reshape(-1), at, source.detach())
         keep = _written_once(at, (i < j).reshape(-1)) if stored is None else stored.reshape(-1)
-        at, source = at[keep], source[..., keep]
+        if keep.dtype == torch.bool:
+            keep = keep.nonzero().squeeze(-1)
+        at, source = at[keep], source.index_select(-1, beside(source, keep))
     if _nodes.recorded(packed, source):
         changed = packed.index_copy(-1, beside(packed, at), source)
         target.copy_(_nodes.from_packed(type(target), changed, n))
@@ -417,7 +421,7 @@ def _check_structure(t: PackedTensor, i: Tensor, j: Tensor, at: Tensor, value: T
     """Raise where a value does not fit: a nonzero for a zero, or two for one stored element."""
     if not value.numel():
         return
-    value = value.reshape(-1, len(at))
+    value = whole(value).reshape(-1, len(at))
     stored = elements.is_stored(t.kind, i, j)
     if stored is not None:
         wrong, what = ((value != 0) & ~stored).any(0), "it is a structural zero"
@@ -428,7 +432,6 @@ def _check_structure(t: PackedTensor, i: Tensor, j: Tensor, at: Tensor, value: T
         differs = (value != before) & ~(value.isnan() & before.isnan())
         wrong = differs.any(0) & (at == at.roll(1))
         what = "the assignment has another value for the same stored element"
-    wrong = whole(wrong)
     if wrong.any():
         k = int(wrong.nonzero()[0])
         raise ValueError(

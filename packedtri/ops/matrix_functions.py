@@ -34,7 +34,6 @@ from packedtri._autograd import (
     values_visible,
 )
 from packedtri._bands import real_diagonal
-from packedtri._dtensor import whole
 from packedtri.dispatch import INTEGERS, Function, describe, row
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.mm import tf32_allowed
@@ -378,7 +377,7 @@ _ORDER, _NEAR_IDENTITY, _MOST_ROOTS = 7, 0.26, 100
 
 def _any_far(x: Tensor) -> bool:
     # A matrix that is nan never comes near, and must not keep others from it.
-    return bool(whole(torch.linalg.matrix_norm(x, 1) > _NEAR_IDENTITY).any())
+    return bool((torch.linalg.matrix_norm(x, 1) > _NEAR_IDENTITY).any())
 
 
 def _log_upper(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
@@ -11,12 +12,15 @@ from packedtri import layout
 from packedtri._autograd import values_visible
 from packedtri._dtensor import whole
 from packedtri.dispatch import describe
+from packedtri.layout import DENSE
 from packedtri.ops.dense import as_dense
 from packedtri.ops.norm_estimates import Map, one_norms, solves
 from packedtri.ops.positive import solve_by_factor
 from packedtri.ops.solve import check_system
 from packedtri.ops.trsm import widened
 from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
+
+_mm = torch.ops.packedtri.mm.default
 
 
 class ErrorBounds(NamedTuple):
@@ -51,7 +55,8 @@ def refine(
     """Improve approximate solutions of A X = B.
 
     A step solves for the residual B - A X and adds the result to X. Steps end where the backward
-    error is that of rounding, or is no longer halved; none is taken that increases it.
+    error is that of rounding, or is no longer halved; none is taken that increases it. They start
+    from zero where X is not finite, or its residual overflows.
 
     With a ``factor`` in a lower precision this is the mixed-precision solver of the field: the
     factorization and the solves take the time of the lower precision, and the solution has the
@@ -61,7 +66,8 @@ def refine(
     Args:
         A: shape (*batch, n, n), of any packed type.
         B: shape (*batch, n, m), or (n,) for a single vector; batches broadcast.
-        X: approximate solutions, of the shape of the solution; any dtype that B's can hold.
+        X: approximate solutions, of the shape of the solution; of any dtype that B's can hold, or
+            float32 beside 16 bits.
         factor: the Cholesky factor of a Symmetric or Hermitian A, as ``torch.linalg.cholesky``
             gives it, in any dtype.
         max_steps: at most so many steps. All are taken where nobody can look at values, as in
@@ -94,7 +100,7 @@ def refine(
     if max_steps < 0:
         raise ValueError(f"[refine] expected max_steps >= 0; got {max_steps}")
     _check("refine", A, B, X, factor)
-    with torch.no_grad():
+    with torch.no_grad(), _full_precision(A):
         found = _refined(*_columns(A, B, X), factor, max_steps)
     return found[..., 0] if B.dim() == 1 else found
 
@@ -108,13 +114,14 @@ def error_bounds(
 ) -> ErrorBounds:
     """How far approximate solutions of A X = B are off.
 
-    The forward error is bounded by the norm of |A⁻¹| (|B - A X| + ε (|A| |X| + |B|)), with the
-    rounding of the residual in the second term. That norm is estimated from up to twelve solves.
+    The forward error is bounded by the norm of |A⁻¹| (|B - A X| + (n+1) ε (|A| |X| + |B|)), whose
+    second term is the rounding of the residual. That norm is estimated from twelve solves.
 
     Args:
         A: shape (*batch, n, n), of any packed type.
         B: shape (*batch, n, m), or (n,) for a single vector; batches broadcast.
-        X: approximate solutions, of the shape of the solution; any dtype that B's can hold.
+        X: approximate solutions, of the shape of the solution; of any dtype that B's can hold, or
+            float32 beside 16 bits.
         factor: the Cholesky factor of a Symmetric or Hermitian A, in any dtype. Without one it is
             factored as ``torch.linalg.solve`` does it.
 
@@ -141,12 +148,17 @@ def error_bounds(
         edition, sections 7.2 and 15.3.
     """
     _check("error_bounds", A, B, X, factor)
-    with torch.no_grad():
+    with torch.no_grad(), _full_precision(A):
         a, b, x = _columns(A, B, X)
         forward, backward = _bounds(a, b, x, factor)
     if B.dim() == 1:
         forward, backward = forward[..., 0], backward[..., 0]
     return ErrorBounds(forward, backward)
+
+
+def _full_precision(A: Tensor) -> AbstractContextManager[Any]:
+    """A context in which autocast lowers no precision: residuals are small differences."""
+    return torch.autocast(A.device.type, enabled=False)
 
 
 def _columns(A: Any, B: Tensor, X: Tensor) -> tuple[Any, Tensor, Tensor]:
@@ -161,20 +173,28 @@ def _refined(A: Any, b: Tensor, x: Tensor, factor: Any, max_steps: int) -> Tenso
     if x.numel() == 0 or max_steps == 0:
         return x.clone()
     direct, _ = _maps(A, factor)
-    absolute, epsilon = abs(A), torch.finfo(x.dtype).eps
+    absolute, epsilon, given = abs(A), torch.finfo(x.dtype).eps, x
     value, _, error = _residual(A, absolute, b, x)
+    # Where that overflows, steps start from zero.
+    begun = error.isfinite()
+    x = torch.where(begun[..., None, :], x, 0)
+    value = torch.where(begun[..., None, :], value, b)
+    error = torch.where(begun, error, torch.inf)
     active = error > epsilon
-    for _ in range(max_steps):
+    for step in range(max_steps):
         if values_visible(active) and not whole(active).any():
             break
         tried = x + direct(value)
         new = _residual(A, absolute, b, tried)
-        better = active & (new.error < error)
-        active = better & (2 * new.error <= error) & (new.error > epsilon)
+        # The first step may lead from far off to zero, which is as wrong by that measure.
+        better = active & (new.error <= error if step == 0 else new.error < error)
+        active = better & (new.error > epsilon)
+        if step > 0:
+            active &= 2 * new.error <= error
         x = torch.where(better[..., None, :], tried, x)
         value = torch.where(better[..., None, :], new.value, value)
         error = torch.where(better, new.error, error)
-    return x.clone()
+    return torch.where(error.isfinite()[..., None, :], x, given)
 
 
 def _bounds(A: Any, b: Tensor, x: Tensor, factor: Any) -> tuple[Tensor, Tensor]:
@@ -202,12 +222,17 @@ def _maps(A: Any, factor: Any) -> tuple[Map, Map]:
 
 
 def _residual(A: Any, absolute: Any, b: Tensor, x: Tensor) -> _Residual:
-    value, scale = b - A @ x, absolute @ x.abs() + b.abs()
+    value, scale = b - _product(A, x), _product(absolute, x.abs()) + b.abs()
     info = torch.finfo(x.dtype)
     # Beside sums that underflow a residual says nothing; one of zeros, as triangles have, is none.
     least = (A.n + 1) * info.tiny
     divisor = torch.where(scale > least / info.eps, scale, scale + least)
     return _Residual(value, scale, (value.abs() / divisor).amax(-2))
+
+
+def _product(A: Any, x: Tensor) -> Tensor:
+    # As matmul, but not in TF32.
+    return _mm(A._packed, x, A.n, A.kind, DENSE, DENSE)
 
 
 def _forward_error(residual: _Residual, x: Tensor, direct: Map, adjoint: Map) -> Tensor:
@@ -233,10 +258,11 @@ def _check(name: str, A: Any, B: Any, X: Any, factor: Any) -> None:
     check_system(name, A, b, True)
     shape = (*torch.broadcast_shapes(A.shape[:-2], b.shape[:-2]), *b.shape[-2:])
     shape = shape[:-1] if B.dim() == 1 else shape
-    fits = torch.promote_types(X.dtype, B.dtype) == B.dtype and X.device == B.device
+    work = torch.promote_types(B.dtype, torch.float32)
+    fits = torch.promote_types(X.dtype, work) == work and X.device == B.device
     if X.shape != shape or not fits:
         raise ValueError(
-            f"[{name}] expected X of shape {shape} on {B.device}, of a dtype that {B.dtype} can "
+            f"[{name}] expected X of shape {shape} on {B.device}, of a dtype that {work} can "
             f"hold; got {describe(X)} of {X.dtype} on {X.device}"
         )
     if factor is not None:

@@ -4,7 +4,7 @@ Each process computes with what it has where the op allows that: of matrices in 
 columns or rows of a dense operand beside a triangle that every process has; of some terms of the
 sums of a product, whose results torch adds up afterwards. Everything else every process has whole.
 
-Importing this module tells torch; ``packedtri.tensor`` does so when it first meets a DTensor.
+Importing this module tells torch; ``packedtri._dtensor`` does so when it first meets a DTensor.
 """
 
 from __future__ import annotations
