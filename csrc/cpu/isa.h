@@ -30,6 +30,12 @@ struct MatrixVector {
     bool hermitian = false, conj = false;
 };
 
+// As many products, which lie so many elements apart.
+struct MatrixVectors {
+    MatrixVector first;
+    int64_t count, triangle_step, x_step, y_step;
+};
+
 // The same for `count` vectors: an element of a vector is followed by the next one x_next elements
 // further, and by that of the next vector x_vector elements further.
 struct FewVectors {
@@ -76,6 +82,7 @@ struct Kernels {
     void (*mm_tile)(const Product& p, int64_t batch, const Tile& tile);
     // Elements [begin, end) of y; for Symmetric all of them, begin = 0 and end = n.
     void (*mv)(const MatrixVector& p, int64_t begin, int64_t end);
+    void (*mv_each)(const MatrixVectors& p);
     // For Symmetric: what the rows [begin, end) of the triangle add to y, as n unrounded numbers.
     void (*symv_part)(const MatrixVector& p, int64_t begin, int64_t end, void* part);
     // y as the sum of `count` such parts, which lie part_stride(n) numbers apart; they are spoiled.

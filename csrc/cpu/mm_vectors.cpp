@@ -91,6 +91,13 @@ void vectors(const Product& p, const Threads& threads) {
     if (kind == Kind::Upper) strips = std::min(strips, ceil_div(p.k, strip_columns));
     if (kind == Kind::Symmetric) strips = std::min(strips, ceil_div(p.k, strip_rows));
     if (kind == Kind::Symmetric && strips > 1) return symmetric_strips(p, strips, threads);
+    if (strips == 1) {
+        const Operand &triangle = packed(p.a) ? p.a : p.b, &x = packed(p.a) ? p.b : p.a;
+        return for_each_run(threads, p.batch, row_start(p.k), [&](int64_t begin, int64_t end) {
+            kernel.mv_each({matrix_vector(p, begin), end - begin, triangle.batch_stride,
+                            x.batch_stride, p.c.batch_stride});
+        });
+    }
     for_each_task(threads, p.batch * strips, [&](int64_t t) {
         const MatrixVector mv = matrix_vector(p, t / strips);
         kernel.mv(mv, strip(mv, t % strips, strips), strip(mv, t % strips + 1, strips));

@@ -4,6 +4,7 @@
 
 #include "isa.h"
 #include "lines.h"
+#include "mv_tiny.h"
 #include "vectors.h"
 #include "workspace.h"
 
@@ -15,14 +16,6 @@ constexpr int partial_sums = 4;
 
 template <class E>
 using RealVector = typename Vector<Real<E>>::type;
-
-// The first `count` elements from p on, as a vector; zeros in the other lanes.
-template <class E>
-inline RealVector<E> load_row(const E* p, int64_t count) {
-    alignas(64) Compute<E> values[Vector<Real<E>>::lanes];
-    copy_vector(p, count, values);
-    return load(values);
-}
 
 // v + v rotated by h lanes, then by h / 2, and so on: in the end each lane has the sum of all.
 template <int h, class V, int... lane>
@@ -118,14 +111,6 @@ void columns(const MatrixVector& p, const Lines<E>& lines, const Compute<E>* x, 
 // stored once for all of them. Eight took a seventh longer at n = 1024, in float32.
 constexpr int rows_together = 4;
 
-// The first `count` lanes of v, and zeros.
-template <class R>
-inline typename Vector<R>::type first_of(typename Vector<R>::type v, int64_t count) {
-    alignas(64) R lanes[Vector<R>::lanes];
-    std::memcpy(lanes, &v, sizeof v);
-    return load_first(lanes, count);
-}
-
 template <bool hermitian, class T>
 T diagonal_element(T x) {
     return hermitian ? without_imaginary(x) : x;
@@ -178,7 +163,7 @@ void add_rows(const Lines<E>& lines, const Compute<E>* x, int64_t i, Compute<E>*
         for (int r = 0; r < rows_together; ++r) {
             const int64_t count = i + r - j;
             sums[r] += load_row(row[r] + j, count + 1) * load_first(x + j, count + 1);
-            mirrored += first_of<Real<E>>(load_row(row[r] + j, count) * factor[r], count);
+            mirrored += keep_first<Real<E>>(load_row(row[r] + j, count) * factor[r], count);
         }
         store_first(y + j, mirrored, end - j);
     }
@@ -260,6 +245,24 @@ void mv_as(const MatrixVector& p, int64_t begin, int64_t end) {
 
 void mv(const MatrixVector& p, int64_t begin, int64_t end) {
     with_element(p.dtype, [&](auto e) { mv_as<decltype(e)>(p, begin, end); });
+}
+
+void mv_each(const MatrixVectors& p) {
+    with_element(p.first.dtype, [&](auto e) {
+        using E = decltype(e);
+        MatrixVector one = p.first;
+        for (int64_t m = 0; m < p.count; ++m) {
+            one.triangle = static_cast<const E*>(p.first.triangle) + m * p.triangle_step;
+            one.x = static_cast<const E*>(p.first.x) + m * p.x_step;
+            one.y = static_cast<E*>(p.first.y) + m * p.y_step;
+            if constexpr (Element<E>::reals == 1)
+                if (TinyMatrixVector<E>::can(one)) {
+                    TinyMatrixVector<E>::run(one);
+                    continue;
+                }
+            mv_as<E>(one, 0, one.n);
+        }
+    });
 }
 
 void symv_part(const MatrixVector& p, int64_t begin, int64_t end, void* part) {

@@ -8,6 +8,7 @@ namespace packedtri::cpu::PACKEDTRI_ISA {
 
 void mm_tile(const Product& p, int64_t batch, const Tile& tile);
 void mv(const MatrixVector& p, int64_t begin, int64_t end);
+void mv_each(const MatrixVectors& p);
 void symv_part(const MatrixVector& p, int64_t begin, int64_t end, void* part);
 void symv_sum(const MatrixVector& p, void* parts, int64_t count);
 int64_t few_width(DType dtype, Kind kind, int64_t count);
@@ -28,6 +29,7 @@ extern const Kernels table;
 const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA),
                     mm_tile,
                     mv,
+                    mv_each,
                     symv_part,
                     symv_sum,
                     few_width,

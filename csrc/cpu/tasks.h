@@ -29,14 +29,21 @@ void for_each_task(const Threads& threads, int64_t count, const Task& task) {
     }
 }
 
-// The same for many small tasks: a thread takes as many at a time as take about ten microseconds,
-// with `cost` the multiplications of one.
-template <class Task>
-void for_each_group(const Threads& threads, int64_t count, int64_t cost, const Task& task) {
+// The same for runs [begin, end) of many small tasks: a thread takes as many at a time as take about
+// ten microseconds, with `cost` the multiplications of one.
+template <class Run>
+void for_each_run(const Threads& threads, int64_t count, int64_t cost, const Run& run) {
     constexpr int64_t worth_taking = 1 << 18, overhead = 1000;
     const int64_t size = std::max<int64_t>(1, worth_taking / (cost + overhead));
-    for_each_task(threads, (count + size - 1) / size, [&](int64_t g) {
-        for (int64_t t = g * size; t < std::min((g + 1) * size, count); ++t) task(t);
+    for_each_task(threads, (count + size - 1) / size,
+                  [&](int64_t g) { run(g * size, std::min((g + 1) * size, count)); });
+}
+
+// The same for each of them.
+template <class Task>
+void for_each_group(const Threads& threads, int64_t count, int64_t cost, const Task& task) {
+    for_each_run(threads, count, cost, [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) task(t);
     });
 }
 

@@ -117,6 +117,18 @@ inline void store_first(R* p, typename Vector<R>::type v, int64_t count) {
     }
 }
 
+// The first `count` lanes of v, and zeros.
+template <class R>
+inline typename Vector<R>::type keep_first(typename Vector<R>::type v, int64_t count) {
+    using V = typename Vector<R>::type;
+    const uint64_t mask = first_lanes(count, Vector<R>::lanes);
+    if constexpr (sizeof(R) == 4) {
+        return (V)_mm512_maskz_mov_epi32(static_cast<__mmask16>(mask), (__m512i)v);
+    } else {
+        return (V)_mm512_maskz_mov_epi64(static_cast<__mmask8>(mask), (__m512i)v);
+    }
+}
+
 // As many 16-bit elements as a vector has floats, the first `count` from src and zeros after.
 template <class E>
 inline void copy_first(const E* src, int64_t count, E* dst) {
@@ -148,6 +160,13 @@ inline void store_first(R* p, typename Vector<R>::type v, int64_t count) {
     }
     for (int l = 0; l < Vector<R>::lanes; ++l)
         if (l < count) p[l] = v[l];
+}
+
+template <class R>
+inline typename Vector<R>::type keep_first(typename Vector<R>::type v, int64_t count) {
+    alignas(64) R lanes[Vector<R>::lanes];
+    std::memcpy(lanes, &v, sizeof v);
+    return load_first(lanes, count);
 }
 
 template <class E>

@@ -70,6 +70,27 @@ for dtype, n, pair in itertools.product(
             assert torch.equal(full, densify(x, n, kind)), f"unpack, n={n}, {kind}, {dtype}"
             stored = densify(x, n, kind).tril() if kind == HERMITIAN else densify(x, n, LOWER)
             assert torch.equal(densify(again, n, LOWER), stored), f"pack, n={n}, {kind}, {dtype}"
+
+# Batches of vectors, of which each matrix fits in registers or just does not, from both sides.
+for dtype, kind, n in itertools.product(DTYPES, (LOWER, UPPER, SYMMETRIC), range(1, 19)):
+    stored = random_integers((5, numel(n)), dtype, generator=rng)
+    stored[stored == 0] = 1
+    x = random_integers((5, n, 2), dtype, generator=rng)[..., 1:]
+    wide, exact = (t.to(wide_dtype(dtype)) for t in (densify(stored, n, kind), x))
+    for vectors in (x, x.squeeze(-1).contiguous().unsqueeze(-1), x[:1].expand(5, n, 1)):
+        with poisoned():
+            y = torch.ops.packedtri.mm(stored, vectors, n, kind, DENSE, DENSE)
+            z = torch.ops.packedtri.mm(vectors.mT, stored, n, DENSE, kind, DENSE)
+        case = f"batch of vectors, n={n}, {kind}, {dtype}"
+        columns = vectors.to(wide.dtype)
+        assert torch.equal(y, (wide @ columns).to(dtype)), case
+        assert torch.equal(z, (columns.mT @ wide).to(dtype)), case
+    bad = x.clone()
+    bad[:, n // 2] = torch.inf
+    y = torch.ops.packedtri.mm(stored, bad, n, kind, DENSE, DENSE)
+    met = wide[..., n // 2] != 0
+    assert torch.equal(~y[..., 0].isfinite(), met), f"infinity, {case}"
+    assert torch.equal(y[..., 0][~met], (wide @ exact).to(dtype)[..., 0][~met]), f"beside it, {case}"
 """
 
 PEAK = """
