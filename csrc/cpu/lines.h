@@ -112,6 +112,39 @@ inline typename Vector<uint64_t>::type imaginary_signs(Complex<R>) {
     return signs;
 }
 
+// A block of a symmetric matrix whose diagonal is the matrix's own: lines are loaded once, and joined
+// with their transpose in registers.
+template <class E>
+inline void copy_diagonal_block(const Lines<E>& x, const Rectangle& r, Compute<E>* dst,
+                                int64_t ld) {
+    using T = Compute<E>;
+    constexpr int order = block_order<T>;
+    using V = typename Vector<Bits<T>>::type;
+    V lines[order], mirrored[order];
+#pragma GCC unroll 16
+    for (int l = 0; l < order; ++l) {
+        lines[l] = V{};
+        if (r.l0 + l < r.l1) {
+            const E* line = x.line(r.l0 + l) + r.p0;
+            if constexpr (sizeof(E) == sizeof(T)) {
+                lines[l] = load_first(reinterpret_cast<const Bits<T>*>(line), l + 1);
+            } else {
+                alignas(64) T values[order];
+                copy_vector(line, l + 1, values);
+                std::memcpy(&lines[l], values, sizeof lines[l]);
+            }
+        }
+        mirrored[l] = lines[l];
+    }
+    transpose_registers(mirrored);
+#pragma GCC unroll 16
+    for (int l = 0; l < order; ++l) {
+        if (r.l0 + l >= r.l1) break;
+        lines[l] |= mirrored[l];
+        std::memcpy(dst + l * ld, &lines[l], sizeof lines[l]);
+    }
+}
+
 // One block of a symmetric matrix that the diagonal may cross. Where it does, each half has zeros
 // in place of the other, and their bits are joined; the diagonal is the same in both. A block past
 // the diagonal of a hermitian one is conjugated.
@@ -120,12 +153,16 @@ inline void copy_mirrored_block(const Lines<E>& x, const Rectangle& r, Compute<E
                                 int64_t ld) {
     constexpr int order = block_order<Compute<E>>;
     if (r.p1 <= r.l0 + 1) return copy_stored<order>(x, r, dst, ld);
+    if constexpr (sizeof(Compute<E>) <= 8)
+        if (r.l0 == r.p0 && r.l1 == r.p1) return copy_diagonal_block(x, r, dst, ld);
+    const bool crosses = r.p0 < r.l1;
+    if (!crosses && r.l1 - r.l0 == order && !x.hermitian)
+        return transpose_stored(x, {r.p0, r.p1, r.l0, r.l1}, dst, ld);
     alignas(64) Compute<E> mirrored[order * order];
     transpose_stored(x, {r.p0, r.p1, r.l0, r.l1}, mirrored, order);
     const auto bits = [](const Compute<E>* p) {
         return load(reinterpret_cast<const uint64_t*>(p));
     };
-    const bool crosses = r.p0 < r.l1;
     if (crosses) copy_stored<order>(x, r, dst, ld);
     for (int64_t l = 0; l < r.l1 - r.l0; ++l) {
         auto line = bits(mirrored + l * order);
