@@ -55,6 +55,9 @@ class Family:
 
         Nothing required a gradient when they met. Of two types the one that changes refuses to.
         """
+        # Mostly there are none, and this is asked before every product.
+        if not self._plain.valuerefs():
+            return False
         plain = _living(self._plain)
         return any(x.grad_fn is not None and _overlap(t._packed, x) for x in plain)
 
@@ -89,7 +92,9 @@ def inherit(view: PackedTensor, t: PackedTensor) -> None:
 
 def check_source(t: PackedTensor) -> None:
     """Raise where the packed tensor that ``t`` was made from has changed in place, recorded."""
-    (source, grad_fn), family = _source(t), t.__dict__.get("_family")
+    members = t.__dict__
+    source, grad_fn = _source(t) if "_source" in members else (None, None)
+    family = members.get("_family")
     changed = source is not None and source.grad_fn is not grad_fn
     if changed or (family is not None and family.changed(t)):
         raise RuntimeError(
