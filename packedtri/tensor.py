@@ -46,10 +46,12 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
         packed: shape (*batch, n(n+1)/2), of a floating or complex dtype. Element (i, j), i >= j,
             of the triangle lies at i(i+1)/2 + j. The type wraps it without a copy, and gradients
             flow back to it. A dense matrix goes to ``from_dense``: its rows would be taken for a
-            batch of triangles where their length allows.
+            batch of triangles where their length allows. A DTensor spreads the matrices over
+            processes.
 
     Raises:
-        TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.
+        TypeError: when ``packed`` is neither a plain tensor nor a DTensor, or has a dtype without
+            kernels.
         ValueError: when the last dimension of ``packed`` is no triangular number.
 
     Example:
