@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from systems import dense, wide
@@ -194,6 +195,12 @@ def test_bad_arguments():
             cholesky_delete(L, index)
     with pytest.raises(TypeError, match=r"\[cholesky_delete\].*got Symmetric"):
         cholesky_delete(Symmetric.eye(3), 0)
+    for one in (np.int64(1), torch.tensor(1)):
+        assert torch.equal(cholesky_delete(L, one).packed, cholesky_delete(L, 1).packed)
+        grown = cholesky_insert(L, b, c, at=one)
+        assert torch.equal(grown.packed, cholesky_insert(L, b, c, at=1).packed)
+    meta = [t.to("meta") for t in (L, b, c)]
+    assert cholesky_insert(*meta, at=1).shape == (5, 5) and cholesky_delete(meta[0], 1).n == 2
     same = cholesky_delete(L, slice(2, 1))
     assert same is not L and torch.equal(dense(same), dense(L))
     assert cholesky_delete(L, slice(None)).shape == (0, 0)

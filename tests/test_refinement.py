@@ -303,5 +303,13 @@ def test_bad_arguments(function):
     for error, message, args, factor in cases:
         with pytest.raises(error, match=rf"\[{function.__name__}\].*{message}"):
             function(*args, factor=factor)
-    with pytest.raises(ValueError, match=r"\[refine\] expected max_steps >= 0; got -1"):
-        refine(L, b, b, max_steps=-1)
+    for wrong in (-1, 1.5, None):
+        with pytest.raises(ValueError, match=rf"\[refine\] expected an integer.*got {wrong}"):
+            refine(L, b, b, max_steps=wrong)
+
+
+def test_shapes_are_known_without_values():
+    A, b = LowerTriangular.zeros(2, 3, device="meta"), torch.ones(3, 4, device="meta")
+    x = torch.ones(2, 3, 4, device="meta")
+    assert refine(A, b, x, max_steps=2).shape == (2, 3, 4)
+    assert error_bounds(A, b, x).forward.shape == (2, 4)

@@ -13,6 +13,7 @@ L33' L33'^H = L33 L33^H - L32 L32^H. Deleting the rows in the middle leaves L33 
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from packedtri.dispatch import describe
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.dense import as_dense
 from packedtri.ops.factor import check_positive_definite
+from packedtri.ops.mm import without_autocast
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.solve import check_batches
 from packedtri.ops.trsm import solve, widened
@@ -82,7 +84,7 @@ def cholesky_insert(
     batch = torch.broadcast_shapes(packed.shape[:-1], b.shape[:-2], c.shape[:-1])
     packed = packed.expand(*batch, packed.shape[-1])
 
-    with torch.autocast(packed.device.type, enabled=False):
+    with without_autocast(packed.device.type):
         parts = _inserted(f"packedtri.{name}", packed, b, c, n, p)
     return _nodes.from_packed(LowerTriangular, torch.cat(parts, -1).to(dtype), n + k)
 
@@ -209,11 +211,22 @@ def _check_rows(name: str, L: LowerTriangular, B: Any, C: Any) -> tuple[Tensor, 
 
 
 def _place(name: str, at: Any, n: int) -> int:
-    if isinstance(at, bool) or not isinstance(at, int):
+    place = _integer(at)
+    if place is None:
         raise TypeError(f"[{name}] expected an integer for at; got {describe(at)}")
-    if not 0 <= at <= n:
-        raise IndexError(f"[{name}] expected at from 0 to {n}; got {at}")
-    return at
+    if not 0 <= place <= n:
+        raise IndexError(f"[{name}] expected at from 0 to {n}; got {place}")
+    return place
+
+
+def _integer(value: Any) -> int | None:
+    """An integer, also one of NumPy's or in a tensor; None of everything else."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def _deleted(name: str, index: Any, n: int) -> tuple[int, int]:
@@ -223,8 +236,9 @@ def _deleted(name: str, index: Any, n: int) -> tuple[int, int]:
         if step != 1:
             raise ValueError(f"[{name}] expected a slice without a step; got {index}")
         return start, max(start, stop)
-    if isinstance(index, bool) or not isinstance(index, int):
+    row = _integer(index)
+    if row is None:
         raise TypeError(f"[{name}] expected an integer or a slice; got {describe(index)}")
-    if not -n <= index < n:
-        raise IndexError(f"[{name}] expected a row from {-n} to {n - 1}; got {index}")
-    return index % n, index % n + 1
+    if not -n <= row < n:
+        raise IndexError(f"[{name}] expected a row from {-n} to {n - 1}; got {row}")
+    return row % n, row % n + 1

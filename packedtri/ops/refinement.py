@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ from packedtri._dtensor import whole
 from packedtri.dispatch import describe
 from packedtri.layout import DENSE
 from packedtri.ops.dense import as_dense
+from packedtri.ops.mm import without_autocast
 from packedtri.ops.norm_estimates import Map, one_norms, solves
 from packedtri.ops.positive import solve_by_factor
 from packedtri.ops.solve import check_system
@@ -97,10 +97,10 @@ def refine(
         LAPACK's dpprfs and dsposv; Higham, Accuracy and Stability of Numerical Algorithms, 2nd
         edition, chapter 12.
     """
-    if max_steps < 0:
-        raise ValueError(f"[refine] expected max_steps >= 0; got {max_steps}")
+    if not isinstance(max_steps, int) or max_steps < 0:
+        raise ValueError(f"[refine] expected an integer max_steps >= 0; got {max_steps}")
     _check("refine", A, B, X, factor)
-    with torch.no_grad(), _full_precision(A):
+    with torch.no_grad(), without_autocast(A.device.type):
         found = _refined(*_columns(A, B, X), factor, max_steps)
     return found[..., 0] if B.dim() == 1 else found
 
@@ -148,17 +148,12 @@ def error_bounds(
         edition, sections 7.2 and 15.3.
     """
     _check("error_bounds", A, B, X, factor)
-    with torch.no_grad(), _full_precision(A):
+    with torch.no_grad(), without_autocast(A.device.type):
         a, b, x = _columns(A, B, X)
         forward, backward = _bounds(a, b, x, factor)
     if B.dim() == 1:
         forward, backward = forward[..., 0], backward[..., 0]
     return ErrorBounds(forward, backward)
-
-
-def _full_precision(A: Tensor) -> AbstractContextManager[Any]:
-    """A context in which autocast lowers no precision: residuals are small differences."""
-    return torch.autocast(A.device.type, enabled=False)
 
 
 def _columns(A: Any, B: Tensor, X: Tensor) -> tuple[Any, Tensor, Tensor]:
