@@ -25,12 +25,10 @@ def is_spread(x: Any) -> bool:
     return isinstance(x, getattr(sys.modules.get(_HOME), "DTensor", ()))
 
 
-def accepts(x: Any) -> bool:
-    """The same; torch is told how our ops act on them. To be asked of all that come to us."""
-    spread = is_spread(x)
-    if spread:
+def meet(x: Any) -> None:
+    """Tell torch how our ops act on DTensors, if ``x`` is one. To be called for all that come."""
+    if is_spread(x):
         importlib.import_module("packedtri.ops.sharding")
-    return spread
 
 
 def whole(x: Tensor) -> Tensor:

@@ -236,13 +236,10 @@ def plain_parameters(module: M) -> M:
     for owner, name, tensor in found:
         first = FromPacked(type(tensor))
         if tensor not in vectors:
-            vector = first.right_inverse(tensor)
-            parameter = isinstance(tensor, torch.nn.Parameter)
-            vectors[tensor] = (
-                torch.nn.Parameter(vector, tensor.requires_grad)
-                if parameter
-                else vector.requires_grad_(tensor.requires_grad)
-            )
+            vector = first.right_inverse(tensor).requires_grad_(tensor.requires_grad)
+            if isinstance(tensor, torch.nn.Parameter):
+                vector = torch.nn.Parameter(vector, tensor.requires_grad)
+            vectors[tensor] = vector
         # Modules that held one tensor hold one vector.
         _parametrize(owner, name, first, vectors[tensor])
     return module

@@ -91,7 +91,7 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
             # and what runs below their dispatch key would read their storage.
             packed = packed.clone()
         if type(packed) is not Tensor:
-            _dtensor.accepts(packed)
+            _dtensor.meet(packed)
             packed = _without_own_rules(packed)
         shape = (n, n) if packed.dim() == 1 else (*packed.shape[:-1], n, n)
         if packed.is_inference() is _is_inference_mode():
@@ -459,7 +459,7 @@ def _check_packed(cls: type, packed: Any) -> int:
             f"got {dispatch.describe(packed)}"
         )
     known = type(packed) is Tensor or issubclass(type(packed), _PLAIN)
-    if not (known or _dtensor.accepts(packed)):
+    if not (known or _dtensor.is_spread(packed)):
         raise TypeError(
             f"[{cls.__name__}] expected a plain tensor; got {type(packed).__name__} "
             f"{tuple(packed.shape)}. Convert with .as_subclass(torch.Tensor), or take the tensor "

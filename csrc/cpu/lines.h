@@ -78,6 +78,14 @@ inline void copy_vector(const E* src, int64_t stored, Compute<E>* dst) {
     }
 }
 
+// The first `count` elements from p on, as a vector; zeros in the other lanes.
+template <class E>
+inline typename Vector<Real<E>>::type load_row(const E* p, int64_t count) {
+    alignas(64) Compute<E> values[Vector<Real<E>>::lanes];
+    copy_vector(p, count, values);
+    return load(values);
+}
+
 // dst[(l - l0) * ld + (p - p0)] = element p of line l, zero where the line does not store it. See
 // copy_lines for the width.
 template <int width = 0, class E>

@@ -9,14 +9,6 @@
 
 namespace packedtri::cpu::PACKEDTRI_ISA {
 
-// The first `count` elements from p on, as a vector; zeros in the other lanes.
-template <class E>
-inline typename Vector<Real<E>>::type load_row(const E* p, int64_t count) {
-    alignas(64) Compute<E> values[Vector<Real<E>>::lanes];
-    copy_vector(p, count, values);
-    return load(values);
-}
-
 template <class E>
 class TinyMatrixVector {
     using R = Real<E>;

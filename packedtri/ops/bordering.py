@@ -29,6 +29,7 @@ from packedtri.ops.mm import without_autocast
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.solve import check_batches
 from packedtri.ops.trsm import solve, widened
+from packedtri.ops.update import check_lower_factor
 from packedtri.tensor import LowerTriangular, PackedTensor
 
 _mm = torch.ops.packedtri.mm.default
@@ -76,7 +77,7 @@ def cholesky_insert(
         Golub and Van Loan, Matrix Computations, 4th edition, section 6.5; qrupdate's dchinx.
     """
     name = "cholesky_insert"
-    _check_factor(name, L)
+    check_lower_factor(name, L)
     packed, dtype, n = _nodes.to_packed(L), L._packed.dtype, L.n
     b, c = _check_rows(name, L, B, C)
     k, p = b.shape[-2], n if at is None else _place(name, at, n)
@@ -138,7 +139,7 @@ def cholesky_delete(L: LowerTriangular, index: int | slice) -> LowerTriangular:
         Golub and Van Loan, Matrix Computations, 4th edition, section 6.5; qrupdate's dchdex.
     """
     name = "cholesky_delete"
-    _check_factor(name, L)
+    check_lower_factor(name, L)
     n, dtype = L.n, L._packed.dtype
     p, end = _deleted(name, index, n)
     packed, q, k = widened(_nodes.to_packed(L)), n - end, end - p
@@ -173,14 +174,6 @@ def _rows_behind(rows: Tensor, p: int) -> Tensor:
 def _shifted(info: Tensor, rows: int) -> Tensor:
     """What a block says of a leading minor, for the matrix in which so many rows lie before it."""
     return torch.where(info > 0, info + rows, info)
-
-
-def _check_factor(name: str, L: Any) -> None:
-    if not isinstance(L, LowerTriangular):
-        raise TypeError(
-            f"[{name}] expected a LowerTriangular factor; got {describe(L)}. For U with A = U^H U "
-            "pass U.mH"
-        )
 
 
 def _check_rows(name: str, L: LowerTriangular, B: Any, C: Any) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from packedtri import _bands, _nodes, _tracing, layout
 from packedtri._autograd import library, register_multilinear, register_vmap_over_batch
 from packedtri._bands import real_diagonal
-from packedtri._dtensor import accepts, whole
+from packedtri._dtensor import meet, whole
 from packedtri.dispatch import describe
 from packedtri.tensor import PackedTensor, check_dtype
 
@@ -91,7 +91,7 @@ def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:
             f"[{name}] expected a dense tensor (*batch, n, n); got {describe(x)}{advice}"
         )
     check_dtype(name, x)
-    accepts(x)
+    meet(x)
     if x.dim() < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"[{name}] expected square matrices (*batch, n, n); got {tuple(x.shape)}")
     # Mirrored types read one half as well: packing with their own kind would add the two.

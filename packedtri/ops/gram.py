@@ -15,7 +15,7 @@ from torch import Tensor
 from packedtri import _nodes, _tracing
 from packedtri._autograd import is_plain, quick
 from packedtri._bands import real_diagonal
-from packedtri._dtensor import accepts
+from packedtri._dtensor import meet
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER
 from packedtri.ops.dense import as_dense, densify, functions, is_complex_number, write_out
@@ -370,7 +370,7 @@ def _check_operand(name: str, argument: str, x: Any) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"[{name}] expected a tensor for {argument}; got {describe(x)}")
     check_dtype(name, x)
-    accepts(x)
+    meet(x)
     if x.dim() < 2:
         raise ValueError(f"[{name}] expected matrices for {argument}; got {describe(x)}")
 

@@ -115,7 +115,7 @@ def error_bounds(
     """How far approximate solutions of A X = B are off.
 
     The forward error is bounded by the norm of |A⁻¹| (|B - A X| + (n+1) ε (|A| |X| + |B|)), whose
-    second term is the rounding of the residual. That norm is estimated from twelve solves.
+    second term is the rounding of the residual. That norm is estimated from ten solves.
 
     Args:
         A: shape (*batch, n, n), of any packed type.
@@ -218,11 +218,15 @@ def _maps(A: Any, factor: Any) -> tuple[Map, Map]:
 
 def _residual(A: Any, absolute: Any, b: Tensor, x: Tensor) -> _Residual:
     value, scale = b - _product(A, x), _product(absolute, x.abs()) + b.abs()
+    # One of zeros, as triangles have, is none.
+    return _Residual(value, scale, (value.abs() / _raised(scale, scale)).amax(-2))
+
+
+def _raised(x: Tensor, scale: Tensor) -> Tensor:
+    """``x`` and what residuals of this scale lose by underflow, where that counts."""
     info = torch.finfo(x.dtype)
-    # Beside sums that underflow a residual says nothing; one of zeros, as triangles have, is none.
-    least = (A.n + 1) * info.tiny
-    divisor = torch.where(scale > least / info.eps, scale, scale + least)
-    return _Residual(value, scale, (value.abs() / divisor).amax(-2))
+    least = (x.shape[-2] + 1) * info.tiny
+    return torch.where(scale > least / info.eps, x, x + least)
 
 
 def _product(A: Any, x: Tensor) -> Tensor:
@@ -232,10 +236,8 @@ def _product(A: Any, x: Tensor) -> Tensor:
 
 def _forward_error(residual: _Residual, x: Tensor, direct: Map, adjoint: Map) -> Tensor:
     """The norm of A^-1 times what the residual may be, with its own rounding."""
-    n, info = x.shape[-2], torch.finfo(x.dtype)
-    least = (n + 1) * info.tiny
-    weight = residual.value.abs() + (n + 1) * info.eps * residual.scale
-    weight = torch.where(residual.scale > least / info.eps, weight, weight + least)
+    rounding = (x.shape[-2] + 1) * torch.finfo(x.dtype).eps * residual.scale
+    weight = _raised(residual.value.abs() + rounding, residual.scale)
     # max |A^-1 W| is the 1-norm of W A^-H.
     bound = one_norms(lambda y: weight * adjoint(y), lambda y: direct(weight * y), x)
     largest = x.abs().amax(-2)

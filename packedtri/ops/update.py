@@ -101,15 +101,20 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
         LINPACK's chud and chdd.
     """
     name = "cholesky_update"
+    check_lower_factor(name, L)
+    packed, columns, dtype = _nodes.to_packed(L), _columns(name, L, x), L._packed.dtype
+    factor, info = _update(widened(packed), widened(columns), L.n, downdate)
+    check_positive_definite(f"packedtri.{name}", info)
+    return _nodes.from_packed(LowerTriangular, factor.to(dtype), L.n)
+
+
+def check_lower_factor(name: str, L: Any) -> None:
+    """Raise where a factor is not one that is changed here."""
     if not isinstance(L, LowerTriangular):
         raise TypeError(
             f"[{name}] expected a LowerTriangular factor; got {describe(L)}. For U with A = U^H U "
             "pass U.mH"
         )
-    packed, columns, dtype = _nodes.to_packed(L), _columns(name, L, x), L._packed.dtype
-    factor, info = _update(widened(packed), widened(columns), L.n, downdate)
-    check_positive_definite(f"packedtri.{name}", info)
-    return _nodes.from_packed(LowerTriangular, factor.to(dtype), L.n)
 
 
 def _columns(name: str, L: LowerTriangular, x: Tensor) -> Tensor:
