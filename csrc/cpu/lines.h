@@ -134,13 +134,9 @@ inline void copy_diagonal_block(const Lines<E>& x, const Rectangle& r, Compute<E
         lines[l] = V{};
         if (r.l0 + l < r.l1) {
             const E* line = x.line(r.l0 + l) + r.p0;
-            if constexpr (sizeof(E) == sizeof(T)) {
-                lines[l] = load_first(reinterpret_cast<const Bits<T>*>(line), l + 1);
-            } else {
-                alignas(64) T values[order];
-                copy_vector(line, l + 1, values);
-                std::memcpy(&lines[l], values, sizeof lines[l]);
-            }
+            alignas(64) T values[order];
+            copy_vector(line, l + 1, values);
+            std::memcpy(&lines[l], values, sizeof lines[l]);
         }
         mirrored[l] = lines[l];
     }
