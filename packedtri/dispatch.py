@@ -72,6 +72,7 @@ _canonical: dict[type, type] = {}
 # The rows that the rule has given so far, and the rule.
 _ruled: dict[tuple[Function, str], Row] = {}
 _rules: list[Callable[[Function], Row]] = []
+_aliases: dict[Any, Function] = {}
 _aten: dict[Any, Function] = {}
 # Those of them that compute nothing.
 _aten_views: set[Any] = set()
@@ -108,6 +109,11 @@ def row(
         return handler
 
     return add
+
+
+def alias(operator: Any, function: Function) -> None:
+    """Let ``operator`` of ``torch.ops.aten`` do on packed types what ``function`` does."""
+    _aliases[operator] = function
 
 
 def decorate(function: Function, decorator: Callable[[Function], Function]) -> None:
@@ -268,6 +274,7 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     """Run ``function`` by the row that serves it; the whole of ``__torch_function__``."""
     if ops_are_watched():
         check_not_traced(args, kwargs)
+    function = _aliases.get(function, function)
     by_types, found = _table.get(function), None
     if by_types is not None:
         if kwargs:
@@ -367,10 +374,9 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             composed = op.decompose(*args, **kwargs)
             if composed is not NotImplemented:
                 return composed
-        given = ", ".join(describe(v) for v in (*args, *kwargs.values()))
         raise NotImplementedError(
             f"[{op}] reached packed storage below the functions that packedtri defines, with "
-            f"({given}). Convert with .to_dense() first" + (_TRANSFORMS if _transformed() else "")
+            f"({_given(args, kwargs)}). Convert with .to_dense() first" + (_TRANSFORMS if _transformed() else "")
         )
     if _tracing.is_compiling():
         for value in tree_leaves((args, kwargs)):
@@ -382,7 +388,14 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         except NotImplementedError as error:
             if not _transformed():
                 raise
-            raise NotImplementedError(str(error) + _TRANSFORMS) from None
+            text = str(error)
+            if not text.startswith("["):  # An error of torch's, from the tensors inside.
+                text = f"[{op}] cannot take ({_given(args, kwargs)}): {text}"
+            raise NotImplementedError(text + _TRANSFORMS) from None
+
+
+def _given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    return ", ".join(describe(v) for v in (*args, *kwargs.values()))
 
 
 def layers_for_ops() -> AbstractContextManager[Any]:

@@ -14,6 +14,7 @@ from twins import TRIANGULAR, dense, each_type
 from packedtri import LowerTriangular, Symmetric, dispatch
 from packedtri.layout import UPPER
 from packedtri.ops.autocast import FLOAT32
+from packedtri.ops.dense import functions
 
 LOWER_DTYPE = """
     addbmm addmm addmv addr baddbmm bmm chain_matmul einsum linalg_multi_dot linear matmul mm mv
@@ -49,7 +50,7 @@ def calls(name: str, upper: bool) -> list[Callable[[Any, Tensor], Any]]:
     def plain(function: Any) -> Callable[[Any, Tensor], Any]:
         return lambda t, b: function(t)
 
-    found = [plain(getattr(home, name)) for home in HOMES if hasattr(home, name)]
+    found = [plain(function) for function in functions(name, *HOMES)]
     return special.get(name) or found
 
 

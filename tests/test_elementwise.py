@@ -357,4 +357,7 @@ def test_no_type_has_complex_elements_of_16_bits(cls, device):
             f([t], 1j)
     # Others become complex numbers that types have, of Hermitian matrices dense.
     kept = torch.Tensor if cls is Hermitian else cls
-    assert type(t.bfloat16() * 1j) is kept and type(t.float() * 1j) is kept
+    for other in (t.bfloat16(), t.float()):
+        # Some versions of torch have complex numbers of bfloat16, but cannot compute with them.
+        if torch.result_type(other, 1j) == torch.complex64:
+            assert type(other * 1j) is kept

@@ -111,10 +111,19 @@ def write_out(name: str, result: Any, out: Any) -> Any:
 
 
 def functions(names: str, *homes: Any) -> list[Function]:
-    """The functions of these names in torch, torch.Tensor or other homes, wherever they exist."""
+    """The functions of these names in torch, torch.Tensor or other homes, wherever they exist.
+
+    Of some that it has removed torch keeps the name, to say so.
+    """
     found = []
     for home in homes or (torch, Tensor):
         # A module has some of Python's special methods too, its own.
         own = [n for n in names.split() if home is Tensor or not n.startswith("__")]
-        found += [f for name in own if callable(f := getattr(home, name, None))]
+        found += [f for name in own if callable(f := getattr(home, name, None)) and not _removed(f)]
     return found
+
+
+def _removed(function: Function) -> bool:
+    code = getattr(function, "__code__", None)
+    places = (code.co_filename, *code.co_names) if code else ()
+    return any("_linalg_utils" in place for place in places)

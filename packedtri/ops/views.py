@@ -16,7 +16,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from packedtri import _nodes, _tracing
 from packedtri._autograd import carries_autograd
-from packedtri.dispatch import Function, row
+from packedtri.dispatch import Function, alias, row
 from packedtri.layout import HERMITIAN
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
@@ -104,3 +104,10 @@ for _function in (*functions("t"), Tensor.T.__get__):
 @row(Tensor.H.__get__)
 def _h(input: PackedTensor) -> Any:
     return densify(Tensor.H.__get__, input) if input._packed.dim() != 1 else _adjoint(input)
+
+
+# What Dynamo makes of these properties.
+alias(torch.ops.aten.mT, Tensor.mT.__get__)
+alias(torch.ops.aten.mH, Tensor.mH.__get__)
+alias(torch.ops.aten.numpy_T, Tensor.T.__get__)
+alias(torch.ops.aten.matrix_H, Tensor.H.__get__)
