@@ -376,7 +376,8 @@ def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
                 return composed
         raise NotImplementedError(
             f"[{op}] reached packed storage below the functions that packedtri defines, with "
-            f"({_given(args, kwargs)}). Convert with .to_dense() first" + (_TRANSFORMS if _transformed() else "")
+            f"({_given(args, kwargs)}). Convert with .to_dense() first"
+            + (_TRANSFORMS if _transformed() else "")
         )
     if _tracing.is_compiling():
         for value in tree_leaves((args, kwargs)):

@@ -6,6 +6,7 @@ Both draw the same numbers, so that each knows what the other one sends.
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,9 @@ import packedtri
 from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
 WORLD = 2
+# Where a version of torch does not ask types, it takes complex elements apart before.
+ASKS_TYPES = "has_torch_function" in inspect.unwrap(dist.broadcast).__code__.co_names
+COMPLEX = (torch.complex64,) if ASKS_TYPES else ()
 
 
 def same(got: Tensor, expected: Tensor) -> None:
@@ -92,7 +96,7 @@ def each_collective(cls: type[PackedTensor], dtype: torch.dtype, rank: int, devi
 
 def collectives(rank: int, device: str) -> None:
     for cls in (LowerTriangular, UpperTriangular, Symmetric, Hermitian):
-        for dtype in (torch.float32, torch.float64, torch.complex64):
+        for dtype in (torch.float32, torch.float64, *COMPLEX):
             each_collective(cls, dtype, rank, device)
     # Diagonals of Hermitian matrices are real, whatever is stored.
     stored = torch.tensor([1 + 1j, 1j, 2.0], device=device)
@@ -316,7 +320,8 @@ def main(rank: int, store: str, device: str) -> None:
     collectives(rank, device)
     training(DistributedDataParallel, rank, device)
     training(fully_shard, rank, device)
-    dtensors(rank, device)
+    if torch.__version__ >= "2.12":  # Before, torch lacked many of their rules.
+        dtensors(rank, device)
     dist.destroy_process_group()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from packedtri._dtensor import is_spread
 from packedtri._sharing import check_writable
-from packedtri.dispatch import Function, describe, function_name, row
+from packedtri.dispatch import Function, aten_row, describe, function_name, row
 from packedtri.ops.aten import bump_version, increment_version, inner, writable
 from packedtri.tensor import PackedTensor
 
@@ -41,18 +41,50 @@ _WRITTEN = {
 }
 
 
+# What versions of torch call that ask types in few functions. All but send write their first
+# argument.
+_BELOW = {
+    "broadcast_": "broadcast",
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce_coalesced",
+    "reduce_": "reduce",
+    "allgather_": "all_gather",
+    "allgather_coalesced_": "all_gather_coalesced",
+    "_allgather_base_": "all_gather_into_tensor",
+    "gather_": "gather",
+    "scatter_": "scatter",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter_tensor",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all_single",
+    "send": "send",
+    "recv_": "recv",
+    "recv_any_source_": "recv",
+}
+
+
 def _collective(function: Function, written: str, *args: Any, **kwargs: Any) -> Any:
-    name = function_name(function)
     bound = inspect.signature(function).bind(*args, **kwargs)
-    given = bound.arguments
-    tensors = [v for k, v in given.items() if any(isinstance(t, Tensor) for t in tree_leaves(v))]
+    run = lambda: function(*bound.args, **bound.kwargs)  # noqa: E731
+    return _on_elements(function_name(function), run, bound.arguments, written)
+
+
+def _collective_below(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    name, given = _BELOW[op._opname], dict(enumerate(args))
+    run = lambda: op(*given.values(), **kwargs)  # noqa: E731
+    return _on_elements(f"torch.distributed.{name}", run, given, None if name == "send" else 0)
+
+
+def _on_elements(name: str, run: Callable[[], Any], given: dict[Any, Any], written: Any) -> Any:
+    """Run a function whose arguments are `given`, on the elements of those that are packed."""
+    tensors = [v for v in given.values() if any(isinstance(t, Tensor) for t in tree_leaves(v))]
     if name.endswith("_coalesced"):
         # Independent tensors at once.
         for together in zip(*tensors, strict=False):
             _check_alike(name, tree_leaves(together))
     else:
         _check_alike(name, tree_leaves(tensors))
-    if function.__name__ == "all_to_all_single":
+    if name.endswith("all_to_all_single"):
         _check_batches(name, tree_leaves(tensors))
     for t in tree_leaves(tensors):
         if isinstance(t, PackedTensor) and is_spread(t._packed):
@@ -66,7 +98,7 @@ def _collective(function: Function, written: str, *args: Any, **kwargs: Any) -> 
     for k, v in given.items():
         given[k] = tree_map(_writable if k == written else _readable, v)
     try:
-        return function(*bound.args, **bound.kwargs)
+        return run()
     finally:
         bump_version(*[t._packed for t in changed])
         for t in changed:
@@ -113,7 +145,9 @@ def _check_writable(name: str, t: PackedTensor) -> None:
         )
 
 
-for _name, _written in _WRITTEN.items() if torch.distributed.is_available() else ():
-    _function = getattr(torch.distributed, _name, None)
-    if _function is not None:
-        row(_function)(partial(_collective, _function, _written))
+if torch.distributed.is_available():
+    for _name, _written in _WRITTEN.items():
+        _function = getattr(torch.distributed, _name, None)
+        if _function is not None:
+            row(_function)(partial(_collective, _function, _written))
+    aten_row(*[getattr(torch.ops.c10d, name).default for name in _BELOW])(_collective_below)
