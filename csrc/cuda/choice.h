@@ -70,12 +70,16 @@ inline void share_sums(Config& config, const Work& work, int split, double above
 }
 
 // Where the longest sum is `excess` times as long as the work that there is for each slot, or more, `split` blocks or
-// clusters share the sums that have `above` of its tiles and more.
+// clusters share the sums that have `above` of its tiles and more, less `falls` for each time that it is as long.
 struct Sharing {
     double excess;
     int split;
-    double above;
+    double above, falls = 0;
 };
+
+inline double excess_of(const Work& work) {
+    return static_cast<double>(work.longest) / work.per_slot;
+}
 
 // Of the rows of a table the first one that fits counts.
 struct SharingTable {
@@ -86,7 +90,7 @@ struct SharingTable {
 
     // Null where none fits.
     const Sharing* find(const Work& work) const {
-        const double excess = static_cast<double>(work.longest) / work.per_slot;
+        const double excess = excess_of(work);
         const Sharing* row =
             std::find_if(first, last, [&](const Sharing& x) { return excess > x.excess; });
         return row == last ? nullptr : row;
@@ -103,6 +107,8 @@ struct PartCosts {
     double fill;  // What part of the time blocks have work, where there is enough for all of them.
     // How long parts are: of what there is for each block.
     double part;
+    // Equally long sums that do not fill a round are cut where that takes less than so much of its time.
+    double last_round;
 };
 // How many steps they have (Config::part), with tiles of this side and so many blocks at once.
 int choose_part(const Product& p, int64_t side, int64_t slots, const PartCosts& costs);
@@ -121,6 +127,8 @@ Config choose_direct(const Product& p, const Device& device, bool scratch);
 // Whether the engine can compute a product, and whether it is faster so configured; `together` products like this one.
 bool engine_can(const Product& p, const Device& device);
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together);
+// Whether two dense matrices, whose product is packed, have tiles enough for the engine, however short sums are.
+bool dense_pair_pays(const Product& p, const Device& device);
 Config choose_engine(const Product& p, const Device& device, int together);
 // Whether launches of large tiles can cut sums (EnginePiece): of one product, whose tiles are not visited in groups.
 bool engine_cuts(const Product& p, TileSize tile, int together);

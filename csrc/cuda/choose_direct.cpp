@@ -4,7 +4,7 @@
 namespace packedtri::cuda {
 namespace {
 
-constexpr PartCosts PERSISTENT_COSTS{1.3, 0.97, 1};
+constexpr PartCosts PERSISTENT_COSTS{1.3, 0.97, 1, 1};
 
 Work direct_work(const Product& p, TileSize size, const Device& device) {
     return work(p, tile_side(p.dtype, size),

@@ -1,4 +1,6 @@
 // Which products go through tile images, and how.
+#include <cmath>
+
 #include "choice.h"
 #include "engine_layout.h"
 #include "pack_order.h"
@@ -73,6 +75,7 @@ double least_for_images(const Product& p) {
 bool enough_for_images(const Product& p, const Device& device, int together) {
     const double multiplications = together * volume(p) * stored_share(p);
     if (p.batch > 1) return enough_in_batch(p, device, together, multiplications);
+    if (dense_pair_pays(p, device)) return true;
     // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
     // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
     const bool symmetric = has_symmetric(p);
@@ -91,12 +94,58 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
                std::max({least_for_images(p), more, narrowest(p) >= 512 ? 0 : least_narrow});
 }
 
+// From where on the L2 cache does not hold the images, and neighbours matter more than balance.
+constexpr int64_t BY_GROUPS = 8192;
+constexpr PartCosts ENGINE_COSTS{4, 0.9, 1.15, 0.91};
+
+// How long tiles take whose sums are all equally long, in tiles of a sum: rounds of all blocks, in each of which an item
+// takes more than its sum.
+struct EqualSums {
+    double alone, by_two, by_four;  // What it takes more, if so many blocks share a sum.
+    double large;                   // The same of a large tile,
+    double cut;                     // and of all of them where sums are cut.
+
+    double small_time(const Work& small, int split) const {
+        const double more = split == 1 ? alone : split == 2 ? by_two : by_four;
+        return std::ceil(small.tiles_per_slot * split) *
+               (static_cast<double>(small.longest) / split + more);
+    }
+    int best_split(const Work& small) const {
+        int best = 1;
+        for (const int split : {2, 4})
+            if (small_time(small, split) < small_time(small, best)) best = split;
+        return best;
+    }
+    double large_time(double tiles_per_slot, const Work& small, bool cuts) const {
+        const double sum = 1.19 * static_cast<double>(small.longest);
+        return cuts ? tiles_per_slot * sum + cut : std::ceil(tiles_per_slot) * (sum + large);
+    }
+};
+EqualSums equal_sums(const Product& p) {
+    if (in_parts(p)) return {0.7, 1.3, 1.5, 0, 0};
+    return p.tf32 ? EqualSums{1, 2.6, 3.2, 5, 21} : EqualSums{1, 2.6, 3.2, 2.2, 12};
+}
+
+// The part of sums of large tiles.
+int part_of_large(const Product& p, const Device& device, int together) {
+    if (!engine_cuts(p, TileSize::Large, together)) return 0;
+    return choose_part(p, engine_tile_side(TileSize::Large), device.multiprocessors / 2,
+                       ENGINE_COSTS);
+}
+
 // Whether large tiles of the engine are faster than `small` ones. They need half the traffic, but there must be
 // enough of them, and they leave no room for the parts of float32. In a batch half of each may be padding,
 // the more where triangles meet.
-bool engine_takes_large(const Product& p, const Work& small) {
+bool engine_takes_large(const Product& p, const Work& small, const Device& device) {
     if (in_parts(p)) return false;
     const int count = triangles(p);
+    if (count == 0 && p.batch == 1) {
+        const EqualSums times = equal_sums(p);
+        const double tiles =
+            work(p, engine_tile_side(TileSize::Large), device.multiprocessors / 2).tiles_per_slot;
+        return times.large_time(tiles, small, part_of_large(p, device, 1) > 0) <
+               times.small_time(small, times.best_split(small));
+    }
     const bool lower = p.c.kind == Kind::Lower;
     const int least = count == 2 && (p.tf32 || lower) ? 1100
                       : count == 0 && p.tf32 && lower ? 1800
@@ -105,22 +154,33 @@ bool engine_takes_large(const Product& p, const Work& small) {
     return small.per_slot >= (p.tf32 && count == 0 ? 16 : 24);
 }
 
-// Which sums clusters share.
+// Which sums clusters share, where some are longer than others: rows for float32 in parts, for TF32 and for two bytes.
 SharingTable engine_sharing(const Product& p) {
-    static constexpr Sharing parts[] = {{6, 4, 0.5}, {4, 2, 0.35}, {1.2, 2, 0.63}},
-                             tf32[] = {{4, 2, 0.5}, {1.5, 2, 0.75}},
-                             two_bytes[] = {
-                                 {6, 4, 0.5}, {4, 2, 0.35}, {2.2, 2, 0.63}, {1.5, 2, 0.75}};
-    // A dense result has twice the tiles, so that only the longest sums are worth what it costs their parts to meet.
-    static constexpr Sharing dense[] = {{2.2, 2, 0.8}};
-    if (in_parts(p)) return parts;
-    if (p.c.kind != Kind::Lower) return dense;
-    return p.tf32 ? SharingTable(tf32) : two_bytes;
+    static constexpr Sharing parts[] = {{4.7, 4, 0.775, 0.0385}, {1.2, 2, 1.078, 0.177}},
+                             tf32[] = {{6.5, 4, 0.5}, {4, 2, 0.5}, {1.75, 2, 1.18, 0.166}},
+                             two_bytes[] = {{6, 4, 0.5}, {1.5, 2, 1.05, 0.134}};
+    // A dense result has twice the tiles, so that fewer sums are worth what it costs their parts to meet.
+    static constexpr Sharing dense_parts[] = {{1.4, 2, 1.07, 0.12}},
+                             dense_tf32[] = {{1.9, 2, 1.155, 0.117}},
+                             dense_two_bytes[] = {{1.7, 2, 1.155, 0.117}};
+    // The same of one triangle.
+    static constexpr Sharing one_parts[] = {{1.45, 2, 1.27, 0.245}},
+                             one_tf32[] = {{2, 2, 1.43, 0.24}},
+                             one_two_bytes[] = {{2, 2, 1.35, 0.24}};
+    const auto by_type = [&](SharingTable in_three, SharingTable by_float16, SharingTable others) {
+        return in_parts(p) ? in_three : p.tf32 ? by_float16 : others;
+    };
+    if (p.c.kind == Kind::Lower) return by_type(parts, tf32, two_bytes);
+    if (triangles(p) == 2) return by_type(dense_parts, dense_tf32, dense_two_bytes);
+    return by_type(one_parts, one_tf32, one_two_bytes);
 }
 
-// From where on the L2 cache does not hold the images, and neighbours matter more than balance.
-constexpr int64_t BY_GROUPS = 8192;
-constexpr PartCosts ENGINE_COSTS{4, 0.9, 1.15};
+void share_sums(Config& config, const Work& small, const Sharing& row) {
+    const double above = std::max(0.4, row.above - row.falls * excess_of(small));
+    config.split = row.split;
+    config.split_above =
+        std::max(2, static_cast<int>(std::lround(above * static_cast<double>(small.longest))));
+}
 
 // Whether the engine can make an operand's image itself: of a triangle without gaps, where rows start at
 // known distances from aligned addresses (pack_rows.cuh).
@@ -159,6 +219,25 @@ bool engine_can(const Product& p, const Device& device) {
     return in_parts(p) || ((p.tf32 || element_size(p.dtype) == 2) && plain);
 }
 
+// Narrow matrices have little to multiply, and what is stored takes the time: half of it here.
+bool dense_pair_pays(const Product& p, const Device& device) {
+    if (!device.clusters || triangles(p) > 0 || has_symmetric(p) || p.c.kind != Kind::Lower ||
+        p.batch > 1 || !engine_can(p, device))
+        return false;
+    const Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
+    const double tiles = small.tiles_per_slot * device.multiprocessors;
+    const auto from = [&](double least_tiles, int64_t least) {
+        return tiles >= least_tiles && p.k >= least;
+    };
+    if (in_parts(p)) return from(36, 200) || from(55, 120) || from(78, 60) || from(300, 32);
+    const bool slow = slow_when_dense(p);
+    if (p.tf32)
+        return !slow && (from(45, 100) || from(55, 64) || from(171, 32) || from(528, 16));
+    // So many leave much of a round empty, which long sums are worth a dense product for, up to where they are cut.
+    if (tiles >= 78 && tiles < 105) return p.k >= 96 && (slow || p.k <= 1300 || p.k >= 6000);
+    return from(105, 16) || (!slow && from(55, 160));
+}
+
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
     return enough_for_images(p, device, together) &&
            engine_layout(p, config, device.multiprocessors).scratch_bytes(1) <= device.scratch;
@@ -168,13 +247,13 @@ Config choose_engine(const Product& p, const Device& device, int together) {
     Config config{Method::Engine, TileSize::Small, 1, 1, 1};
     Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
     small.per_slot *= together;
-    if (engine_takes_large(p, small)) {
+    if (engine_takes_large(p, small, device)) {
         config.tile = TileSize::Large;
-        if (engine_cuts(p, config.tile, together))
-            config.part =
-                choose_part(p, side_of_tiles(p, config), device.multiprocessors / 2, ENGINE_COSTS);
-    } else if (const Sharing* row = engine_sharing(p).find(small))
-        share_sums(config, small, row->split, row->above, 2);
+        config.part = part_of_large(p, device, together);
+    } else if (triangles(p) == 0) {
+        config.split = equal_sums(p).best_split(small);
+        config.split_above = static_cast<int>(small.longest);
+    } else if (const Sharing* row = engine_sharing(p).find(small)) share_sums(config, small, *row);
     if (p.k >= BY_GROUPS) config.group = 8;
     return config;
 }

@@ -81,7 +81,7 @@ int part_of_rest(const SumGroup& rest, int64_t slots, const PartCosts& costs) {
     const double whole = steps + costs.item,
                  rounds = static_cast<double>(rest.tile / slots) * whole;
     int best = 0;
-    double least = PAYS * (rounds + whole);
+    double least = std::min(PAYS * (rounds + whole), rounds + costs.last_round * whole);
     const int stride = std::max(1, steps / 256);
     for (int part = std::max(2, static_cast<int>(ceil_div(steps, PartWork::MOST_PARTS)));
          part + PartWork::LEAST <= steps; part += stride) {

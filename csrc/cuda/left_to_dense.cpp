@@ -17,11 +17,15 @@ bool batch_between(const Product& p, double least, double most) {
 
 // Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
 bool few_packed_tiles(const Product& p, const Device& device) {
+    if (dense_pair_pays(p, device)) return false;
     if (p.tf32) {
         const int most = slow_when_dense(p) ? 350 : device.clusters ? 960 : 1400;
-        return p.batch == 1 ? between(p, 100, most) : longest(p) >= 64;
+        if (p.batch == 1) return between(p, 100, most) && !(device.clusters && p.k < 56);
+        return longest(p) >= 64;
     }
     if (element_size(p.dtype) == 2) {
+        if (p.batch == 1 && device.clusters)
+            return between(p, longest(p) >= 900 ? 540 : 600, 2400) && p.k > 140;
         if (p.batch == 1) return between(p, 600, 2400);
         return longest(p) > 128 && batch_between(p, 490, 2400);
     }
@@ -64,7 +68,7 @@ bool few_tiles(const Product& p, const Device& device) {
     }
     // Many of them get tiles of their own only from a certain size on (small.h).
     if (element_size(p.dtype) == 2) {
-        return p.batch == 1 ? between(p, 600, 2200)
+        return p.batch == 1 ? between(p, 600, device.clusters ? 1580 : 2200)
                             : longest(p) >= 128 && batch_between(p, 600, 2200);
     }
     const int64_t vectors = vectors_of(p);

@@ -332,7 +332,21 @@ void the_engine_shares_what_it_can() {
           "of a dense result there are twice the tiles");
     Product tf32 = lower_product(DType::f32, 1024);
     tf32.tf32 = true;
-    CHECK(chosen(tf32).split == 2, "more parts take longer to meet than what they multiply");
+    CHECK(chosen(tf32).split == 4, "tiles are few");
+    // The more there is for all blocks, the fewer sums are long enough to be shared.
+    double before = 0;
+    for (int64_t n = 1792; n <= 2560; n += 128) {
+        tf32 = lower_product(DType::f32, n);
+        tf32.tf32 = true;
+        const Config config = chosen(tf32);
+        const double above = config.split_above * 128.0 / static_cast<double>(n);
+        CHECK(config.split == 2 && above > before, "%d: from %d tiles on", int(n),
+              config.split_above);
+        before = above;
+    }
+    tf32 = lower_product(DType::f32, 2816);
+    tf32.tf32 = true;
+    CHECK(chosen(tf32).split == 1, "none");
 
     cuda::force(1, 0, 8, 1, 1);
     Product p = lower_product(DType::f32, 300);
@@ -347,6 +361,49 @@ void the_engine_shares_what_it_can() {
     p.a.kind = p.c.kind = Kind::Dense;
     CHECK(chosen(p).method != Method::Engine, "a row of tiles beyond 16 bits");
     cuda::force(-1, -1, -1, -1, -1);
+}
+
+// Two dense matrices whose product is packed: all sums are equally long, so that rounds of all blocks count.
+void dense_pairs() {
+    const auto pair = [](DType dtype, int64_t n, int64_t k, bool tf32 = false) {
+        Product p = gram(dtype, n, 1);
+        p.k = p.a.cols = p.b.rows = k;
+        p.a.row_stride = p.b.col_stride = k;
+        p.tf32 = tf32;
+        return p;
+    };
+    const auto chosen = [](const Product& p) { return cuda::choose(p, hopper); };
+    const auto left = [](const Product& p) { return cuda::leaves_to_dense(p, hopper); };
+    // 36, 66, 78 and 120 tiles for 132 blocks.
+    CHECK(chosen(pair(DType::f32, 768, 768)).split == 4, "four rounds fit into one");
+    CHECK(chosen(pair(DType::bf16, 1408, 1408)).split == 2, "two do");
+    CHECK(chosen(pair(DType::bf16, 1408, 128)).split == 1, "short sums are not worth it");
+    CHECK(chosen(pair(DType::f32, 1536, 1536)).split == 1, "a second round is not");
+    CHECK(chosen(pair(DType::f32, 2304, 2304)).split == 2, "three of half the length, not two");
+    CHECK(chosen(pair(DType::bf16, 1920, 1920)).tile == TileSize::Small &&
+              chosen(pair(DType::bf16, 2048, 256)).tile == TileSize::Large,
+          "136 small tiles take two rounds, and 36 large ones take one");
+    CHECK(chosen(pair(DType::f32, 1280, 5120, true)).tile == TileSize::Small, "shared in one");
+
+    // How narrow they may be for the engine.
+    CHECK(chosen(pair(DType::bf16, 2560, 64)).method == Method::Engine, "columns are few");
+    CHECK(chosen(pair(DType::f32, 1920, 64, true)).method == Method::Engine &&
+              chosen(pair(DType::f32, 1920, 32, true)).method == Method::Direct &&
+              !left(pair(DType::f32, 1024, 32, true)),
+          "TF32, where without it nothing is lost");
+    CHECK(chosen(pair(DType::f32, 1536, 64)).method == Method::Engine, "float32");
+    CHECK(chosen(pair(DType::bf16, 1500, 256)).method == Method::Engine, "rows not aligned");
+    CHECK(left(pair(DType::bf16, 1024, 192)) && !left(pair(DType::bf16, 1408, 128)), "few tiles");
+    CHECK(left(pair(DType::bf16, 1152, 1152)) && !left(pair(DType::bf16, 1280, 1280)), "rows");
+    CHECK(left(pair(DType::bf16, 1536, 1536)) && !left(pair(DType::bf16, 1536, 768)) &&
+              !left(pair(DType::bf16, 1792, 1792)),
+          "long sums of tiles that fill little more than half of a round");
+    CHECK(!left(pair(DType::bf16, 2048, 2048)), "large tiles");
+    CHECK(chosen(pair(DType::bf16, 8192, 8)).method != Method::Engine, "very narrow");
+    // 45 and 55 large tiles for 66 clusters.
+    CHECK(chosen(pair(DType::bf16, 2304, 4608)).part > 0 &&
+              chosen(pair(DType::bf16, 2560, 4096)).part == 0,
+          "a round that is nearly full is not cut");
 }
 
 int main() {
@@ -368,6 +425,7 @@ int main() {
     batches();
     batches_by_images();
     the_engine_shares_what_it_can();
+    dense_pairs();
     tf32_is_a_choice();
     float32_images();
     large_products_make_their_images();
