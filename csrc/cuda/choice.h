@@ -70,16 +70,12 @@ inline void share_sums(Config& config, const Work& work, int split, double above
 }
 
 // Where the longest sum is `excess` times as long as the work that there is for each slot, or more, `split` blocks or
-// clusters share the sums that have `above` of its tiles and more, less `falls` for each time that it is as long.
+// clusters share the sums that have `above` of its tiles and more.
 struct Sharing {
     double excess;
     int split;
-    double above, falls = 0;
+    double above;
 };
-
-inline double excess_of(const Work& work) {
-    return static_cast<double>(work.longest) / work.per_slot;
-}
 
 // Of the rows of a table the first one that fits counts.
 struct SharingTable {
@@ -90,7 +86,7 @@ struct SharingTable {
 
     // Null where none fits.
     const Sharing* find(const Work& work) const {
-        const double excess = excess_of(work);
+        const double excess = static_cast<double>(work.longest) / work.per_slot;
         const Sharing* row =
             std::find_if(first, last, [&](const Sharing& x) { return excess > x.excess; });
         return row == last ? nullptr : row;
@@ -130,6 +126,13 @@ bool engine_pays(const Product& p, const Config& config, const Device& device, i
 // Whether two dense matrices, whose product is packed, have tiles enough for the engine, however short sums are.
 bool dense_pair_pays(const Product& p, const Device& device);
 Config choose_engine(const Product& p, const Device& device, int together);
+// Which sums of its small tiles clusters share: of `split` blocks, those of `above` tiles and more.
+struct Shared {
+    int split, above;
+};
+Shared share_engine_sums(const Product& p, const Device& device, int together);
+// Whether its large tiles are faster, of no triangles or one. `cuts`: whether sums of theirs that are all equally long are cut.
+bool large_tiles_win(const Product& p, const Device& device, bool cuts);
 // Whether launches of large tiles can cut sums (EnginePiece): of one product, whose tiles are not visited in groups.
 bool engine_cuts(const Product& p, TileSize tile, int together);
 // Brings what was forced within what the engine can do, and lets it make images itself where that pays.

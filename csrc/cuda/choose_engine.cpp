@@ -1,6 +1,4 @@
 // Which products go through tile images, and how.
-#include <cmath>
-
 #include "choice.h"
 #include "engine_layout.h"
 #include "pack_order.h"
@@ -67,7 +65,7 @@ double least_for_images(const Product& p) {
     const bool two = triangles(p) == 2, dense = two && p.c.kind == Kind::Dense;
     if (element_size(p.dtype) == 2) return dense ? 3.3e8 : 2.5e8;
     if (!p.tf32) return 8.5e7;
-    return dense ? 4e7 : two ? 3.5e7 : 7e7;
+    return dense ? 4e7 : two ? 3.5e7 : 6.5e7;
 }
 
 // Whether there is enough to multiply for tile images, of `together` products like this one: making them costs
@@ -88,7 +86,15 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
         const bool both = p.a.kind == p.b.kind;
         if (!p.tf32) return narrowest(p) >= (both ? 250 : row_alignment(p) == 2 ? 440 : 510);
     }
-    const double more = !symmetric ? 0 : row_alignment(p) == 8 ? 6e8 : 3e8, least_narrow = 5e8;
+    if (symmetric && p.dtype == DType::f32) {
+        const double least = p.c.kind == Kind::Lower ? 4.4e7 : p.tf32 ? 1.8e8 : 2.4e8;
+        return narrowest(p) >= 200 && multiplications >= least;
+    }
+    const double more = !symmetric ? 0 : row_alignment(p) == 8 ? 6e8 : 3e8;
+    // Fewer columns beside one triangle have tiles enough for float32, whose other kernels multiply slowly.
+    const bool slow_elsewhere = p.dtype == DType::f32 && !symmetric && triangles(p) == 1 &&
+                                narrowest(p) >= (p.tf32 ? 128 : 192);
+    const double least_narrow = slow_elsewhere ? (p.tf32 ? 0 : 1.3e8) : 5e8;
     return narrowest(p) >= (symmetric ? 200 : 128) &&
            multiplications >=
                std::max({least_for_images(p), more, narrowest(p) >= 512 ? 0 : least_narrow});
@@ -98,37 +104,10 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
 constexpr int64_t BY_GROUPS = 8192;
 constexpr PartCosts ENGINE_COSTS{4, 0.9, 1.15, 0.91};
 
-// How long tiles take whose sums are all equally long, in tiles of a sum: rounds of all blocks, in each of which an item
-// takes more than its sum.
-struct EqualSums {
-    double alone, by_two, by_four;  // What it takes more, if so many blocks share a sum.
-    double large;                   // The same of a large tile,
-    double cut;                     // and of all of them where sums are cut.
-
-    double small_time(const Work& small, int split) const {
-        const double more = split == 1 ? alone : split == 2 ? by_two : by_four;
-        return std::ceil(small.tiles_per_slot * split) *
-               (static_cast<double>(small.longest) / split + more);
-    }
-    int best_split(const Work& small) const {
-        int best = 1;
-        for (const int split : {2, 4})
-            if (small_time(small, split) < small_time(small, best)) best = split;
-        return best;
-    }
-    double large_time(double tiles_per_slot, const Work& small, bool cuts) const {
-        const double sum = 1.19 * static_cast<double>(small.longest);
-        return cuts ? tiles_per_slot * sum + cut : std::ceil(tiles_per_slot) * (sum + large);
-    }
-};
-EqualSums equal_sums(const Product& p) {
-    if (in_parts(p)) return {0.7, 1.3, 1.5, 0, 0};
-    return p.tf32 ? EqualSums{1, 2.6, 3.2, 5, 21} : EqualSums{1, 2.6, 3.2, 2.2, 12};
-}
-
 // The part of sums of large tiles.
 int part_of_large(const Product& p, const Device& device, int together) {
-    if (!engine_cuts(p, TileSize::Large, together)) return 0;
+    // Scaled elements make parts of dense results dearer than what they spare.
+    if (!engine_cuts(p, TileSize::Large, together) || (p.tf32 && p.c.kind != Kind::Lower)) return 0;
     return choose_part(p, engine_tile_side(TileSize::Large), device.multiprocessors / 2,
                        ENGINE_COSTS);
 }
@@ -139,47 +118,15 @@ int part_of_large(const Product& p, const Device& device, int together) {
 bool engine_takes_large(const Product& p, const Work& small, const Device& device) {
     if (in_parts(p)) return false;
     const int count = triangles(p);
-    if (count == 0 && p.batch == 1) {
-        const EqualSums times = equal_sums(p);
-        const double tiles =
-            work(p, engine_tile_side(TileSize::Large), device.multiprocessors / 2).tiles_per_slot;
-        return times.large_time(tiles, small, part_of_large(p, device, 1) > 0) <
-               times.small_time(small, times.best_split(small));
-    }
+    if (count < 2 && p.batch == 1)
+        return large_tiles_win(p, device, part_of_large(p, device, 1) > 0);
     const bool lower = p.c.kind == Kind::Lower;
     const int least = count == 2 && (p.tf32 || lower) ? 1100
                       : count == 0 && p.tf32 && lower ? 1800
                                                       : 700;
     if (p.batch > 1 && narrowest(p) < least) return false;
-    return small.per_slot >= (p.tf32 && count == 0 ? 16 : 24);
-}
-
-// Which sums clusters share, where some are longer than others: rows for float32 in parts, for TF32 and for two bytes.
-SharingTable engine_sharing(const Product& p) {
-    static constexpr Sharing parts[] = {{4.7, 4, 0.775, 0.0385}, {1.2, 2, 1.078, 0.177}},
-                             tf32[] = {{6.5, 4, 0.5}, {4, 2, 0.5}, {1.75, 2, 1.18, 0.166}},
-                             two_bytes[] = {{6, 4, 0.5}, {1.5, 2, 1.05, 0.134}};
-    // A dense result has twice the tiles, so that fewer sums are worth what it costs their parts to meet.
-    static constexpr Sharing dense_parts[] = {{1.4, 2, 1.07, 0.12}},
-                             dense_tf32[] = {{1.9, 2, 1.155, 0.117}},
-                             dense_two_bytes[] = {{1.7, 2, 1.155, 0.117}};
-    // The same of one triangle.
-    static constexpr Sharing one_parts[] = {{1.45, 2, 1.27, 0.245}},
-                             one_tf32[] = {{2, 2, 1.43, 0.24}},
-                             one_two_bytes[] = {{2, 2, 1.35, 0.24}};
-    const auto by_type = [&](SharingTable in_three, SharingTable by_float16, SharingTable others) {
-        return in_parts(p) ? in_three : p.tf32 ? by_float16 : others;
-    };
-    if (p.c.kind == Kind::Lower) return by_type(parts, tf32, two_bytes);
-    if (triangles(p) == 2) return by_type(dense_parts, dense_tf32, dense_two_bytes);
-    return by_type(one_parts, one_tf32, one_two_bytes);
-}
-
-void share_sums(Config& config, const Work& small, const Sharing& row) {
-    const double above = std::max(0.4, row.above - row.falls * excess_of(small));
-    config.split = row.split;
-    config.split_above =
-        std::max(2, static_cast<int>(std::lround(above * static_cast<double>(small.longest))));
+    const double most = count == 0 && p.tf32 ? 16 : count == 2 && !lower ? 23 : 24;
+    return small.per_slot >= most;
 }
 
 // Whether the engine can make an operand's image itself: of a triangle without gaps, where rows start at
@@ -231,8 +178,7 @@ bool dense_pair_pays(const Product& p, const Device& device) {
     };
     if (in_parts(p)) return from(36, 200) || from(55, 120) || from(78, 60) || from(300, 32);
     const bool slow = slow_when_dense(p);
-    if (p.tf32)
-        return !slow && (from(45, 100) || from(55, 64) || from(171, 32) || from(528, 16));
+    if (p.tf32) return !slow && (from(45, 100) || from(55, 64) || from(171, 32) || from(528, 16));
     // So many leave much of a round empty, which long sums are worth a dense product for, up to where they are cut.
     if (tiles >= 78 && tiles < 105) return p.k >= 96 && (slow || p.k <= 1300 || p.k >= 6000);
     return from(105, 16) || (!slow && from(55, 160));
@@ -250,10 +196,11 @@ Config choose_engine(const Product& p, const Device& device, int together) {
     if (engine_takes_large(p, small, device)) {
         config.tile = TileSize::Large;
         config.part = part_of_large(p, device, together);
-    } else if (triangles(p) == 0) {
-        config.split = equal_sums(p).best_split(small);
-        config.split_above = static_cast<int>(small.longest);
-    } else if (const Sharing* row = engine_sharing(p).find(small)) share_sums(config, small, *row);
+    } else {
+        const Shared shared = share_engine_sums(p, device, together);
+        config.split = shared.split;
+        config.split_above = shared.above;
+    }
     if (p.k >= BY_GROUPS) config.group = 8;
     return config;
 }

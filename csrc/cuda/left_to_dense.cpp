@@ -68,7 +68,7 @@ bool few_tiles(const Product& p, const Device& device) {
     }
     // Many of them get tiles of their own only from a certain size on (small.h).
     if (element_size(p.dtype) == 2) {
-        return p.batch == 1 ? between(p, 600, device.clusters ? 1580 : 2200)
+        return p.batch == 1 ? between(p, 600, device.clusters ? 1640 : 2200)
                             : longest(p) >= 128 && batch_between(p, 600, 2200);
     }
     const int64_t vectors = vectors_of(p);
@@ -129,7 +129,7 @@ bool sooner_than_images(const Product& p) {
     if (!p.tf32 || slow_when_dense(p)) return false;
     if (beside_triangle(p)) return p.batch == 1 && between(p, 330, 520);
     if (!has_symmetric(p)) return p.batch == 1 || is_gram(p);
-    return p.batch > 1 || between(p, 0, p.c.kind == Kind::Lower ? 950 : 2250);
+    return p.batch > 1 || between(p, 0, p.c.kind == Kind::Lower ? 430 : 560);
 }
 
 // Of a symmetric matrix times a vector: those that are too large for one block, and too few.

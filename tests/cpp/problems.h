@@ -5,6 +5,7 @@
 #include "cuda/choose_direct.cpp"
 #include "cuda/choose_engine.cpp"
 #include "cuda/choose_parts.cpp"
+#include "cuda/choose_sharing.cpp"
 #include "cuda/choose_small.cpp"
 #include "cuda/choose_vectors.cpp"
 #include "cuda/config.cpp"

@@ -222,7 +222,7 @@ void batches_by_images() {
     CHECK(cuda::leaves_to_dense(rounded(times_dense(DType::f32, 256, 128)), hopper), "left");
     Product s = times_dense(DType::f32, 2048, 1);
     s.a.kind = Kind::Symmetric;
-    CHECK(!cuda::leaves_to_dense(s, hopper) && cuda::leaves_to_dense(rounded(s), hopper),
+    CHECK(!cuda::leaves_to_dense(s, hopper) && !cuda::leaves_to_dense(rounded(s), hopper),
           "a symmetric operand");
     CHECK(cuda::leaves_to_dense(s, ampere), "a symmetric operand where there are no images");
     s.b = lower_product(DType::f32, 512).b;
@@ -384,6 +384,20 @@ void dense_pairs() {
               chosen(pair(DType::bf16, 2048, 256)).tile == TileSize::Large,
           "136 small tiles take two rounds, and 36 large ones take one");
     CHECK(chosen(pair(DType::f32, 1280, 5120, true)).tile == TileSize::Small, "shared in one");
+
+    // Columns beside one triangle: few enough tiles for four blocks each, and long rows of large ones.
+    const auto columns = [&](int64_t n, int64_t m, bool tf32) {
+        Product p = times_dense(DType::f32, n, 1);
+        p.n = p.b.cols = p.b.row_stride = p.c.row_stride = m;
+        p.tf32 = tf32;
+        return chosen(p);
+    };
+    CHECK(columns(1536, 384, true).method == Method::Engine && columns(1536, 384, true).split == 4,
+          "TF32");
+    CHECK(columns(2048, 256, false).split == 4 && columns(4096, 512, false).split == 2, "float32");
+    CHECK(columns(4096, 768, true).tile == TileSize::Small &&
+              columns(2048, 3072, true).tile == TileSize::Large,
+          "the longest sum of a large tile is not all that there is");
 
     // How narrow they may be for the engine.
     CHECK(chosen(pair(DType::bf16, 2560, 64)).method == Method::Engine, "columns are few");
