@@ -106,8 +106,9 @@ constexpr PartCosts ENGINE_COSTS{4, 0.9, 1.15, 0.91};
 
 // The part of sums of large tiles.
 int part_of_large(const Product& p, const Device& device, int together) {
-    // Scaled elements make parts of dense results dearer than what they spare.
-    if (!engine_cuts(p, TileSize::Large, together) || (p.tf32 && p.c.kind != Kind::Lower)) return 0;
+    if (!engine_cuts(p, TileSize::Large, together)) return 0;
+    // Scaled elements make parts of dense results dearer than what they spare where most sums are short.
+    if (p.tf32 && p.c.kind != Kind::Lower && triangles(p) > 0) return 0;
     return choose_part(p, engine_tile_side(TileSize::Large), device.multiprocessors / 2,
                        ENGINE_COSTS);
 }

@@ -11,6 +11,9 @@ namespace {
 
 constexpr int SIDE = engine_tile_side(TileSize::Small);
 
+// What sharing must be worth.
+constexpr double PAYS = 0.97;
+
 // What an item takes beside its sum, if a block has it alone, or two or four share it.
 struct ItemCosts {
     double alone, by_two, by_four;
@@ -39,7 +42,7 @@ class UnequalSums {
     // Of tiles twice as large, of which two blocks have one, if none is cut. Each step takes longer.
     double large_time() const {
         const Work large = work(p_, 2 * SIDE, std::max(1, slots_ / 2));
-        const double step = p_.tf32 ? 1.4 : 1.19, item = p_.tf32 ? 5 : 2.2,
+        const double step = p_.tf32 ? 1.5 : 1.46, item = p_.tf32 ? 6 : 2.7,
                      length = static_cast<double>(large.longest);
         return std::max(longest_ * step + item,
                         2 * step * large.per_slot * (1 + triangles(p_) / length) * uneven_ + end_);
@@ -49,7 +52,7 @@ class UnequalSums {
         Shared best{1, longest_ + 1};
         // Where there is as much for each block as the longest sum has, nobody waits for that.
         if (sums_ >= static_cast<double>(longest_) * slots_) return best;
-        double least = time(best);
+        double least = PAYS * time(best);
         for (const int split : {2, 4})
             for (int above = 2; above <= longest_ && above - 1 + costs_.alone < least; ++above)
                 // Of equal ones the last, where fewer sums are shared.
@@ -72,8 +75,13 @@ class UnequalSums {
                 ? 0
                 : std::min(tiles_, schedule_.count_long(longest_, shared.above) * matrices_);
         double time = 0, begin = 0;
+        // Those of a round at its ends; the longest of all is in the first one.
         for (int64_t tile = 0; tile < together; tile += clusters)
-            time += length(tile) / shared.split + cost;
+            time += (tile == 0 ? longest_
+                               : std::max(length(tile),
+                                          length(std::min(tile + clusters, together) - 1))) /
+                        shared.split +
+                    cost;
         if (together == tiles_) return time;
         if (together >= clusters) begin = length(clusters - 1) / shared.split + cost;
         const int alone = together == 0 ? longest_ : shared.above - 1;
@@ -117,7 +125,7 @@ struct EqualSums {
     int best_split(const Work& work) const {
         int best = 1;
         for (const int split : {2, 4})
-            if (small_time(work, split) < small_time(work, best)) best = split;
+            if (small_time(work, split) < PAYS * small_time(work, best)) best = split;
         return best;
     }
     // A large tile has twice the multiplications for each block.
