@@ -11,8 +11,8 @@ namespace {
 
 constexpr int SIDE = engine_tile_side(TileSize::Small);
 
-// What sharing must be worth.
-constexpr double PAYS = 0.97;
+// Of what part of the time without it sharing must leave.
+constexpr double WORTH = 0.97;
 
 // What an item takes beside its sum, if a block has it alone, or two or four share it.
 struct ItemCosts {
@@ -52,7 +52,7 @@ class UnequalSums {
         Shared best{1, longest_ + 1};
         // Where there is as much for each block as the longest sum has, nobody waits for that.
         if (sums_ >= static_cast<double>(longest_) * slots_) return best;
-        double least = PAYS * time(best);
+        double least = WORTH * time(best);
         for (const int split : {2, 4})
             for (int above = 2; above <= longest_ && above - 1 + costs_.alone < least; ++above)
                 // Of equal ones the last, where fewer sums are shared.
@@ -125,7 +125,7 @@ struct EqualSums {
     int best_split(const Work& work) const {
         int best = 1;
         for (const int split : {2, 4})
-            if (small_time(work, split) < PAYS * small_time(work, best)) best = split;
+            if (small_time(work, split) < WORTH * small_time(work, best)) best = split;
         return best;
     }
     // A large tile has twice the multiplications for each block.
