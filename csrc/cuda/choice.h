@@ -132,7 +132,7 @@ struct Shared {
 };
 Shared share_engine_sums(const Product& p, const Device& device, int together);
 // Whether its large tiles are faster, of no triangles or one. `cuts`: whether sums of theirs that are all equally long are cut.
-bool large_tiles_win(const Product& p, const Device& device, bool cuts);
+bool large_tiles_win(const Product& p, const Device& device, int together, bool cuts);
 // Whether launches of large tiles can cut sums (EnginePiece): of one product, whose tiles are not visited in groups.
 bool engine_cuts(const Product& p, TileSize tile, int together);
 // Brings what was forced within what the engine can do, and lets it make images itself where that pays.

@@ -116,11 +116,11 @@ int part_of_large(const Product& p, const Device& device, int together) {
 // Whether large tiles of the engine are faster than `small` ones. They need half the traffic, but there must be
 // enough of them, and they leave no room for the parts of float32. In a batch half of each may be padding,
 // the more where triangles meet.
-bool engine_takes_large(const Product& p, const Work& small, const Device& device) {
+bool engine_takes_large(const Product& p, const Work& small, const Device& device, int together) {
     if (in_parts(p)) return false;
     const int count = triangles(p);
     if (count < 2 && p.batch == 1)
-        return large_tiles_win(p, device, part_of_large(p, device, 1) > 0);
+        return large_tiles_win(p, device, together, part_of_large(p, device, together) > 0);
     const bool lower = p.c.kind == Kind::Lower;
     const int least = count == 2 && (p.tf32 || lower) ? 1100
                       : count == 0 && p.tf32 && lower ? 1800
@@ -194,7 +194,7 @@ Config choose_engine(const Product& p, const Device& device, int together) {
     Config config{Method::Engine, TileSize::Small, 1, 1, 1};
     Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
     small.per_slot *= together;
-    if (engine_takes_large(p, small, device)) {
+    if (engine_takes_large(p, small, device, together)) {
         config.tile = TileSize::Large;
         config.part = part_of_large(p, device, together);
     } else {

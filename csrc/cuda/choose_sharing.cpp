@@ -11,7 +11,7 @@ namespace {
 
 constexpr int SIDE = engine_tile_side(TileSize::Small);
 
-// Of what part of the time without it sharing must leave.
+// Sharing must take less than so much of the time without it.
 constexpr double WORTH = 0.97;
 
 // What an item takes beside its sum, if a block has it alone, or two or four share it.
@@ -27,7 +27,7 @@ class UnequalSums {
     UnequalSums(const Product& p, const Device& device, int together)
         : p_(p), schedule_(schedule_of(p, SIDE, 1)), matrices_(p.batch * together),
           longest_(static_cast<int>(ceil_div(p.k, SIDE))), slots_(device.multiprocessors),
-          tiles_(schedule_.size() * matrices_) {
+          tiles_(schedule_.size() * matrices_), together_(together) {
         // The work of `work`, which counts lengths by halves and thirds, to the last tile.
         const int count = triangles(p);
         const double more = count == 2 && p.c.kind != Kind::Lower ? 1.5 : count;
@@ -44,8 +44,9 @@ class UnequalSums {
         const Work large = work(p_, 2 * SIDE, std::max(1, slots_ / 2));
         const double step = p_.tf32 ? 1.5 : 1.46, item = p_.tf32 ? 6 : 2.7,
                      length = static_cast<double>(large.longest);
-        return std::max(longest_ * step + item,
-                        2 * step * large.per_slot * (1 + triangles(p_) / length) * uneven_ + end_);
+        return std::max(
+            longest_ * step + item,
+            2 * step * large.per_slot * together_ * (1 + triangles(p_) / length) * uneven_ + end_);
     }
 
     Shared best() const {
@@ -106,6 +107,7 @@ class UnequalSums {
     const int64_t matrices_;
     const int longest_, slots_;
     const int64_t tiles_;
+    const int together_;
     double sums_;
     ItemCosts costs_{1, 1.2, 1.8};
     // Where not all run at once: how much longer it takes than by what there is for each, and what comes last.
@@ -150,14 +152,16 @@ Shared share_engine_sums(const Product& p, const Device& device, int together) {
     return {equal_sums(p).best_split(small), static_cast<int>(small.longest)};
 }
 
-bool large_tiles_win(const Product& p, const Device& device, bool cuts) {
+bool large_tiles_win(const Product& p, const Device& device, int together, bool cuts) {
     if (triangles(p) > 0) {
-        const UnequalSums sums(p, device, 1);
+        const UnequalSums sums(p, device, together);
         return sums.large_time() < sums.time(sums.best());
     }
     const EqualSums times = equal_sums(p);
-    const Work small = work(p, SIDE, device.multiprocessors);
+    Work small = work(p, SIDE, device.multiprocessors);
+    small.tiles_per_slot *= together;
     const double tiles =
+        together *
         work(p, engine_tile_side(TileSize::Large), device.multiprocessors / 2).tiles_per_slot;
     return times.large_time(tiles, small, cuts) < times.small_time(small, times.best_split(small));
 }

@@ -65,18 +65,29 @@ _BELOW = {
 
 def _collective(function: Function, written: str, *args: Any, **kwargs: Any) -> Any:
     bound = inspect.signature(function).bind(*args, **kwargs)
-    run = lambda: function(*bound.args, **bound.kwargs)  # noqa: E731
+
+    def run() -> Any:
+        return function(*bound.args, **bound.kwargs)
+
     return _on_elements(function_name(function), run, bound.arguments, written)
 
 
 def _collective_below(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     name, given = _BELOW[op._opname], dict(enumerate(args))
-    run = lambda: op(*given.values(), **kwargs)  # noqa: E731
+
+    def run() -> Any:
+        return op(*given.values(), **kwargs)
+
     return _on_elements(f"torch.distributed.{name}", run, given, None if name == "send" else 0)
 
 
 def _on_elements(name: str, run: Callable[[], Any], given: dict[Any, Any], written: Any) -> Any:
-    """Run a function whose arguments are `given`, on the elements of those that are packed."""
+    """Run a function whose arguments are ``given`` on the elements of those that are packed.
+
+    Args:
+        run: calls it with what ``given`` has then.
+        written: the argument that it writes.
+    """
     tensors = [v for v in given.values() if any(isinstance(t, Tensor) for t in tree_leaves(v))]
     if name.endswith("_coalesced"):
         # Independent tensors at once.
