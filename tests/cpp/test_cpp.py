@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
 import subprocess
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,8 @@ import torch
 from packedtri.testing import DTYPES, poisoned
 
 HERE = Path(__file__).parent
-SOURCES = HERE.parent.parent / "csrc"
+ROOT = HERE.parent.parent
+SOURCES = ROOT / "csrc"
 COMPILER = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
@@ -51,6 +55,27 @@ def test_unit(name: str, tmp_path: Path) -> None:
     result = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.endswith(": ok\n")
+
+
+@pytest.mark.parametrize("device", ["nvidia-h100-80gb-hbm3", "nvidia-h200"])
+def test_the_engine_shares_the_sums_that_were_fastest(device: str, tmp_path: Path) -> None:
+    """Its estimate against the timings of many shares of each product, in benchmarks/shares."""
+    program = compile_cpp("shares.cpp", tmp_path / "shares", "-O1")
+    rows = json.loads((ROOT / "benchmarks" / "shares" / f"{device}.json").read_text())["rows"]
+    products = [" ".join(str(r[k]) for k in ("dtype", "precision", "op", "n", "m")) for r in rows]
+    result = subprocess.run(
+        [str(program)], input="\n".join(products), capture_output=True, text=True, timeout=60
+    )
+    losses = defaultdict(list)
+    for row, line in zip(rows, result.stdout.splitlines(), strict=True):
+        split, above = line.split()
+        chosen = row["us"].get("alone" if split == "1" else f"{split} from {above}")
+        if chosen is not None:
+            losses[row["dtype"], row["precision"]].append(chosen / min(row["us"].values()))
+    assert sum(map(len, losses.values())) > 0.8 * len(rows)
+    for kind, of_kind in losses.items():
+        assert math.prod(of_kind) ** (1 / len(of_kind)) < 1.01, kind
+        assert max(of_kind) < 1.1, kind
 
 
 def test_poison_reaches_the_bindings(tmp_path: Path) -> None:
