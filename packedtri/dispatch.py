@@ -274,8 +274,9 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     """Run ``function`` by the row that serves it; the whole of ``__torch_function__``."""
     if ops_are_watched():
         check_not_traced(args, kwargs)
-    function = _aliases.get(function, function)
     by_types, found = _table.get(function), None
+    if by_types is None and function in _aliases:
+        return call(_aliases[function], args, kwargs)
     if by_types is not None:
         if kwargs:
             args, kwargs = _by_position(function, args, kwargs)

@@ -92,8 +92,8 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
     }
     const double more = !symmetric ? 0 : row_alignment(p) == 8 ? 6e8 : 3e8;
     // Fewer columns beside one triangle have tiles enough for float32, whose other kernels multiply slowly.
-    const bool slow_elsewhere = p.dtype == DType::f32 && !symmetric && triangles(p) == 1 &&
-                                narrowest(p) >= (p.tf32 ? 128 : 192);
+    const bool slow_elsewhere =
+        p.dtype == DType::f32 && triangles(p) == 1 && narrowest(p) >= (p.tf32 ? 128 : 192);
     const double least_narrow = slow_elsewhere ? (p.tf32 ? 0 : 1.3e8) : 5e8;
     return narrowest(p) >= (symmetric ? 200 : 128) &&
            multiplications >=
@@ -172,8 +172,7 @@ bool dense_pair_pays(const Product& p, const Device& device) {
     if (!device.clusters || triangles(p) > 0 || has_symmetric(p) || p.c.kind != Kind::Lower ||
         p.batch > 1 || !engine_can(p, device))
         return false;
-    const Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
-    const double tiles = small.tiles_per_slot * device.multiprocessors;
+    const double tiles = work(p, engine_tile_side(TileSize::Small), 1).tiles_per_slot;
     const auto from = [&](double least_tiles, int64_t least) {
         return tiles >= least_tiles && p.k >= least;
     };

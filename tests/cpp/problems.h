@@ -50,6 +50,13 @@ inline Product times_dense(DType dtype, int64_t n, int64_t batch) {
     return p;
 }
 
+// A triangle times m columns.
+inline Product times_columns(DType dtype, int64_t n, int64_t m) {
+    Product p = times_dense(dtype, n, 1);
+    p.n = p.b.cols = p.b.row_stride = p.c.row_stride = m;
+    return p;
+}
+
 // A packed product of dense matrices.
 inline Product gram(DType dtype, int64_t n, int64_t batch) {
     Product p = lower_product(dtype, n, batch);

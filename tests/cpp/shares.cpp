@@ -21,8 +21,7 @@ Product product(const std::string& op, DType dtype, int64_t n, int64_t m) {
         std::swap(p.a.kind, p.b.kind);
         return p;
     }
-    p = times_dense(dtype, n, 1);
-    p.n = p.b.cols = p.b.row_stride = p.c.row_stride = m;
+    p = times_columns(dtype, n, m);
     if (op == "U@dense") p.a.kind = Kind::Upper;
     if (op == "dense@L") std::swap(p.a, p.b);
     return p;

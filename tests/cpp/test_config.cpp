@@ -387,8 +387,7 @@ void dense_pairs() {
 
     // Columns beside one triangle: few enough tiles for four blocks each, and long rows of large ones.
     const auto columns = [&](int64_t n, int64_t m, bool tf32) {
-        Product p = times_dense(DType::f32, n, 1);
-        p.n = p.b.cols = p.b.row_stride = p.c.row_stride = m;
+        Product p = times_columns(DType::f32, n, m);
         p.tf32 = tf32;
         return chosen(p);
     };
