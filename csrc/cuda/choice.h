@@ -118,6 +118,16 @@ inline int side_of_tiles(const Product& p, const Config& config) {
 // elements.
 bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
+// How blocks share the sums of small tiles: `split` those of `above` tiles and more, fewer blocks shorter ones if `graded`.
+struct SplitChoice {
+    int split, above;
+    bool graded;
+};
+// Of one product of elements of 4 bytes or more.
+SplitChoice split_direct_sums(const Product& p, const Device& device);
+// How many blocks a product takes where each has at most `part` tiles of a sum, and four share one at most.
+int64_t graded_blocks(const Schedule& schedule, int64_t longest, int64_t part);
+
 // The best of the kernels that read operands as they lie in memory. `scratch`: whether there is any.
 Config choose_direct(const Product& p, const Device& device, bool scratch);
 // Whether the engine can compute a product, and whether it is faster so configured; `together` products like this one.

@@ -62,26 +62,32 @@ bool persistent_can(const Product& p, const Device& device, bool scratch) {
            !is_forced(Method::Direct);
 }
 
-// From how much work for each slot on one product of a triangle and a dense matrix has large tiles, by the kernel of
-// persistent.cuh (triangles of 600 to 4096 on either side of 64 to 2048 vectors). Small ones take longer where they are
-// not full, and where rows of B run across the sum and those of A do not.
-double least_of_one_triangle(const Product& p) {
-    const double few = p.k >= 1024 ? 1.05 : 1.15;
-    if (p.k < 600) return 3.5;
-    const int64_t vectors = vectors_of(p);
-    if (vectors <= 128) return few;
-    if (p.a.kind == Kind::Lower) return vectors >= 300 ? 0.37 : 0.6;
-    return (p.m | p.n | p.k) % 64 != 0 ? 0.75 : few;
-}
+// Whether the rows in which both operands lie in memory run across the sum, which suits blocks that go from tile to tile.
+bool both_across(const Product& p) { return !runs_along_rows(p.a) && runs_along_rows(p.b); }
 
-// The same of all products (squares of 640 to 4096).
+// From how much work for each slot on one product has large tiles, by the kernel of persistent.cuh (squares of 640 to 4096,
+// triangles of 600 to 4096 on either side of 64 to 2048 vectors).
 double least_for_persistent(const Product& p) {
     constexpr double many = 5;
-    if (triangles(p) == 0) return p.k < 1000 && p.k % 64 == 0 ? many : 2;
+    const int count = triangles(p);
+    if (count == 0) return p.k < 1000 && p.k % 64 == 0 ? many : 2;
     if (p.batch > 1) return many;
-    if (triangles(p) == 1) return least_of_one_triangle(p);
-    if (p.c.kind == Kind::Lower) return p.k >= 1092 ? 1 : many;
-    return p.k >= 880 ? 0.8 : many;
+    if (count == 1) return p.k < 600 ? 3.5 : both_across(p) ? many : 1.9;
+    if (p.c.kind == Kind::Lower) return p.k >= (p.a.kind == p.b.kind ? 1600 : 1430) ? 1 : many;
+    return p.k >= (both_across(p) ? 1470 : 980) ? 0.8 : many;
+}
+
+// Whether one product has small tiles of that kernel, and not those of the general one.
+bool small_tiles_persist(const Product& p) {
+    if (p.batch > 1 || p.k < 600) return false;
+    const int count = triangles(p);
+    if (count == 0) return false;
+    if (count == 1) {
+        const int64_t vectors = vectors_of(p);
+        return vectors > 192 && (vectors <= 320 ? p.k >= 1250 : both_across(p));
+    }
+    if (p.c.kind == Kind::Dense) return both_across(p);
+    return p.k >= 1060 && p.a.kind == p.b.kind;
 }
 
 // From how much work for each slot on one product has large tiles: they reuse more of what they load, but a small
@@ -107,12 +113,13 @@ TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
 // Whether a tile has the kernel of its own that there is on Hopper.
 bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persistent,
                   const Device& device) {
-    const bool large = persistent && tile == TileSize::Large;
-    if (!large && (element_size(p.dtype) != 2 || !hopper_can(p, tile, device))) return false;
+    if (!persistent && (element_size(p.dtype) != 2 || !hopper_can(p, tile, device))) return false;
     if (forced.method >= 0) return is_forced(Method::Hopper);
     // That for large tiles starts later. That for small ones starts and ends sooner, but does not multiply faster than
     // the general one for large tiles.
-    if (large) return !small_in_batch(p) || p.k >= PERSISTENT_STEPS;
+    if (persistent)
+        return tile == TileSize::Small ? small_tiles_persist(p)
+                                       : !small_in_batch(p) || p.k >= PERSISTENT_STEPS;
     return small_in_batch(p) || work.per_slot < 4.5;
 }
 
@@ -155,30 +162,16 @@ SharingTable sharing_table(const Product& p, const Config& config, int64_t longe
     return blocks == 2 ? SharingTable(two) : more;
 }
 
-// How many blocks a product takes where each has at most `part` tiles of a sum, and four share one at most.
-int64_t graded_blocks(const Schedule& schedule, int64_t longest, int64_t part) {
-    const auto longer = [&](int64_t length) {
-        return schedule.count_long(static_cast<int>(longest), static_cast<int>(length + 1));
-    };
-    const int64_t by_four = longer(2 * part), by_two = longer(part) - by_four,
-                  alone = schedule.size() - by_two - by_four;
-    return 4 * (by_four + ceil_div(by_two, 2) + ceil_div(alone, 4));
-}
-
-// How long the parts are at least into which sums are cut so that all blocks run at once, if there is such a length: of
-// two triangles whose result is one, and in 16-bit types of one triangle and a square, where each block has a
-// multiprocessor for itself then. Of two triangles in 16-bit types that is better than two on each, too, as long as
-// parts are short; with few tiles in float64 it is better to have more parts (L @ L of 256 to 1280, L @ dense of 256
-// to 704).
+// Of 16-bit elements, how long the parts are at least into which sums are cut so that all blocks run at once, if there is
+// such a length: of two triangles whose result is one, and of one triangle and a square, where each block has a
+// multiprocessor for itself then. Of two triangles that is better than two on each, too, as long as parts are short (L @ L
+// of 256 to 1280, L @ dense of 256 to 704).
 int64_t graded_part(const Product& p, const Config& config, const Work& work,
                     const Device& device) {
-    const bool words = element_size(p.dtype) == 2, lower = p.c.kind == Kind::Lower;
-    const int count = triangles(p);
+    const bool lower = p.c.kind == Kind::Lower;
     const int64_t tiles = work.longest;
-    if (p.batch > 1 || longest(p) != narrowest(p) || count != (lower ? 2 : 1)) return 0;
-    if (words ? config.method != Method::Hopper || tiles < (lower ? 6 : 7)
-              : p.dtype != DType::f64 || config.tile == TileSize::Large || !lower || tiles < 13)
-        return 0;
+    if (p.batch > 1 || longest(p) != narrowest(p) || triangles(p) != (lower ? 2 : 1)) return 0;
+    if (config.method != Method::Hopper || tiles < (lower ? 6 : 7)) return 0;
     const Schedule schedule = schedule_of(p, tile_side(p.dtype, config.tile), 1);
     const auto shortest = [&](double most, double places) -> int64_t {
         for (int64_t part = ceil_div(tiles, 4); static_cast<double>(part) <= most; ++part)
@@ -188,7 +181,7 @@ int64_t graded_part(const Product& p, const Config& config, const Work& work,
     const auto length = static_cast<double>(tiles);
     const double alone = device.multiprocessors,
                  places = alone * blocks_per_sm(p.dtype, config.tile);
-    const int64_t part = words ? shortest((lower ? 0.42 : 0.5) * length, 0.88 * alone) : 0;
+    const int64_t part = shortest((lower ? 0.42 : 0.5) * length, 0.88 * alone);
     return part > 0 || !lower ? part : shortest(0.5 * length, 0.98 * places);
 }
 
@@ -197,7 +190,19 @@ int64_t graded_part(const Product& p, const Config& config, const Work& work,
 // against libraries that do the same.
 void share_direct_sums(Config& config, const Product& p, const Work& work, const Device& device) {
     if (!device.clusters || p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;
-    if (const int64_t part = graded_part(p, config, work, device)) {
+    const bool words = element_size(p.dtype) == 2;
+    // The estimate is not good for many long sums where each block has a multiprocessor for itself.
+    const bool estimated = !words && p.batch == 1 && config.tile == TileSize::Small &&
+                           (blocks_per_sm(p.dtype, config.tile) > 1 || p.k <= 800);
+    if (estimated) {
+        const SplitChoice choice = split_direct_sums(p, device);
+        config.split = choice.split;
+        config.split_above = choice.split == 1 ? 1 : choice.above;
+        config.graded = choice.graded;
+        return;
+    }
+    const int64_t part = words ? graded_part(p, config, work, device) : 0;
+    if (part > 0) {
         config.graded = 2 * part < work.longest;
         config.split = config.graded ? 4 : 2;
         config.split_above = static_cast<int>(config.split / 2 * part + 1);
@@ -214,7 +219,7 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
 
 bool hopper_can(const Product& p, TileSize tile, const Device& device) {
     if (!device.clusters || has_symmetric(p)) return false;
-    if (p.dtype == DType::f64) return tile == TileSize::Large;
+    if (p.dtype == DType::f64) return true;
     return is_plain(p) && element_size(p.dtype) == 2 && tile == TileSize::Small && in_reach(p.a) &&
            in_reach(p.b) && in_reach(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride);
 }
@@ -224,9 +229,9 @@ Config choose_direct(const Product& p, const Device& device, bool scratch) {
     Config config{Method::Direct, direct_tile(p, device, persistent), 1, 1, 1};
     const Work work = direct_work(p, config.tile, device);
     if (takes_hopper(p, config.tile, work, persistent, device)) config.method = Method::Hopper;
-    if (is_persistent(config)) {
-        config.part =
-            choose_part(p, side_of_tiles(p, config), device.multiprocessors, PERSISTENT_COSTS);
+    if (is_persistent(p.dtype, config)) {
+        const int slots = device.multiprocessors * blocks_per_sm(p.dtype, config.tile);
+        config.part = choose_part(p, side_of_tiles(p, config), slots, PERSISTENT_COSTS);
         return config;
     }
     share_direct_sums(config, p, work, device);

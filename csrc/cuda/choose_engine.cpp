@@ -64,7 +64,7 @@ bool enough_in_batch(const Product& p, const Device& device, int together, doubl
 double least_for_images(const Product& p) {
     const bool two = triangles(p) == 2, dense = two && p.c.kind == Kind::Dense;
     if (element_size(p.dtype) == 2) return dense ? 3.3e8 : 2.5e8;
-    if (!p.tf32) return 8.5e7;
+    if (!p.tf32) return triangles(p) == 0 ? 1.75e8 : two ? 1.1e8 : 1.25e8;
     return dense ? 4e7 : two ? 3.5e7 : 6.5e7;
 }
 
@@ -94,7 +94,7 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
     // Fewer columns beside one triangle have tiles enough for float32, whose other kernels multiply slowly.
     const bool slow_elsewhere =
         p.dtype == DType::f32 && triangles(p) == 1 && narrowest(p) >= (p.tf32 ? 128 : 192);
-    const double least_narrow = slow_elsewhere ? (p.tf32 ? 0 : 1.3e8) : 5e8;
+    const double least_narrow = slow_elsewhere ? (p.tf32 ? 0 : 1.6e8) : 5e8;
     return narrowest(p) >= (symmetric ? 200 : 128) &&
            multiplications >=
                std::max({least_for_images(p), more, narrowest(p) >= 512 ? 0 : least_narrow});

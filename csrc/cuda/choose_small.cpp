@@ -19,7 +19,7 @@ int small_side(const Product& p, const Device& device) {
     if (side == 0 || forced.tile >= 0 || (side == 128 && size > 4)) return 0;
     // Few products leave multiprocessors idle, which tiles of their own do not, and in 16-bit types those
     // start sooner; the kernel for two lower triangles is faster all the same.
-    const bool tiles = side > 32 || hopper_can(p, TileSize::Small, device);
+    const bool tiles = side > 32 || (size == 2 && hopper_can(p, TileSize::Small, device));
     const bool few = tiles && p.batch < (size == 2 ? device.multiprocessors : 24);
     // In float64 tiles start sooner, and tiles of dense operands are loaded faster.
     const int64_t order = longest(p);

@@ -56,9 +56,10 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (const int tile = forced.tile; tile >= 0 && by_images(config) && !in_parts(p))
         config.tile = static_cast<TileSize>(tile);
     const int above = forced.above;
-    if (is_persistent(config) || (by_images(config) && engine_cuts(p, config.tile, together)))
+    if (is_persistent(p.dtype, config) ||
+        (by_images(config) && engine_cuts(p, config.tile, together)))
         config.part = part_for(p, config);
-    if (is_persistent(config)) return config;
+    if (is_persistent(p.dtype, config)) return config;
     if (const int split = forced.split; split >= 1) config.split = split_for(device, split);
     if (above >= 1 || above < -1) {
         config.split_above = std::abs(above);

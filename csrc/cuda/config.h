@@ -52,8 +52,8 @@ struct Config {
 };
 
 // Whether blocks go from one tile to the next (persistent.cuh).
-inline bool is_persistent(const Config& config) {
-    return config.method == Method::Hopper && config.tile == TileSize::Large;
+inline bool is_persistent(DType dtype, const Config& config) {
+    return config.method == Method::Hopper && dtype == DType::f64;
 }
 
 // Side of the square tiles.
@@ -70,7 +70,7 @@ constexpr int engine_tile_side(TileSize size) { return size == TileSize::Small ?
 
 // How many blocks a multiprocessor runs at once.
 constexpr int blocks_per_sm(DType dtype, TileSize size) {
-    if (has_complex_elements(dtype)) return 1;
+    if (has_complex_elements(dtype)) return dtype == DType::c64 ? 2 : 1;
     const int large = dtype == DType::f32 ? 2 : 1;
     return size == TileSize::Large ? large : 2 * large;
 }

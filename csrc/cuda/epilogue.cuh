@@ -1,6 +1,8 @@
 // Adds up the parts of a tile's sum and stores the tile, packed or dense.
 #pragma once
 
+#include <type_traits>
+
 #include "main_loop.cuh"
 #include "panel.cuh"
 #include "ptx.cuh"
@@ -34,36 +36,45 @@ struct Staging {
 
 // Rows of a tile, WARPS apart, each summed over the staging areas of all parts in the order of their ranks, so
 // that the result does not depend on timing. Lane l has every 32nd element from l on. Reading another
-// block's memory takes long, so that it is done for several rows and parts at once.
-template <class Mma, int ROWS, int WARPS>
+// block's memory takes long, so that all reads are under way at once.
+template <class Mma, int PARTS, int ROWS, int WARPS>
 __device__ __forceinline__ void sum_rows(typename Mma::Acc (&sum)[ROWS][Mma::BN / 32],
-                                         const typename Mma::Acc* first, int rows,
-                                         const SharedSum& shared) {
+                                         const typename Mma::Acc* first, int rows, int first_rank) {
     constexpr int PER_LANE = Mma::BN / 32;
-    const auto part = [&](const typename Mma::Acc* origin, bool add_to) {
+    typename Mma::Acc values[PARTS][ROWS][PER_LANE];
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+        const auto* origin = PARTS == 1 ? first : ptx::cluster_peer(first, first_rank + p);
 #pragma unroll
         for (int u = 0; u < ROWS; ++u)
 #pragma unroll
-            for (int x = 0; x < PER_LANE; ++x) {
-                if (u >= rows) continue;
-                const auto value = origin[u * WARPS * Staging<Mma>::pitch + x * 32];
-                sum[u][x] = add_to ? add(sum[u][x], value) : value;
-            }
-    };
-    if (shared.parts == 1) return part(first, false);
-    part(ptx::cluster_peer(first, shared.first_rank), false);
-#pragma unroll 3
-    for (int p = 1; p < shared.parts; ++p)
-        part(ptx::cluster_peer(first, shared.first_rank + p), true);
+            for (int x = 0; x < PER_LANE; ++x)
+                if (u < rows) values[p][u][x] = origin[u * WARPS * Staging<Mma>::pitch + x * 32];
+    }
+#pragma unroll
+    for (int u = 0; u < ROWS; ++u)
+#pragma unroll
+        for (int x = 0; x < PER_LANE; ++x) {
+            if (u >= rows) continue;
+            sum[u][x] = values[0][u][x];
+#pragma unroll
+            for (int p = 1; p < PARTS; ++p) sum[u][x] = add(sum[u][x], values[p][u][x]);
+            // What is read of others is here before this block says that it needs no more.
+            if (PARTS > 1) keep(sum[u][x]);
+        }
 }
 
 // Stores alpha times rows [first, last) of the tile at (i0, j0), plus beta times what is there. What
 // several rows hold is read before the first of them is stored, for reading takes long.
-template <class Mma, int THREADS, class T>
-__device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma::Acc* staging,
-                           const SharedSum& shared, int i0, int j0, int first, int last) {
+template <class Mma, int THREADS, int PARTS, class T>
+__device__ __forceinline__ void store_rows(const ProductArgs<T>& args, T* c,
+                                           const typename Mma::Acc* staging, int first_rank, int i0,
+                                           int j0, int first, int last) {
     using Acc = typename Mma::Acc;
-    constexpr int WARPS = THREADS / 32, PER_LANE = Mma::BN / 32, ROWS = 4;
+    constexpr int WARPS = THREADS / 32, PER_LANE = Mma::BN / 32;
+    // So many at once that what is read of them takes 64 registers.
+    constexpr int ROWS_OF_64 = 256 / (PARTS * PER_LANE * static_cast<int>(sizeof(Acc))),
+                  ROWS = ROWS_OF_64 > 4 ? 4 : ROWS_OF_64;
     const int lane = threadIdx.x % 32;
     last = min(last, args.m - i0);
 #pragma unroll 1
@@ -87,7 +98,8 @@ __device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma:
                     if (x * 32 < limit[u]) there[u][x] = Accumulator<T>::widen(out[u][x * 32]);
         }
         Acc sum[ROWS][PER_LANE];
-        sum_rows<Mma, ROWS, WARPS>(sum, staging + r0 * Staging<Mma>::pitch + lane, rows, shared);
+        sum_rows<Mma, PARTS, ROWS, WARPS>(sum, staging + r0 * Staging<Mma>::pitch + lane, rows,
+                                          first_rank);
 #pragma unroll
         for (int u = 0; u < ROWS; ++u)
 #pragma unroll
@@ -98,6 +110,22 @@ __device__ void store_rows(const ProductArgs<T>& args, T* c, const typename Mma:
                 out[u][x * 32] = Accumulator<T>::round(value);
             }
     }
+}
+
+// This block's share of the rows of a tile whose sum `shared` says who has.
+template <class Mma, int THREADS, class T>
+__device__ __forceinline__ void store_share(const ProductArgs<T>& args, T* c,
+                                            const typename Mma::Acc* staging,
+                                            const SharedSum& shared, int i0, int j0) {
+    const int first = Mma::BM * shared.part / shared.parts,
+              last = Mma::BM * (shared.part + 1) / shared.parts;
+    const auto store = [&](auto parts) {
+        store_rows<Mma, THREADS, decltype(parts)::value>(args, c, staging, shared.first_rank, i0,
+                                                         j0, first, last);
+    };
+    if (shared.parts == 8) store(std::integral_constant<int, 8>{});
+    else if (shared.parts == 4) store(std::integral_constant<int, 4>{});
+    else store(std::integral_constant<int, 2>{});
 }
 
 }  // namespace packedtri::cuda

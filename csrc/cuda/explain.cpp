@@ -26,7 +26,8 @@ std::string explain_tiles(const Product& p, const Config& c) {
                        " x " + std::to_string(side);
     if (c.method == Method::Fused) text += ", images made on the way";
     if (c.method == Method::Hopper)
-        text += is_persistent(c) ? ", loaded by warps of their own" : ", multiplied by warpgroups";
+        text += is_persistent(p.dtype, c) ? ", loaded by warps of their own"
+                                          : ", multiplied by warpgroups";
     if (engine && p.dtype == DType::f32)
         text += in_parts(p) ? ", in three bfloat16 parts" : ", in tf32";
     const std::string parts = std::to_string(c.split),

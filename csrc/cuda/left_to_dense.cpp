@@ -33,10 +33,13 @@ bool few_packed_tiles(const Product& p, const Device& device) {
         // With short sums the time goes to storing them, twice as many dense; many small ones fill the device here.
         if (p.k < 48 && longest(p) > 256) return false;
         if (p.batch > 512 && longest(p) < 60) return false;
-        if (p.dtype == DType::c128) return true;
-        return p.batch == 1 ? between(p, 0, 1024) : batch_between(p, 0, 600);
+        if (p.dtype == DType::c128) return p.batch > 1 || longest(p) > 96;
+        if (p.batch > 1) return batch_between(p, 0, 600);
+        return device.clusters ? between(p, 460, 570) || between(p, 880, 1024)
+                               : between(p, 0, 1024);
     }
     if (p.dtype == DType::f64) {
+        if (p.batch == 1 && device.clusters) return between(p, 490, 540);
         if (p.batch > 4 && longest(p) > 100 && batch_between(p, 580, 1100)) return false;
         // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
         // Small tiles are slow where they are not full.
@@ -48,13 +51,16 @@ bool few_packed_tiles(const Product& p, const Device& device) {
 }
 
 // Complex ones are not multiplied by tensor cores here, but in float64 they are by dense torch.
-bool slow_complex(int64_t n, int64_t vectors, int64_t batch, DType dtype) {
+bool slow_complex(int64_t n, int64_t vectors, int64_t batch, DType dtype, bool clusters) {
     if (dtype == DType::c128) {
         if (batch > 1) return n >= 60;
-        return vectors < 32 ? n >= 400 && n <= 3000 : n >= 100;
+        if (vectors < 32) return n >= (vectors > 8 ? 350 : 400) && n <= 3000;
+        return n >= (vectors < 100 ? 150 : 100);
     }
     if (batch > 1) return batch <= 64 && n >= 24 && n <= 130;
     if (n > 1024) return n <= 2500 && vectors <= 160;
+    // Where blocks share sums that is faster.
+    if (clusters) return n >= 900 && vectors <= 100;
     if (n >= 700) return true;
     return vectors >= 100 && (n >= 300 || (n >= 200 && n % 2 == 0));
 }
@@ -72,17 +78,19 @@ bool few_tiles(const Product& p, const Device& device) {
                             : longest(p) >= 128 && batch_between(p, 600, 2200);
     }
     const int64_t vectors = vectors_of(p);
-    if (has_complex_elements(p.dtype)) return slow_complex(p.k, vectors, p.batch, p.dtype);
+    if (has_complex_elements(p.dtype))
+        return slow_complex(p.k, vectors, p.batch, p.dtype, device.clusters);
     if (p.dtype != DType::f64) return false;
     if (p.batch > 1) {
         const bool large =
             large_tiles_fit(p) && ceil_div(p.m, 128) * ceil_div(p.n, 128) * p.batch >= 120;
         return vectors >= 100 && between(p, 100, p.batch <= 4 ? 560 : 300) && !large;
     }
+    // Elsewhere blocks share the sums of few tiles.
+    if (device.clusters) return false;
     if (vectors >= 100 && between(p, 100, 560)) return true;
     if (vectors <= 48) return p.k >= 1200 && p.k <= 2200;
-    if (vectors % 64 == 0) return vectors <= 160 && p.k >= 650 && p.k <= 1150;
-    return vectors <= 384 && p.k >= 650 && p.k <= 1160;
+    return vectors <= (vectors % 64 == 0 ? 160 : 384) && p.k >= 650 && p.k <= 1160;
 }
 
 // Whether a triangle meets its own transpose, and half of the product is kept.
@@ -93,7 +101,7 @@ bool is_gram(const Product& p) {
 
 // Whether such a product has too few tiles. The triangle is unpacked once.
 bool few_gram_tiles(const Product& p) {
-    if (p.batch == 1) return p.dtype == DType::c128 && between(p, 110, 900);
+    if (p.batch == 1) return p.dtype == DType::c128 && between(p, 110, 570);
     const double all = volume(p) * static_cast<double>(p.batch);
     return p.tf32 && longest(p) > 200 && all <= 780.0 * 780 * 780;
 }
@@ -109,7 +117,7 @@ bool middle_sized(const Product& p, const Device& device) {
     if (count < 2 || slow) return false;
     if (p.tf32) return p.batch > 1 && longest(p) > 128 && batch_between(p, 370, 16384);
     if (p.dtype == DType::c128)
-        return p.batch == 1 ? between(p, 100, 1024) : p.batch <= 64 && between(p, 60, 130);
+        return p.batch == 1 ? between(p, 180, 1024) : p.batch <= 64 && between(p, 60, 130);
     if (element_size(p.dtype) != 2) return false;
     if (p.batch > 1) return batch_between(p, 850, 1400) && between(p, 700, 1400);
     // On Hopper smaller ones have a kernel that is as fast, and larger ones images.

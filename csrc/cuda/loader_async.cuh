@@ -19,6 +19,10 @@ class AsyncLoader {
     static constexpr int R_PASSES = K_MAJOR ? R / (WARPS * LANES_R) : R / 32;
     static constexpr int K_PASSES = K_MAJOR ? BK / LANES_K : BK / WARPS;
     static_assert(R_PASSES > 0 && K_PASSES > 0, "the tile is too small for this many threads");
+    // Memory rows that a lane copies from, and how far they are apart.
+    static constexpr int ROWS = K_MAJOR ? R_PASSES : K_PASSES;
+    static constexpr int ROW_STEP = K_MAJOR ? WARPS * LANES_R : WARPS;
+    static constexpr int UNROLL = sizeof(T) == 8 ? 4 : 1;
 
   public:
     __device__ AsyncLoader(const Panel<T>& panel, int r0, int k0)
@@ -26,16 +30,14 @@ class AsyncLoader {
         const int warp = ptx::thread_of<THREADS>() / 32, lane = threadIdx.x % 32;
         r_ = K_MAJOR ? warp * LANES_R + lane / LANES_K : lane;
         k_ = K_MAJOR ? lane % LANES_K : warp;
-#pragma unroll
-        for (int p = 0; p < ROWS; ++p)
-            row_[p] = panel.data + (K_MAJOR ? panel.row_offset(r0 + r(p)) + k0 + k_
-                                            : panel.row_offset(k0 + k(p)) + r0 + r_);
-        stride_ = panel.row_offset(k0 + k_ + BK) - panel.row_offset(k0 + k_);
-        bend_ = panel.packed ? BK : 0;
+        const int row = memory_row();
+        const int64_t start = panel.row_offset(row);
+        from_ = panel.data + start + (K_MAJOR ? k0 + k_ : r0 + r_);
+        gap_ = panel.row_offset(row + ROW_STEP) - start;
     }
 
     // The k0 for which steps [k0, k0 + BK) hold stored elements only.
-    __device__ KRange full_range() const {
+    __device__ BasicKRange<int> full_range() const {
         if (K_MAJOR) return {0, r0_ + R <= panel_.rows ? panel_.length(r0_) - BK + 1 : 0};
         if (r0_ + R > panel_.cols) return {0, 0};
         return {r0_ + R - panel_.reach, panel_.rows - BK + 1};
@@ -43,31 +45,37 @@ class AsyncLoader {
 
     // Starts copying the next BK steps into `tile`; places past the stored elements become zero.
     __device__ void begin(T* tile) {
-        copy<true>(tile, 0, 1);
+        copy_rows<true>(tile);
+        advance();
+    }
+    // The same without a question for each element where all are stored.
+    __device__ void next(T* tile) {
+        if (K_MAJOR ? panel_.full(r0_, k0_, R, BK) : panel_.full(k0_, r0_, BK, R))
+            copy_rows<false>(tile);
+        else copy_rows<true>(tile);
         advance();
     }
 
     // Starts part `part` of `parts` of the same, for a step in full_range. Parts spread over the
     // multiplications keep the queue to shared memory free for their reads.
     __device__ void begin_part(T* tile, int part, int parts) {
-        copy<false>(tile, part, parts);
+        constexpr int PASSES = K_PASSES * R_PASSES;
+        const uint32_t to = ptx::shared_address(tile + Layout::at(r_, k_));
+#pragma unroll
+        for (int pass = 0; pass < PASSES; ++pass) {
+            if (pass < PASSES * part / parts || pass >= PASSES * (part + 1) / parts) continue;
+            const int kp = pass / R_PASSES, rp = pass % R_PASSES;
+            const T* from =
+                K_MAJOR ? further(from_, rp) + (k(kp) - k_) : further(from_, kp) + (r(rp) - r_);
+            ptx::cp_async<sizeof(T)>(
+                to + Layout::at(r(rp) - r_, k(kp) - k_) * static_cast<int>(sizeof(T)), from);
+        }
         if (part == parts - 1) advance();
     }
 
     // Whether steps [k0, k0 + BK) hold structural zeros.
     __device__ bool crosses_diagonal(int k0) const {
         return K_MAJOR ? panel_.crosses_diagonal(r0_, k0, BK) : panel_.crosses_diagonal(k0, r0_, R);
-    }
-
-    // Whether an element that this thread copied is infinite or nan; to be asked after its copies
-    // have landed.
-    __device__ bool any_nonfinite(const T* tile) const {
-        bool found = false;
-#pragma unroll
-        for (int kp = 0; kp < K_PASSES; ++kp)
-#pragma unroll
-            for (int rp = 0; rp < R_PASSES; ++rp) found |= !finite(tile[Layout::at(r(rp), k(kp))]);
-        return found;
     }
 
     // Makes steps [k0, k0 + BK) of a triangle those of a Hermitian matrix: a conjugate half, where told
@@ -91,43 +99,60 @@ class AsyncLoader {
             }
     }
 
-    // To the rows of the next step. In a packed triangle each row is one longer than the last, so
-    // the distance grows by the same amount every time.
-    __device__ void advance() {
-        k0_ += BK;
+    // In a loop, whose code is short: it is what a tile starts with.
+    template <bool MASKED>
+    __device__ __forceinline__ void copy_rows(T* tile) {
+        constexpr int ALONG = K_MAJOR ? LANES_K : 32, COPIES = K_MAJOR ? K_PASSES : R_PASSES,
+                      NEXT = K_MAJOR ? Layout::at(ROW_STEP, 0) : Layout::at(0, ROW_STEP),
+                      FURTHER = K_MAJOR ? Layout::at(0, ALONG) : Layout::at(ALONG, 0),
+                      BYTES = static_cast<int>(sizeof(T));
+        uint32_t to = ptx::shared_address(tile + Layout::at(r_, k_));
+        int row = memory_row();
+        const int col = K_MAJOR ? k0_ + k_ : r0_ + r_;
+        const T* from = from_;
+        int64_t gap = gap_;
+#pragma unroll UNROLL
+        for (int p = 0; p < ROWS; ++p) {
+            const int length = row < panel_.rows ? panel_.length(row) : 0;
 #pragma unroll
-        for (int p = 0; p < ROWS; ++p) row_[p] += K_MAJOR ? BK : stride_ + bend_ * (p * WARPS);
-        if (!K_MAJOR) stride_ += bend_ * BK;
+            for (int x = 0; x < COPIES; ++x) {
+                const uint32_t there = to + x * FURTHER * BYTES;
+                // Nothing is read at addresses where nothing is stored.
+                if (MASKED)
+                    ptx::cp_async<sizeof(T)>(there, from + x * ALONG, col + x * ALONG < length);
+                else ptx::cp_async<sizeof(T)>(there, from + x * ALONG);
+            }
+            row += ROW_STEP;
+            from += gap;
+            gap += bend();
+            to += NEXT * BYTES;
+        }
     }
 
-    template <bool MASKED>
-    __device__ void copy(T* tile, int part, int parts) {
-        constexpr int PASSES = K_PASSES * R_PASSES;
-        const uint32_t to = ptx::shared_address(tile + Layout::at(r_, k_));
-#pragma unroll
-        for (int pass = 0; pass < PASSES; ++pass) {
-            if (pass < PASSES * part / parts || pass >= PASSES * (part + 1) / parts) continue;
-            const int kp = pass / R_PASSES, rp = pass % R_PASSES;
-            const T* from = K_MAJOR ? row_[rp] + (k(kp) - k_) : row_[kp] + (r(rp) - r_);
-            const uint32_t there =
-                to + Layout::at(r(rp) - r_, k(kp) - k_) * static_cast<int>(sizeof(T));
-            if (MASKED) {
-                const int memory_row = K_MAJOR ? r0_ + r(rp) : k0_ + k(kp);
-                const int memory_col = K_MAJOR ? k0_ + k(kp) : r0_ + r(rp);
-                const bool valid =
-                    memory_row < panel_.rows && memory_col < panel_.length(memory_row);
-                ptx::cp_async<sizeof(T)>(there, valid ? from : panel_.data, valid);
-            } else {
-                ptx::cp_async<sizeof(T)>(there, from);
-            }
+    // The first row of memory that this lane copies from.
+    __device__ int memory_row() const { return K_MAJOR ? r0_ + r_ : k0_ + k_; }
+    // By how much rows get further apart, which are one longer than the last in a packed triangle.
+    __device__ int bend() const { return panel_.packed ? ROW_STEP * ROW_STEP : 0; }
+    // From a place in the first row to the same one `p` of this lane's rows further.
+    __device__ const T* further(const T* from, int p) const {
+        return from + p * gap_ + p * (p - 1) / 2 * bend();
+    }
+
+    // To the rows of the next step.
+    __device__ void advance() {
+        k0_ += BK;
+        if (K_MAJOR) {
+            from_ += BK;
+        } else {
+            from_ = further(from_, ROWS);
+            gap_ += ROWS * bend();
         }
     }
 
     Panel<T> panel_;
     int r0_, k0_, r_, k_;
-    static constexpr int ROWS = K_MAJOR ? R_PASSES : K_PASSES;
-    const T* row_[ROWS];     // This lane's first element of each memory row that it copies from.
-    int64_t stride_, bend_;  // When rows run along r: to the row BK further, and how that grows.
+    const T* from_;  // This lane's first element.
+    int64_t gap_;    // To the next one of its rows.
 };
 
 }  // namespace packedtri::cuda

@@ -2,6 +2,7 @@
 // multiplies.
 #pragma once
 
+#include "hopper.cuh"
 #include "loader_async.cuh"
 #include "main_loop.cuh"
 
@@ -12,6 +13,7 @@ class MainLoopAsync {
   public:
     using T = T_;
     using Mma = Mma_;
+    using Acc = typename Mma::Acc;
 
   private:
     static constexpr int BK = Mma::BK;
@@ -29,11 +31,18 @@ class MainLoopAsync {
 
     // Computes `part` and gives it to `finish` when the shared memory is free again.
     template <class Finish>
-    __device__ static void run(const ProductArgs<T>& args, int64_t batch, const TilePart& part,
-                               char* shared, Finish finish) {
+    __device__ __forceinline__ static void run(const ProductArgs<T>& args, int64_t batch,
+                                               const TilePart& part, char* shared, Finish finish) {
         MainLoopAsync loop(args, batch, part, shared);
-        loop.multiply_all();
-        ptx::block_sync<THREADS>();
+        ptx::wait_for_dependency();
+        // The zeros past a diagonal, times an infinite or nan element, are nan: such an element leaves its mark on
+        // every sum that it enters.
+        if (ptx::block_or<THREADS>(loop.template multiply_all<false>())) {
+            Acc sums[Mma::ACCS];
+            multiply_again(args, batch, part, shared, sums);
+#pragma unroll
+            for (int e = 0; e < Mma::ACCS; ++e) loop.mma_.acc[e] = sums[e];
+        }
         finish(loop.mma_);
     }
 
@@ -44,79 +53,99 @@ class MainLoopAsync {
           load_a_(at_batch(args.a, batch * args.a_batch_stride), part.i0, part.k0),
           load_b_(at_batch(args.b, batch * args.b_batch_stride), part.j0, part.k0) {
         if constexpr (is_complex<T>) mma_.conj_b = args.conj_b;
-        const KRange a = load_a_.full_range(), b = load_b_.full_range();
-        plain_ = {max(a.begin, b.begin), min(a.end, b.end)};
-        if (is_complex<T> && (args.a_hermitian || args.b_hermitian)) plain_ = {0, 0};
+        const BasicKRange<int> a = load_a_.full_range(), b = load_b_.full_range();
+        const auto step_of = [&](int k) { return (k - part.k0 + BK - 1) / BK; };
+        plain_begin_ = max(0, step_of(max(a.begin, b.begin)));
+        plain_steps_ = min(part.steps, step_of(min(a.end, b.end))) - plain_begin_;
+        if (plain_steps_ < 0 || (is_complex<T> && (args.a_hermitian || args.b_hermitian)))
+            plain_steps_ = 0;
     }
 
     __device__ T* a_tile(int step) { return shared_ + step % STAGES * STAGE; }
     __device__ T* b_tile(int step) { return a_tile(step) + LayoutA::size; }
     __device__ int k_of(int step) const { return part_.k0 + step * BK; }
 
-    // STAGES - 1 steps are on their way to shared memory while one is multiplied.
-    __device__ void multiply_all() {
-#pragma unroll
-        for (int s = 0; s < STAGES - 1; ++s) {
-            begin(s);
-            ptx::cp_async_commit();
-        }
-        for (int s = 0; s < part_.steps; ++s) {
-            ptx::cp_async_wait<STAGES - 2>();
+    // All of it once more, steps with structural zeros over stored elements only. A call, so that the registers that
+    // this takes are not the main loop's.
+    __device__ __noinline__ static void multiply_again(const ProductArgs<T>& args, int64_t batch,
+                                                       const TilePart& part, char* shared,
+                                                       Acc* sums) {
+        MainLoopAsync loop(args, batch, part, shared);
+        loop.template multiply_all<true>();
+        ptx::block_sync<THREADS>();
+        for (int e = 0; e < Mma::ACCS; ++e) sums[e] = loop.mma_.acc[e];
+    }
+
+    // STAGES - 1 steps are on their way to shared memory while one is multiplied. Returns whether zeros that are not
+    // stored took part in sums that are not finite.
+    template <bool EXACT>
+    __device__ __forceinline__ bool multiply_all() {
+        bool padded = false;
+        // One loop also fills the pipeline before the first step, so that its code, which short sums wait for, is there
+        // once.
+#pragma unroll 1
+        for (int s = 1 - STAGES; s < part_.steps; ++s) {
             const int next = s + STAGES - 1;
-            if (plain(s) && plain(next)) {
+            const bool inner = plain(s);
+            if (s >= 0) {
+                ptx::cp_async_wait<STAGES - 2>();
+                if (!inner) make_hermitian(s);
                 ptx::block_sync<THREADS>();
+            }
+            const bool needed = inner || (s >= 0 && warp_needs(args_, mma_, part_, k_of(s))),
+                       crosses = !inner && crosses_diagonal(s);
+            if (needed && plain(next) && !(EXACT && crosses)) {
                 mma_.template step<LayoutA, LayoutB>(a_tile(s), b_tile(s), [&](int x) {
                     load_a_.begin_part(a_tile(next), x, Mma::PARTS);
                     load_b_.begin_part(b_tile(next), x, Mma::PARTS);
                 });
             } else {
-                const bool exact = ready(s);
-                begin(next);
-                multiply(s, exact);
+                if (next < part_.steps) {
+                    load_a_.begin(a_tile(next));
+                    load_b_.begin(b_tile(next));
+                }
+                if (needed) multiply(s, EXACT && crosses);
             }
+            padded |= needed && crosses;
             ptx::cp_async_commit();
         }
         ptx::cp_async_wait<0>();
+        bool all_finite = true;
+#pragma unroll
+        for (int e = 0; e < Mma::ACCS; ++e) all_finite &= finite(mma_.acc[e]);
+        return padded && !all_finite;
     }
 
     // Whether a step holds stored elements of both operands only, which need no change.
     __device__ bool plain(int step) const {
-        const int k = k_of(step);
-        return step < part_.steps && k >= plain_.begin && k < plain_.end;
+        return static_cast<unsigned>(step - plain_begin_) < static_cast<unsigned>(plain_steps_);
     }
 
-    __device__ void begin(int step) {
-        if (step >= part_.steps) return;
-        load_a_.begin(a_tile(step));
-        load_b_.begin(b_tile(step));
+    // Whether it holds structural zeros.
+    __device__ bool crosses_diagonal(int step) const {
+        return load_a_.crosses_diagonal(k_of(step)) || load_b_.crosses_diagonal(k_of(step));
     }
 
-    // Waits for every thread's share of a step. Returns whether it needs multiply_stored.
-    __device__ bool ready(int step) {
+    // Of tiles of Hermitian operands, when this thread's copies have landed.
+    __device__ void make_hermitian(int step) {
         if constexpr (is_complex<T>) {
             if (args_.a_hermitian)
                 load_a_.make_hermitian(a_tile(step), k_of(step), args_.a_kind == Kind::Upper);
             if (args_.b_hermitian)
                 load_b_.make_hermitian(b_tile(step), k_of(step), args_.b_kind == Kind::Upper);
         }
-        if (load_a_.crosses_diagonal(k_of(step)) || load_b_.crosses_diagonal(k_of(step)))
-            return ptx::block_or<THREADS>(load_a_.any_nonfinite(a_tile(step)) ||
-                                          load_b_.any_nonfinite(b_tile(step)));
-        ptx::block_sync<THREADS>();
-        return false;
     }
 
     __device__ void multiply(int step, bool exact) {
         const T *a = a_tile(step), *b = b_tile(step);
         if (exact) multiply_stored<LayoutA, LayoutB>(args_, mma_, part_, a, b, k_of(step));
-        else if (warp_needs(args_, mma_, part_, k_of(step)))
-            mma_.template step<LayoutA, LayoutB>(a, b, [](int) {});
+        else mma_.template step<LayoutA, LayoutB>(a, b, [](int) {});
     }
 
     const ProductArgs<T>& args_;
     const TilePart part_;
     T* shared_;
-    KRange plain_;
+    int plain_begin_, plain_steps_;  // Those of plain().
     LoadA load_a_;
     LoadB load_b_;
     Mma mma_;

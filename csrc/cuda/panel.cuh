@@ -33,7 +33,7 @@ struct Panel {
     static constexpr int ALL = 1 << 30;
 
     PACKEDTRI_HD int64_t row_offset(int64_t R) const { return cuda::row_offset(R, ld, packed); }
-    PACKEDTRI_HD int length(int R) const { return packed ? min(R + reach, cols) : cols; }
+    PACKEDTRI_HD int length(int R) const { return min(R + reach, cols); }
 
     // Whether the nr x nc rectangle at (R, c) holds stored elements only.
     __device__ bool full(int R, int c, int nr, int nc) const {

@@ -1,4 +1,4 @@
-// The kernel for large tiles of float64 on Hopper: each block computes tile after tile. Some of its warps only load,
+// The kernel for float64 on Hopper: each block computes tile after tile. Some of its warps only load,
 // and run ahead of those that multiply, past the end of a tile; the latter meet nobody but them, so that some
 // store a tile while others multiply.
 //
@@ -8,8 +8,11 @@
 // needed or not. An item without steps says that there are no more.
 #pragma once
 
+#include <type_traits>
+
 #include "hopper.cuh"
 #include "line_loader.cuh"
+#include "loader_async.cuh"
 #include "main_loop.cuh"
 #include "mma_f64.cuh"
 #include "panel.cuh"
@@ -30,20 +33,28 @@ struct PersistentArgs {
     double* partial;  // The sums of parts.
 };
 
-template <bool A_K_MAJOR, bool B_K_MAJOR>
+template <int SIDE, bool A_K_MAJOR, bool B_K_MAJOR>
 struct PersistentShape {
-    using Mma = MmaF64<128, 128, 32, 32, 64>;
+    static_assert(SIDE == 64 || SIDE == 128, "of a tile");
+    static constexpr bool LARGE = SIDE == 128;
+    using Mma = MmaF64<SIDE, SIDE, SIDE / PartWork::TILE, 32, SIDE / 2>;
     using LayoutA = typename Mma::template Layout<Mma::BM, A_K_MAJOR>;
     using LayoutB = typename Mma::template Layout<Mma::BN, B_K_MAJOR>;
-    static constexpr int STAGES = 3;
+    static constexpr int STAGES = LARGE ? 3 : 5, BLOCKS_PER_SM = LARGE ? 1 : 2;
     static constexpr int CONSUMERS = Mma::THREADS, PRODUCERS = 128, THREADS = CONSUMERS + PRODUCERS;
-    using LoadA = LineLoader<double, Mma::BM, Mma::BK, A_K_MAJOR, LayoutA, PRODUCERS>;
-    using LoadB = LineLoader<double, Mma::BN, Mma::BK, B_K_MAJOR, LayoutB, PRODUCERS>;
+    // Large tiles take longer to multiply, so that their loads had better not come in bursts.
+    template <bool K_MAJOR, class Layout>
+    using Loader = std::conditional_t<
+        LARGE, LineLoader<double, SIDE, Mma::BK, PRODUCERS, K_MAJOR, Layout>,
+        AsyncLoader<double, SIDE, Mma::BK, PRODUCERS, K_MAJOR, Layout, Mma::LANES_K>>;
+    using LoadA = Loader<A_K_MAJOR, LayoutA>;
+    using LoadB = Loader<B_K_MAJOR, LayoutB>;
     static constexpr int WARPS = CONSUMERS / 32;
     // Per thread. A launch gives a block what the kernel was compiled for, for all of its threads, and no more may be
     // asked for: one would wait for ever.
-    static constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224,
-                         COMPILED_REGISTERS = 65536 / THREADS / 8 * 8;
+    static constexpr int PRODUCER_REGISTERS = LARGE ? 56 : 72,
+                         CONSUMER_REGISTERS = LARGE ? 224 : 184,
+                         COMPILED_REGISTERS = 65536 / BLOCKS_PER_SM / THREADS / 8 * 8;
     static_assert(PRODUCERS * PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
                   THREADS * COMPILED_REGISTERS);
     static constexpr int STAGE = LayoutA::size + LayoutB::size;
@@ -66,7 +77,7 @@ struct PersistentShape {
         Item next[2];
     };
     static constexpr int SHARED_BYTES = sizeof(Shared);
-    static_assert(SHARED_BYTES <= 227 * 1024, "");
+    static_assert(BLOCKS_PER_SM * (SHARED_BYTES + 1024) <= 228 * 1024, "");
 };
 
 // What warps do that load.
@@ -92,12 +103,14 @@ class PersistentProducer {
             const ProductArgs<double>& p = args_.product;
             const Panel<double> a = at_batch(p.a, item.piece.matrix * p.a_batch_stride),
                                 b = at_batch(p.b, item.piece.matrix * p.b_batch_stride);
+            typename Shape::LoadA load_a(a, item.i0(), item.k0);
+            typename Shape::LoadB load_b(b, item.j0(), item.k0);
+#pragma unroll 1
             for (int s = 0; s < item.steps; ++s, ++step) {
                 double* tiles = take_stage(step);
                 if (s == 0) name(step, item);
-                const int k = item.k0 + s * Mma::BK;
-                Shape::LoadA::begin(a, tiles, item.i0(), k, thread_);
-                Shape::LoadB::begin(b, tiles + Shape::LayoutA::size, item.j0(), k, thread_);
+                load_a.next(tiles);
+                load_b.next(tiles + Shape::LayoutA::size);
                 fill(step);
             }
         }
@@ -151,9 +164,9 @@ class PersistentProducer {
 };
 
 // What warps do that multiply.
-template <bool A_K_MAJOR, bool B_K_MAJOR>
+template <int SIDE, bool A_K_MAJOR, bool B_K_MAJOR>
 class PersistentConsumer {
-    using Shape = PersistentShape<A_K_MAJOR, B_K_MAJOR>;
+    using Shape = PersistentShape<SIDE, A_K_MAJOR, B_K_MAJOR>;
     using Item = typename Shape::Item;
     using Mma = typename Shape::Mma;
 
@@ -279,11 +292,12 @@ class PersistentConsumer {
     typename Shape::Shared& shared_;
 };
 
-template <bool A_K_MAJOR, bool B_K_MAJOR>
-__global__ void __launch_bounds__(PersistentShape<A_K_MAJOR, B_K_MAJOR>::THREADS, 1)
+template <int SIDE, bool A_K_MAJOR, bool B_K_MAJOR>
+__global__ void __launch_bounds__(PersistentShape<SIDE, A_K_MAJOR, B_K_MAJOR>::THREADS,
+                                  PersistentShape<SIDE, A_K_MAJOR, B_K_MAJOR>::BLOCKS_PER_SM)
     persistent_kernel(const __grid_constant__ PersistentArgs args) {
 #if PACKEDTRI_HOPPER
-    using Shape = PersistentShape<A_K_MAJOR, B_K_MAJOR>;
+    using Shape = PersistentShape<SIDE, A_K_MAJOR, B_K_MAJOR>;
     extern __shared__ __align__(16) char memory[];
     auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory);
     if (threadIdx.x == 0) {
@@ -298,7 +312,7 @@ __global__ void __launch_bounds__(PersistentShape<A_K_MAJOR, B_K_MAJOR>::THREADS
     } else {
         ptx::take_registers<Shape::CONSUMER_REGISTERS>();
         ptx::wait_for_dependency();
-        PersistentConsumer<A_K_MAJOR, B_K_MAJOR>(args, shared).run();
+        PersistentConsumer<SIDE, A_K_MAJOR, B_K_MAJOR>(args, shared).run();
     }
 #endif
 }

@@ -55,7 +55,6 @@ __device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop
         MainLoop::run(args, batch, part, sum, first_row, end_row, shared);
     } else {
         auto* staging = reinterpret_cast<typename Mma::Acc*>(shared);
-        ptx::wait_for_dependency();
         MainLoop::run(args, batch, part, shared,
                       [&](const Mma& mma) { Staging<Mma>::put(mma, staging); });
         ptx::launch_dependents();
@@ -63,14 +62,14 @@ __device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop
         auto* c = args.c + batch * args.c_batch_stride;
         if (sum.parts == 1) {
             ptx::block_sync<MainLoop::THREADS>();
-            store_rows<Mma, MainLoop::THREADS>(args, c, staging, sum, i0, j0, first_row, end_row);
+            store_rows<Mma, MainLoop::THREADS, 1>(args, c, staging, 0, i0, j0, first_row, end_row);
             return;
         }
         ptx::cluster_sync();
-        store_rows<Mma, MainLoop::THREADS>(args, c, staging, sum, i0, j0,
-                                           Mma::BM * sum.part / sum.parts,
-                                           Mma::BM * (sum.part + 1) / sum.parts);
-        ptx::cluster_sync();  // A block's shared memory must outlive its peers' reads.
+        store_share<Mma, MainLoop::THREADS>(args, c, staging, sum, i0, j0);
+        // A block's shared memory must outlive its peers' reads; nobody waits for what they have written.
+        ptx::cluster_arrive();
+        ptx::cluster_wait();
     }
 }
 

@@ -12,7 +12,7 @@ using Only = MainLoopAsync<Complex<float>, MmaSimt<Complex<float>, 64, 64, 8, 4,
 }  // namespace
 
 void product_c64(const Product& p, const Config& config, cudaStream_t stream) {
-    launch_product<Only, 1>(p, config, stream);
+    launch_product<Only, 2>(p, config, stream);
 }
 
 }  // namespace packedtri::cuda

@@ -22,22 +22,22 @@ static_assert(shared_bytes<Large<true, true>>() <=
 static_assert(shared_bytes<Small<true, true>>() <=
               1024 * tile_shared_kib(DType::f64, TileSize::Small));
 
-template <bool A_K_MAJOR, bool B_K_MAJOR>
-void launch_persistent(const PersistentArgs& args, cudaStream_t stream) {
-    using Shape = PersistentShape<A_K_MAJOR, B_K_MAJOR>;
-    const auto kernel = persistent_kernel<A_K_MAJOR, B_K_MAJOR>;
+template <int SIDE, bool A_K_MAJOR, bool B_K_MAJOR>
+void launch_persistent(const PersistentArgs& args, int slots, cudaStream_t stream) {
+    using Shape = PersistentShape<SIDE, A_K_MAJOR, B_K_MAJOR>;
+    const auto kernel = persistent_kernel<SIDE, A_K_MAJOR, B_K_MAJOR>;
     allow_shared(kernel);
-    launch_overlapping(kernel, grid_of(std::min(args.work.items, current_device().multiprocessors)),
-                       Shape::THREADS, args, stream, "cannot launch a product", 1,
-                       Shape::SHARED_BYTES);
+    launch_overlapping(kernel, grid_of(std::min(args.work.items, slots)), Shape::THREADS, args,
+                       stream, "cannot launch a product", 1, Shape::SHARED_BYTES);
 }
 
+template <int SIDE>
 void persistent(const Product& p, const Config& config, Scratch& scratch, cudaStream_t stream) {
-    using Shape = PersistentShape<true, true>;
+    using Shape = PersistentShape<SIDE, true, true>;
     const OrientedPanel<double> a = orient<double>(p.a, true), b = orient<double>(p.b, false);
-    PersistentArgs args{arguments<Shape::Mma>(p, config, a.panel, b.panel)};
-    static_assert(Shape::Mma::BM == PartWork::TILE * Shape::Mma::BK);
-    args.work = part_work(p, Shape::Mma::BM, config.part, current_device().multiprocessors);
+    PersistentArgs args{arguments<typename Shape::Mma>(p, config, a.panel, b.panel)};
+    const int slots = Shape::BLOCKS_PER_SM * current_device().multiprocessors;
+    args.work = part_work(p, SIDE, config.part, slots);
     if (args.work.items == 0) return;
     const int64_t places = args.work.places(), words = 1 + places * Shape::WARPS,
                   control = scratch_piece(words * static_cast<int64_t>(sizeof(int))),
@@ -48,17 +48,20 @@ void persistent(const Product& p, const Config& config, Scratch& scratch, cudaSt
     args.arrivals = args.drawn + 1;
     args.partial = reinterpret_cast<double*>(memory + control);
     clear_words(args.drawn, static_cast<int>(words), stream);
-    if (a.k_major && b.k_major) launch_persistent<true, true>(args, stream);
-    else if (a.k_major) launch_persistent<true, false>(args, stream);
-    else if (b.k_major) launch_persistent<false, true>(args, stream);
-    else launch_persistent<false, false>(args, stream);
+    if (a.k_major && b.k_major) launch_persistent<SIDE, true, true>(args, slots, stream);
+    else if (a.k_major) launch_persistent<SIDE, true, false>(args, slots, stream);
+    else if (b.k_major) launch_persistent<SIDE, false, true>(args, slots, stream);
+    else launch_persistent<SIDE, false, false>(args, slots, stream);
 }
 
 }  // namespace
 
 void product_f64(const Product& p, const Config& config, Scratch* scratch, cudaStream_t stream) {
-    if (is_persistent(config)) persistent(p, config, *scratch, stream);
-    else if (config.tile == TileSize::Large) launch_product<Large, 1>(p, config, stream);
+    const bool large = config.tile == TileSize::Large;
+    if (is_persistent(DType::f64, config))
+        return large ? persistent<128>(p, config, *scratch, stream)
+                     : persistent<64>(p, config, *scratch, stream);
+    if (large) launch_product<Large, 1>(p, config, stream);
     else if (current_device().shared_kib < tile_shared_kib(DType::f64, TileSize::Small))
         launch_product<Short, 1>(p, config, stream);
     else launch_product<Small, 2>(p, config, stream);

@@ -54,6 +54,15 @@ __device__ __forceinline__ bool all_finite(Sum sum) {
     return zero[0] + zero[1] + zero[2] + zero[3] == 0;
 }
 
+// The compiler has x here, and does not compute it later.
+__device__ __forceinline__ void keep(float x) { asm volatile("" ::"f"(x)); }
+__device__ __forceinline__ void keep(double x) { asm volatile("" ::"d"(x)); }
+template <class R>
+__device__ __forceinline__ void keep(Complex<R> x) {
+    keep(x.re);
+    keep(x.im);
+}
+
 __device__ __forceinline__ float scale(float x, float s) { return x * s; }
 __device__ __forceinline__ double scale(double x, double s) { return x * s; }
 template <class R>
@@ -116,9 +125,16 @@ template <class T>
 __device__ __forceinline__ T conjugate_if(T x, bool) {
     return x;
 }
+// By bits: a negation would be an operation of the floating-point units, which products keep busy.
+__device__ __forceinline__ float negate_if(float x, bool negative) {
+    return __int_as_float(__float_as_int(x) ^ (negative ? INT32_MIN : 0));
+}
+__device__ __forceinline__ double negate_if(double x, bool negative) {
+    return __hiloint2double(__double2hiint(x) ^ (negative ? INT32_MIN : 0), __double2loint(x));
+}
 template <class R>
 __device__ __forceinline__ Complex<R> conjugate_if(Complex<R> x, bool conj) {
-    return {x.re, conj ? -x.im : x.im};
+    return {x.re, negate_if(x.im, conj)};
 }
 
 template <class T>

@@ -7,6 +7,7 @@
 #include "cuda/choose_parts.cpp"
 #include "cuda/choose_sharing.cpp"
 #include "cuda/choose_small.cpp"
+#include "cuda/choose_split.cpp"
 #include "cuda/choose_vectors.cpp"
 #include "cuda/config.cpp"
 #include "cuda/engine_layout.cpp"

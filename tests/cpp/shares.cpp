@@ -3,37 +3,13 @@
 #include <iostream>
 #include <string>
 
-#include "problems.h"
-
-namespace {
-
-Product product(const std::string& op, DType dtype, int64_t n, int64_t m) {
-    if (op == "L@L") return lower_product(dtype, n);
-    if (op == "L@L.mT") {
-        Product p = lower_product(dtype, n);
-        p.b = p.a;
-        p.b.kind = Kind::Upper;
-        return p;
-    }
-    Product p = dense_product(dtype, n);
-    if (op == "L@U") return p;
-    if (op == "U@L") {
-        std::swap(p.a.kind, p.b.kind);
-        return p;
-    }
-    p = times_columns(dtype, n, m);
-    if (op == "U@dense") p.a.kind = Kind::Upper;
-    if (op == "dense@L") std::swap(p.a, p.b);
-    return p;
-}
-
-}  // namespace
+#include "named_products.h"
 
 int main() {
     std::string dtype, precision, op;
     int64_t n, m;
     while (std::cin >> dtype >> precision >> op >> n >> m) {
-        Product p = product(op, dtype == "float32" ? DType::f32 : DType::bf16, n, m);
+        Product p = named_product(op, named_dtype(dtype), n, m);
         p.tf32 = precision == "tf32";
         const cuda::Shared shared = cuda::share_engine_sums(p, hopper, 1);
         std::cout << shared.split << ' ' << shared.above << '\n';

@@ -10,7 +10,7 @@ void every_choice_is_possible(const cuda::Device& device) {
                 const Config c = cuda::choose(lower_product(dtype, n, batch), device);
                 CHECK(c.split == 1 || c.split == 2 || c.split == 4 || c.split == 8, "%d", c.split);
                 CHECK(c.part >= 0, "%d", c.part);
-                CHECK(c.part == 0 || cuda::is_persistent(c) ||
+                CHECK(c.part == 0 || cuda::is_persistent(dtype, c) ||
                           (c.method == Method::Engine && c.tile == TileSize::Large),
                       "parts of %d", c.part);
                 CHECK(c.tile == TileSize::Small ||
@@ -42,9 +42,13 @@ void large_products_go_through_images() {
     CHECK(cuda::choose(p, hopper).method == Method::Direct, "16-bit sums are not scaled");
 }
 
-// Whether parts have about as many steps as each of 132 multiprocessors has in all, 4 in a tile.
-bool near_share(int part, int64_t tiles_of_all_sums) {
-    const double share = 4 * static_cast<double>(tiles_of_all_sums) / 132;
+// Whether a product of float64 has blocks that go from tile to tile.
+bool persists(const Config& c) { return cuda::is_persistent(DType::f64, c); }
+
+// Whether parts have about as many steps as each block has in all, one for each of 132 multiprocessors or several, 4 in a
+// tile.
+bool near_share(int part, int64_t tiles_of_all_sums, int blocks = 132) {
+    const double share = 4 * static_cast<double>(tiles_of_all_sums) / blocks;
     return part >= 0.9 * share - 1 && part <= 1.1 * share + 2;
 }
 
@@ -54,20 +58,29 @@ void sums_in_parts() {
     const Config whole{Method::Hopper, TileSize::Large, 1, 1, 1};
     CHECK(choice(lower_product(DType::f64, 4096)) == whole, "no longer than what each has to do");
     CHECK(choice(lower_product(DType::f64, 1024)).tile == TileSize::Small, "few tiles");
-    // Two lower triangles have large tiles earlier.
-    for (const int64_t n : {1100, 1280, 1408, 1500, 1664, 2048, 2311, 2560, 3072}) {
+    // Two lower triangles have small ones first, two blocks on a multiprocessor.
+    for (const int64_t n : {1088, 1280, 1408, 1500, 1600, 1664, 2048, 2311, 2560, 3072}) {
         const Config c = choice(lower_product(DType::f64, n));
-        const int64_t tiles = ceil_div(n, 128), all = tiles * (tiles + 1) * (tiles + 2) / 6;
-        CHECK(cuda::is_persistent(c) && near_share(c.part, all), "%d: %d", (int)n, c.part);
+        const bool large = n >= 1600;
+        const int64_t tiles = ceil_div(n, large ? 128 : 64),
+                      all = tiles * (tiles + 1) * (tiles + 2) / 6;
+        CHECK(persists(c) && (c.tile == TileSize::Large) == large &&
+                  near_share(c.part, all, large ? 132 : 264),
+              "%d: %d", (int)n, c.part);
     }
-    // Whichever way they lie in memory, and those whose result is dense sooner still.
-    for (const int64_t n : {800, 1088, 1100, 1536, 1600}) {
+    // Where rows of both operands run across the sum, small ones are fast sooner; where they run along it, large ones.
+    for (const int64_t n : {500, 800, 1088, 1100, 1430, 1600}) {
         Product p = lower_product(DType::f64, n);
         p.b.kind = Kind::Upper;
-        CHECK(cuda::is_persistent(choice(p)) == (n >= 1100), "%d", (int)n);
+        CHECK(persists(choice(p)) == (n >= 1430), "%d", (int)n);
         std::swap(p.a, p.b);
-        CHECK(cuda::is_persistent(choice(p)) == (n >= 1100), "%d", (int)n);
-        CHECK(cuda::is_persistent(choice(dense_product(DType::f64, n))) == (n > 800), "%d", (int)n);
+        CHECK(persists(choice(p)) == (n >= 1430), "%d", (int)n);
+        p = dense_product(DType::f64, n);
+        CHECK(persists(choice(p)) == (n > 1000), "%d", (int)n);
+        std::swap(p.a.kind, p.b.kind);
+        const Config c = choice(p);
+        CHECK(persists(c) == (n >= 600) && (c.tile == TileSize::Large) == (n >= 1500), "%d",
+              (int)n);
     }
     // So have a triangle and a square, where small tiles are slow.
     const auto beside = [](int64_t n, bool left) {
@@ -75,20 +88,23 @@ void sums_in_parts() {
         if (!left) std::swap(p.a, p.b);
         return p;
     };
-    for (const int64_t n : {900, 1024, 1100, 1280}) {
+    for (const int64_t n : {1024, 1100, 1280}) {
         const Config c = choice(beside(n, true));
         const int64_t tiles = ceil_div(n, 128);
-        CHECK(cuda::is_persistent(c) && near_share(c.part, tiles * tiles * (tiles + 1) / 2),
-              "%d: %d", (int)n, c.part);
+        CHECK(persists(c) && near_share(c.part, tiles * tiles * (tiles + 1) / 2), "%d: %d", (int)n,
+              c.part);
     }
-    CHECK(cuda::is_persistent(choice(beside(900, false))), "rows of the triangle across the sum");
+    CHECK(persists(choice(beside(1024, false))), "rows of the triangle across the sum");
+    Product upper = times_dense(DType::f64, 900, 1);
+    upper.a.kind = Kind::Upper;
+    CHECK(persists(choice(upper)) && choice(upper).tile == TileSize::Small, "both across the sum");
     Product narrow = times_dense(DType::f64, 16384, 1);
     narrow.n = narrow.b.cols = 128;
     narrow.b.row_stride = narrow.c.row_stride = 128;
     CHECK(near_share(choice(narrow).part, 128 * 129 / 2), "%d", choice(narrow).part);
     narrow.m = narrow.k = narrow.b.rows = 4096;
     CHECK(near_share(choice(narrow).part, 32 * 33 / 2), "%d", choice(narrow).part);
-    CHECK(!cuda::is_persistent(choice(beside(590, true))), "few tiles");
+    CHECK(!persists(choice(beside(590, true))), "few tiles");
     // 132 multiprocessors: four tiles of 136 are left for the second round, none of 264. Of 78 whole sums that all run
     // at once the ends go to the multiprocessors that are free, two each.
     CHECK(choice(gram(DType::f64, 2048, 1)).part == 6, "%d",
@@ -114,16 +130,16 @@ void sums_in_parts() {
               c.part);
     }
     // What they need for that is not always there, nor everywhere.
-    CHECK(!cuda::is_persistent(cuda::choose(lower_product(DType::f64, 4096), hopper, false)),
+    CHECK(!persists(cuda::choose(lower_product(DType::f64, 4096), hopper, false)),
           "no scratch memory");
-    CHECK(!cuda::is_persistent(cuda::choose(lower_product(DType::f64, 4096), ampere)), "ampere");
+    CHECK(!persists(cuda::choose(lower_product(DType::f64, 4096), ampere)), "ampere");
     Product subtraction = lower_product(DType::f64, 4096);
     subtraction.alpha = -1;
     subtraction.beta = 1;
     CHECK(choice(subtraction) == whole, "into what is there");
     CHECK(choice(lower_product(DType::f64, 192, 256)) == whole, "tiles that are half empty");
     CHECK(choice(lower_product(DType::f64, 384, 16)).tile == TileSize::Small, "few tiles each");
-    CHECK(cuda::is_persistent(choice(times_dense(DType::f64, 384, 16))), "enough");
+    CHECK(persists(choice(times_dense(DType::f64, 384, 16))), "enough");
     CHECK(near_share(choice(lower_product(DType::f64, 768, 8)).part, 8 * 56),
           "long sums, few matrices");
 }
@@ -136,10 +152,7 @@ void graded_sums() {
     for (const int64_t n : {385, 512, 640, 768, 832, 900, 1024, 1088})
         for (const DType dtype : {DType::bf16, DType::f64}) {
             const Config c = choice(dtype, n);
-            if (dtype == DType::f64 && n <= 768) {
-                CHECK(!c.graded, "float64, %d", (int)n);
-                continue;
-            }
+            if (dtype == DType::f64 && (n < 900 || n > 1060)) continue;
             // From `long_sums` of 64 x 64 tiles on four blocks share a sum, from `middle` on two.
             const int64_t tiles = ceil_div(n, 64), long_sums = c.split_above,
                           middle = (long_sums - 1) / 2 + 1;

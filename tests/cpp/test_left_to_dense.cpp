@@ -92,12 +92,19 @@ void narrow_products_are_left_to_dense_torch() {
         p.n = vectors;
         return cuda::leaves_to_dense(p, device);
     };
-    CHECK(left(DType::f64, 1024, 128), "float64");
-    CHECK(left(DType::f64, 1024, 300) && !left(DType::f64, 1200, 200), "tiles that are not full");
-    CHECK(!left(DType::f64, 1024, 320) && !left(DType::f64, 1200, 300), "full ones, or large");
-    CHECK(left(DType::f64, 1536, 32, 1, cuda::Device{108, false}), "where there are no strips");
-    CHECK(!left(DType::f64, 1536, 32), "where there are");
-    CHECK(left(DType::f64, 256, 256) && left(DType::f64, 160, 160, 64), "small, batches");
+    const cuda::Device alone{108, false};
+    CHECK(left(DType::f64, 1024, 128, 1, alone), "float64");
+    CHECK(left(DType::f64, 1024, 300, 1, alone) && !left(DType::f64, 1200, 200, 1, alone),
+          "tiles that are not full");
+    CHECK(!left(DType::f64, 1024, 320, 1, alone) && !left(DType::f64, 1200, 300, 1, alone),
+          "full ones, or large");
+    CHECK(left(DType::f64, 1536, 32, 1, alone), "where there are no strips");
+    CHECK(left(DType::f64, 256, 256, 1, alone) && left(DType::f64, 160, 160, 64), "small, batches");
+    for (const int64_t n : {256, 1024, 1536})
+        for (const int64_t vectors : {32, 128, 256, 300})
+            CHECK(!left(DType::f64, n, vectors) && !left(DType::c64, n, vectors + 130),
+                  "where blocks share sums: %d, %d", (int)n, (int)vectors);
+    CHECK(left(DType::c64, 1000, 64), "complex, of middle size");
     CHECK(!left(DType::f64, 4096, 32) && !left(DType::f64, 512, 64), "other sizes");
     CHECK(!left(DType::f64, 1536, 32, 2) && !left(DType::f32, 1536, 32), "batches, float32");
 }
@@ -116,7 +123,7 @@ void rows_that_are_not_aligned_stay_here() {
     CHECK(!left(times_dense(DType::f32, 502, 1), true), "TF32");
     CHECK(!left(times_dense(DType::f32, 700, 1), true), "images are quicker");
     CHECK(left(gram(DType::bf16, 768, 1)) && !left(gram(DType::bf16, 769, 1)), "dense operands");
-    CHECK(left(times_dense(DType::f64, 257, 1)), "float64");
+    CHECK(!left(times_dense(DType::f64, 257, 1)), "float64");
 
     const auto symmetric = [](DType dtype, int64_t n) {
         Product p = times_dense(dtype, n, 1);
@@ -138,7 +145,7 @@ void rows_that_are_not_aligned_stay_here() {
 // Where dense torch has tensor cores for complex numbers, and where half of a product is enough.
 void complex_products_and_squares() {
     const auto left = [](const Product& p) { return cuda::leaves_to_dense(p, hopper); };
-    CHECK(left(times_dense(DType::c128, 512, 1)) && left(times_dense(DType::c64, 512, 1)), "512");
+    CHECK(left(times_dense(DType::c128, 512, 1)) && !left(times_dense(DType::c64, 512, 1)), "512");
     CHECK(!left(times_dense(DType::c128, 32, 1)) && !left(times_dense(DType::c64, 2048, 1)),
           "small, large");
     CHECK(left(gram(DType::c128, 2048, 1)) && !left(gram(DType::c64, 2048, 1)), "dense operands");

@@ -269,6 +269,39 @@ def test_nonfinite(
     failures.report()
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+@pytest.mark.parametrize(
+    ("dtype", "tile"),
+    [(torch.float64, 0), (torch.float64, 1), (torch.complex64, 0), (torch.complex128, 0)],
+)
+def test_nonfinite_direct(
+    dtype: torch.dtype,
+    tile: int,
+    value: float,
+    device: str,
+    rng: torch.Generator,
+    force: Force,
+) -> None:
+    """The same of types without images: what structural zeros may have spoiled is made again."""
+    n = 300
+    places = [numel(i) + j for i, j in BAD]
+    failures = Failures()
+    for a_kind, b_kind, left in each((LOWER, UPPER), (LOWER, UPPER), (True, False)):
+        x, y = (random_integers((numel(n),), dtype, device, rng) for _ in range(2))
+        (x if left else y)[places] = value
+        product = stored_product(Operand(x, a_kind, n), Operand(y, b_kind, n))
+        for c_kind, split in each((LOWER, DENSE), (1, 2, 8)):
+            force(DIRECT, tile, split, 1, 1)
+            c = densify(mm(x, y, n, a_kind, b_kind, c_kind), n, c_kind)
+            expected = take_part(product, part_of(c_kind))
+            with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}, {left=}, split {split}"):
+                # Whether infinite times complex is infinite or nan depends on the parts.
+                assert torch.equal(c.isfinite(), expected.isfinite())
+                ok = c.isfinite()
+                assert torch.equal(c[ok], expected[ok].to(dtype))
+    failures.report()
+
+
 @hopper
 @pytest.mark.skipif(SMALL, reason="many runs")
 @pytest.mark.parametrize(

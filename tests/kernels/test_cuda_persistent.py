@@ -1,4 +1,4 @@
-"""float64 in large tiles on Hopper: blocks that go from tile to tile, and sums cut into parts."""
+"""float64 on Hopper: blocks that go from tile to tile, and sums cut into parts."""
 
 from __future__ import annotations
 
@@ -35,13 +35,16 @@ from packedtri.testing import (
 pytestmark = [pytest.mark.cuda, hopper]
 
 F64 = torch.float64
-# How many steps parts of sums have, of 32 elements each; a tile has four. Zero: no sum is cut.
+# How many steps parts of sums have; a tile has four. Zero: no sum is cut.
 PARTS = (0, 1, 2, 4, 7)
+
+tiles = pytest.mark.parametrize("tile", [0, 1], ids=["small", "large"])
 
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("part", PARTS)
-def test_values(part: int, device: str, rng: torch.Generator, force: Force) -> None:
+@tiles
+def test_values(tile: int, part: int, device: str, rng: torch.Generator, force: Force) -> None:
     """Every way that memory runs, at even and odd addresses; parts of sums with nothing in them."""
     failures = Failures()
     sizes, pairs = ((130,), FEW_PAIRS) if SMALL else ((1, 2, 3, 31, 65, 130, 257), PAIRS)
@@ -49,7 +52,7 @@ def test_values(part: int, device: str, rng: torch.Generator, force: Force) -> N
         a = draw_operand(a_kind, n, F64, rng, batch=(3,), draw=random_integers)
         b = draw_operand(b_kind, n, F64, rng, batch=(3,), draw=random_integers)
         x, y = (shifted(t.stored) if odd else t.stored for t in (a, b))
-        force(HOPPER, 1, -1, part, 1)
+        force(HOPPER, tile, -1, part, 1)
         with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, odd address: {odd}"):
             assert_exact(mm(x, y, n, a_kind, b_kind, c_kind), a, b, c_kind)
     failures.report()
@@ -57,7 +60,8 @@ def test_values(part: int, device: str, rng: torch.Generator, force: Force) -> N
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("part", PARTS)
-def test_rectangles(part: int, device: str, rng: torch.Generator, force: Force) -> None:
+@tiles
+def test_rectangles(tile: int, part: int, device: str, rng: torch.Generator, force: Force) -> None:
     """More or fewer rows and columns than the triangle has, and sums of their own length."""
     failures = Failures()
     sizes = ((130, 5),) if SMALL else ((1, 300), (40, 129), (130, 5), (300, 128), (300, 700))
@@ -66,7 +70,7 @@ def test_rectangles(part: int, device: str, rng: torch.Generator, force: Force) 
         rows, cols = (n, m) if left else (m, n)
         dense = draw_operand(DENSE, n, F64, rng, rows=rows, cols=cols, draw=random_integers)
         a, b = (square, dense) if left else (dense, square)
-        force(HOPPER, 1, -1, part, 1)
+        force(HOPPER, tile, -1, part, 1)
         with failures.case(f"{n=}, {m=}, {kind=}, {left=}"):
             c = mm(a.stored, b.stored, n, a.kind, b.kind, DENSE)
             assert_exact(c.reshape(a.dense.shape[-2], -1), a, b, DENSE)
@@ -75,8 +79,9 @@ def test_rectangles(part: int, device: str, rng: torch.Generator, force: Force) 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 @pytest.mark.parametrize("part", PARTS[::2])
+@tiles
 def test_nonfinite(
-    part: int, value: float, device: str, rng: torch.Generator, force: Force
+    tile: int, part: int, value: float, device: str, rng: torch.Generator, force: Force
 ) -> None:
     """No structural zero meets what is not finite, in the first, middle or last steps of a sum."""
     failures = Failures()
@@ -90,7 +95,7 @@ def test_nonfinite(
             flat[some if many else [n // 2, -n]] = value
         a, b = Operand(a.stored, a_kind, n), Operand(b.stored, b_kind, n)
         expected = take_part(stored_product(a, b), "lower" if c_kind == LOWER else "full")
-        force(HOPPER, 1, -1, part, 1)
+        force(HOPPER, tile, -1, part, 1)
         with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}, many: {many}"):
             c = densify(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), n, c_kind)
             torch.testing.assert_close(c, expected, equal_nan=True)
@@ -99,8 +104,9 @@ def test_nonfinite(
 
 @pytest.mark.parametrize("part", PARTS[::2])
 @pytest.mark.parametrize("kind", [LOWER, UPPER])
+@tiles
 def test_blocks_of_triangles(
-    kind: int, part: int, device: str, rng: torch.Generator, force: Force
+    tile: int, kind: int, part: int, device: str, rng: torch.Generator, force: Force
 ) -> None:
     """Solves and factors subtract products of blocks of packed triangles from others, in place."""
     n, m = 700, 333
@@ -115,7 +121,7 @@ def test_blocks_of_triangles(
     b = random((n, m), F64, rng.device, rng)
     a = dense.mT @ dense
     i, j = torch.tril_indices(n, n, device=device)
-    force(HOPPER, 1, -1, part, 1)
+    force(HOPPER, tile, -1, part, 1)
     with poisoned():
         x = torch.ops.packedtri.solve_triangular(t, b, n, kind, DENSE, True, False)
         inverse = torch.ops.packedtri.solve_triangular(t, one, n, LOWER, LOWER, True, False)
@@ -138,6 +144,9 @@ def test_blocks_of_triangles(
         (2100, DENSE, DENSE, LOWER),
         (2311, UPPER, LOWER, LOWER),
         (2311, LOWER, UPPER, DENSE),
+        (900, UPPER, LOWER, DENSE),
+        (1000, UPPER, DENSE, DENSE),
+        (1300, LOWER, LOWER, LOWER),
         (2560, LOWER, DENSE, DENSE),
         (2560, DENSE, DENSE, LOWER),
     ],
@@ -156,11 +165,12 @@ def test_chosen(
 
 @pytest.mark.skipif(SMALL, reason="many runs")
 @pytest.mark.parametrize("c_kind", [LOWER, DENSE])
-def test_repeats(c_kind: int, device: str, rng: torch.Generator, force: Force) -> None:
+@tiles
+def test_repeats(tile: int, c_kind: int, device: str, rng: torch.Generator, force: Force) -> None:
     """10,000 runs agree in every bit, whichever part of a sum comes last."""
     n = 1000
     a, b = (random((numel(n),), F64, rng.device, rng) for _ in range(2))
-    force(HOPPER, 1, -1, 4, 1)
+    force(HOPPER, tile, -1, 4, 1)
     first = mm(a, b, n, LOWER, UPPER, c_kind)
     assert first.isfinite().all()
     different = torch.zeros((), dtype=torch.int64, device=device)

@@ -1,0 +1,16 @@
+// Which sums small direct tiles share: reads products from its input, one a line, as "float64 L@dense 1024 256", and
+// writes for each how many blocks share sums, from how many tiles on, and whether fewer do shorter ones.
+#include <iostream>
+#include <string>
+
+#include "named_products.h"
+
+int main() {
+    std::string dtype, op;
+    int64_t n, m;
+    while (std::cin >> dtype >> op >> n >> m) {
+        const cuda::SplitChoice choice =
+            cuda::split_direct_sums(named_product(op, named_dtype(dtype), n, m), hopper);
+        std::cout << choice.split << ' ' << choice.above << ' ' << choice.graded << '\n';
+    }
+}
