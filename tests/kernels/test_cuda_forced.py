@@ -271,11 +271,11 @@ def test_nonfinite(
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 @pytest.mark.parametrize(
-    ("dtype", "tile"),
+    ("element", "tile"),
     [(torch.float64, 0), (torch.float64, 1), (torch.complex64, 0), (torch.complex128, 0)],
 )
 def test_nonfinite_direct(
-    dtype: torch.dtype,
+    element: torch.dtype,
     tile: int,
     value: float,
     device: str,
@@ -287,7 +287,7 @@ def test_nonfinite_direct(
     places = [numel(i) + j for i, j in BAD]
     failures = Failures()
     for a_kind, b_kind, left in each((LOWER, UPPER), (LOWER, UPPER), (True, False)):
-        x, y = (random_integers((numel(n),), dtype, device, rng) for _ in range(2))
+        x, y = (random_integers((numel(n),), element, device, rng) for _ in range(2))
         (x if left else y)[places] = value
         product = stored_product(Operand(x, a_kind, n), Operand(y, b_kind, n))
         for c_kind, split in each((LOWER, DENSE), (1, 2, 8)):
@@ -298,7 +298,7 @@ def test_nonfinite_direct(
                 # Whether infinite times complex is infinite or nan depends on the parts.
                 assert torch.equal(c.isfinite(), expected.isfinite())
                 ok = c.isfinite()
-                assert torch.equal(c[ok], expected[ok].to(dtype))
+                assert torch.equal(c[ok], expected[ok].to(element))
     failures.report()
 
 
