@@ -123,7 +123,7 @@ struct SplitChoice {
     int split, above;
     bool graded;
 };
-// Of one product of elements of 4 bytes or more.
+// Of elements of 4 bytes or more.
 SplitChoice split_direct_sums(const Product& p, const Device& device);
 // How many blocks a product takes where each has at most `part` tiles of a sum, and four share one at most.
 int64_t graded_blocks(const Schedule& schedule, int64_t longest, int64_t part);

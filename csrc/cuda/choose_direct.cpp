@@ -18,14 +18,16 @@ bool small_in_batch(const Product& p) {
 }
 
 // From so many steps of the sum on batches of float64 have the kernel of persistent.cuh.
-constexpr int64_t PERSISTENT_STEPS = 112;
+constexpr int64_t PERSISTENT_STEPS = 72;
 
 // Whether such products have enough large tiles to give each slot some: more, where their sums differ. Blocks that
-// go from tile to tile, and cut sums, need fewer, and tiles may be half empty.
+// go from tile to tile, and cut sums, need fewer.
 bool enough_large_tiles(const Product& p, const Work& large, bool persistent) {
+    // Small ones of that kernel are slower where both operands run along the sum.
+    const bool along = runs_along_rows(p.a) && !runs_along_rows(p.b) && p.c.kind == Kind::Dense;
+    if (!large_tiles_fit(p, persistent && along ? 1.8 : 1.2)) return false;
     if (persistent && p.k >= PERSISTENT_STEPS)
-        return large_tiles_fit(p, 1.8) && large.tiles_per_slot >= (triangles(p) == 2 ? 1.2 : 0.95);
-    if (!large_tiles_fit(p)) return false;
+        return large.tiles_per_slot >= (triangles(p) == 2 ? 1.2 : 0.95);
     const bool differ = large.longest > 2;
     if (p.dtype == DType::f64) return large.tiles_per_slot >= (differ ? 1.5 : 0.9);
     return large.tiles_per_slot >= (differ && triangles(p) == 2 ? 1.3 : 1);
@@ -77,8 +79,10 @@ double least_for_persistent(const Product& p) {
     return p.k >= (both_across(p) ? 1470 : 980) ? 0.8 : many;
 }
 
-// Whether one product has small tiles of that kernel, and not those of the general one.
-bool small_tiles_persist(const Product& p) {
+// Whether products have small tiles of that kernel, and not those of the general one.
+bool small_tiles_persist(const Product& p, const Work& work) {
+    if (small_in_batch(p))
+        return p.k >= PERSISTENT_STEPS && !large_tiles_fit(p) && work.tiles_per_slot >= 4;
     if (p.batch > 1 || p.k < 600) return false;
     const int count = triangles(p);
     if (count == 0) return false;
@@ -118,7 +122,7 @@ bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persis
     // That for large tiles starts later. That for small ones starts and ends sooner, but does not multiply faster than
     // the general one for large tiles.
     if (persistent)
-        return tile == TileSize::Small ? small_tiles_persist(p)
+        return tile == TileSize::Small ? small_tiles_persist(p, work)
                                        : !small_in_batch(p) || p.k >= PERSISTENT_STEPS;
     return small_in_batch(p) || work.per_slot < 4.5;
 }
@@ -139,27 +143,11 @@ SharingTable sharing_16bit(const Config& config, int64_t longest) {
 
 SharingTable sharing_table(const Product& p, const Config& config, int64_t longest) {
     if (element_size(p.dtype) == 2) return sharing_16bit(config, longest);
-    if (p.dtype == DType::f64 && config.tile == TileSize::Small) {
-        // With one triangle more of the sums are nearly the longest.
-        static constexpr Sharing one[] = {
-            {30, 8, 0}, {8, 4, 0.25}, {4, 2, 0.25}, {2.9, 2, 0.65}, {1.7, 2, 0.89}};
-        static constexpr Sharing rows[] = {{30, 8, 0},     {8, 4, 0.25}, {4, 2, 0.25},
-                                           {2.9, 2, 0.65}, {2, 2, 0.77}, {0.3, 2, 0.87}};
-        if (triangles(p) == 1) return one;
-        return rows;
-    }
-    // By how many blocks share a multiprocessor: one, two, and more.
+    // By how many blocks share a multiprocessor.
     static constexpr Sharing alone[] = {{20, 8, 0}, {8, 4, 0}, {4, 2, 0.25}, {2, 2, 0.25}},
-                             two[] = {{16, 8, 0},
-                                      {8, 4, 0},
-                                      {4, 2, 0.25},
-                                      {2, 2, 0.25},
-                                      {0.3, 2, 0.87}},
-                             more[] = {
-                                 {16, 8, 0}, {8, 4, 0}, {4, 2, 0.25}, {2, 2, 0.65}, {0.3, 2, 0.87}};
-    const int blocks = blocks_per_sm(p.dtype, config.tile);
-    if (blocks == 1) return alone;
-    return blocks == 2 ? SharingTable(two) : more;
+                             two[] = {
+                                 {16, 8, 0}, {8, 4, 0}, {4, 2, 0.25}, {2, 2, 0.25}, {0.3, 2, 0.87}};
+    return blocks_per_sm(p.dtype, config.tile) == 1 ? SharingTable(alone) : two;
 }
 
 // Of 16-bit elements, how long the parts are at least into which sums are cut so that all blocks run at once, if there is
@@ -189,11 +177,11 @@ int64_t graded_part(const Product& p, const Config& config, const Work& work,
 // is for each slot, or exceed it, blocks share them. Shorter sums are more accurate too, which at small n counts
 // against libraries that do the same.
 void share_direct_sums(Config& config, const Product& p, const Work& work, const Device& device) {
-    if (!device.clusters || p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;
+    if (!device.clusters) return;
     const bool words = element_size(p.dtype) == 2;
-    // The estimate is not good for many long sums where each block has a multiprocessor for itself.
-    const bool estimated = !words && p.batch == 1 && config.tile == TileSize::Small &&
-                           (blocks_per_sm(p.dtype, config.tile) > 1 || p.k <= 800);
+    // The estimate is for sums of some length, and not good for many of them where each block has a multiprocessor.
+    const bool estimated = !words && tile_side(p.dtype, config.tile) == 64 &&
+                           p.k <= (blocks_per_sm(p.dtype, config.tile) > 1 ? 1600 : 800);
     if (estimated) {
         const SplitChoice choice = split_direct_sums(p, device);
         config.split = choice.split;
@@ -201,8 +189,8 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
         config.graded = choice.graded;
         return;
     }
-    const int64_t part = words ? graded_part(p, config, work, device) : 0;
-    if (part > 0) {
+    if (p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;
+    if (const int64_t part = words ? graded_part(p, config, work, device) : 0) {
         config.graded = 2 * part < work.longest;
         config.split = config.graded ? 4 : 2;
         config.split_above = static_cast<int>(config.split / 2 * part + 1);

@@ -19,15 +19,18 @@ int small_side(const Product& p, const Device& device) {
     if (side == 0 || forced.tile >= 0 || (side == 128 && size > 4)) return 0;
     // Few products leave multiprocessors idle, which tiles of their own do not, and in 16-bit types those
     // start sooner; the kernel for two lower triangles is faster all the same.
-    const bool tiles = side > 32 || (size == 2 && hopper_can(p, TileSize::Small, device));
-    const bool few = tiles && p.batch < (size == 2 ? device.multiprocessors : 24);
-    // In float64 tiles start sooner, and tiles of dense operands are loaded faster.
     const int64_t order = longest(p);
+    const bool tiles = side > 32 || (size == 2 ? hopper_can(p, TileSize::Small, device)
+                                               : device.clusters && order >= 16);
+    const bool few = tiles && p.batch < (size == 2         ? device.multiprocessors
+                                         : device.clusters ? 100
+                                                           : 24);
+    // In float64 tiles start sooner, and tiles of dense operands are loaded faster.
     const bool f64 = p.dtype == DType::f64, sooner = f64 && order > 16 && p.batch < 256;
-    const bool faster =
-        p.batch >= 256 && order > 60 &&
-        (f64 ? triangles(p) < 2 : p.dtype == DType::f32 && triangles(p) == 0 && p.batch <= 1024);
-    const bool better = few || (side == 32 && sooner) || (side == 64 && faster);
+    const bool faster = p.batch >= 256 && order > 60 && triangles(p) < 2 &&
+                        (f64 || (size > 2 && p.batch <= 1024 && p.dtype != DType::c128));
+    const bool better = few || (side == 32 && sooner) || (side == 64 && faster) ||
+                        (side == 128 && order <= 100 && faster && triangles(p) == 1);
     if (better && !(side <= 64 && goes_by_lane_grid(p))) return 0;
     if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
     if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;

@@ -1,5 +1,5 @@
-// How many blocks share the sums of small direct tiles, of one product: by an estimate of how long a launch takes, in
-// microseconds of an H100 or H200. docs/cuda.md says how well it tells what is fastest.
+// How many blocks share the sums of small direct tiles: by an estimate of how long a launch takes, in microseconds of an
+// H100 or H200. docs/cuda.md says how well it tells what is fastest.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -38,15 +38,16 @@ SplitCosts costs_of(DType dtype) {
 class DirectSums {
   public:
     DirectSums(const Product& p, const Device& device)
-        : costs_(costs_of(p.dtype)), schedule_(schedule_of(p, SMALL_SIDE, 1)),
+        : costs_(costs_of(p.dtype)), schedule_(schedule_of(p, SMALL_SIDE, 1)), batch_(p.batch),
           longest_(static_cast<int>(ceil_div(p.k, SMALL_SIDE))),
+          full_(static_cast<double>(p.k) / (SMALL_SIDE * longest_)),
           multiprocessors_(device.multiprocessors),
           together_(blocks_per_sm(p.dtype, TileSize::Small)) {
         for (int length = 1; length <= longest_; ++length) all_ += tiles(length);
     }
 
     SplitChoice best(bool graded, int most_split) {
-        consider({1, longest_ + 1, false}, schedule_.size());
+        consider({1, longest_ + 1, false}, blocks(1, longest_ + 1));
         for (int split = 2; split <= most_split; split *= 2) {
             // All sums, or as many of the longest as let all blocks have a multiprocessor, or a place on one.
             consider({split, 1, false}, blocks(split, 1));
@@ -59,7 +60,7 @@ class DirectSums {
         }
         for (int part = (longest_ + 3) / 4; graded && most_split >= 4 && 2 * part <= longest_;
              ++part)
-            if (const int64_t count = graded_blocks(schedule_, longest_, part);
+            if (const int64_t count = graded_blocks(schedule_, longest_, part) * batch_;
                 count <= together_ * slots(4)) {
                 consider({4, 2 * part + 1, true}, count);
                 break;
@@ -68,9 +69,10 @@ class DirectSums {
     }
 
   private:
-    // Tiles whose sums have so many tiles at least.
+    // Tiles of all matrices whose sums have so many tiles at least.
     int64_t tiles(int length) const {
-        return std::min(schedule_.count_long(longest_, std::max(1, length)), schedule_.size());
+        return std::min(schedule_.count_long(longest_, std::max(1, length)), schedule_.size()) *
+               batch_;
     }
     // How many multiprocessors clusters can use: on 132 there are 31 of four blocks, and 15 of eight.
     int64_t slots(int split) const {
@@ -78,7 +80,7 @@ class DirectSums {
         return split * (multiprocessors_ * (split == 4 ? 62 : 30) / 264);
     }
     int64_t blocks(int split, int above) const {
-        const int64_t shared = tiles(above), alone = schedule_.size() - shared;
+        const int64_t shared = tiles(above), alone = schedule_.size() * batch_ - shared;
         return shared * split + ceil_div(alone, split) * split;
     }
 
@@ -112,15 +114,17 @@ class DirectSums {
 
     void consider(const SplitChoice& choice, int64_t count) {
         const int64_t slots = this->slots(choice.split), layers = ceil_div(count, slots);
-        const double longest = part(choice, 0),
+        const double longest = full_ * part(choice, 0),
                      of_each = static_cast<double>(count) / static_cast<double>(slots),
-                     work = costs_.busy * static_cast<double>(all_) / static_cast<double>(slots);
+                     work = costs_.busy * full_ * static_cast<double>(all_) /
+                            static_cast<double>(slots);
         double time = costs_.alone * longest;
         if (layers > together_) {
             time = std::max(time, work + costs_.later * longest + costs_.item * of_each);
         } else if (layers > 1) {
             double stack = longest;
-            for (int64_t layer = 1; layer < layers; ++layer) stack += part(choice, layer * slots);
+            for (int64_t layer = 1; layer < layers; ++layer)
+                stack += full_ * part(choice, layer * slots);
             const double beside = costs_.beside * static_cast<double>(layers - 1);
             time = std::max({time + beside, work + costs_.longest * longest + costs_.item * of_each,
                              costs_.stacked * stack + beside});
@@ -133,7 +137,9 @@ class DirectSums {
 
     const SplitCosts costs_;
     const Schedule schedule_;
+    const int64_t batch_;
     const int longest_;
+    const double full_;  // What part of the tiles of the longest sum there is.
     const int64_t multiprocessors_, together_;
     int64_t all_ = 0;  // Tiles of all sums.
     double least_ = 1e300;

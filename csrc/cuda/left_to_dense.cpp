@@ -34,20 +34,23 @@ bool few_packed_tiles(const Product& p, const Device& device) {
         if (p.k < 48 && longest(p) > 256) return false;
         if (p.batch > 512 && longest(p) < 60) return false;
         if (p.dtype == DType::c128) return p.batch > 1 || longest(p) > 96;
+        if (p.batch > 1 && device.clusters)
+            return p.batch >= 256 || (p.batch >= 24 && longest(p) > 40 && longest(p) < 170);
         if (p.batch > 1) return batch_between(p, 0, 600);
         return device.clusters ? between(p, 460, 570) || between(p, 880, 1024)
                                : between(p, 0, 1024);
     }
     if (p.dtype == DType::f64) {
-        if (p.batch == 1 && device.clusters) return between(p, 490, 540);
+        if (device.clusters)
+            return p.batch == 1 ? between(p, 490, 540) : p.batch >= 256 && longest(p) < 44;
         if (p.batch > 4 && longest(p) > 100 && batch_between(p, 580, 1100)) return false;
         // One of a large batch has the device's tensor cores for its few tiles from a certain size on.
         // Small tiles are slow where they are not full.
         const double most = p.batch > 1 ? 1100 : (p.m | p.n | p.k) % 64 == 0 ? 720 : 980;
         return between(p, p.batch < 256 ? 0 : 40, most);
     }
-    return p.dtype == DType::f32 && p.batch > 1 && p.batch <= 128 && longest(p) > 20 &&
-           !batch_between(p, 340, 1100) && between(p, 0, 340);
+    return p.dtype == DType::f32 && !device.clusters && p.batch > 1 && p.batch <= 128 &&
+           longest(p) > 20 && !batch_between(p, 340, 1100) && between(p, 0, 340);
 }
 
 // Complex ones are not multiplied by tensor cores here, but in float64 they are by dense torch.
@@ -57,7 +60,7 @@ bool slow_complex(int64_t n, int64_t vectors, int64_t batch, DType dtype, bool c
         if (vectors < 32) return n >= (vectors > 8 ? 350 : 400) && n <= 3000;
         return n >= (vectors < 100 ? 150 : 100);
     }
-    if (batch > 1) return batch <= 64 && n >= 24 && n <= 130;
+    if (batch > 1) return !clusters && batch <= 64 && n >= 24 && n <= 130;
     if (n > 1024) return n <= 2500 && vectors <= 160;
     // Where blocks share sums that is faster.
     if (clusters) return n >= 900 && vectors <= 100;
@@ -81,7 +84,7 @@ bool few_tiles(const Product& p, const Device& device) {
     if (has_complex_elements(p.dtype))
         return slow_complex(p.k, vectors, p.batch, p.dtype, device.clusters);
     if (p.dtype != DType::f64) return false;
-    if (p.batch > 1) {
+    if (p.batch > 1 && !device.clusters) {
         const bool large =
             large_tiles_fit(p) && ceil_div(p.m, 128) * ceil_div(p.n, 128) * p.batch >= 120;
         return vectors >= 100 && between(p, 100, p.batch <= 4 ? 560 : 300) && !large;
@@ -101,7 +104,9 @@ bool is_gram(const Product& p) {
 
 // Whether such a product has too few tiles. The triangle is unpacked once.
 bool few_gram_tiles(const Product& p) {
-    if (p.batch == 1) return p.dtype == DType::c128 && between(p, 110, 570);
+    if (p.dtype == DType::c128)
+        return between(p, p.batch < 24 ? 110 : p.batch > 64 ? 70 : 60, p.batch > 1 ? 200 : 570);
+    if (p.batch == 1) return false;
     const double all = volume(p) * static_cast<double>(p.batch);
     return p.tf32 && longest(p) > 200 && all <= 780.0 * 780 * 780;
 }
@@ -117,7 +122,7 @@ bool middle_sized(const Product& p, const Device& device) {
     if (count < 2 || slow) return false;
     if (p.tf32) return p.batch > 1 && longest(p) > 128 && batch_between(p, 370, 16384);
     if (p.dtype == DType::c128)
-        return p.batch == 1 ? between(p, 180, 1024) : p.batch <= 64 && between(p, 60, 130);
+        return p.batch == 1 ? between(p, 180, 1024) : between(p, p.batch > 64 ? 70 : 60, 260);
     if (element_size(p.dtype) != 2) return false;
     if (p.batch > 1) return batch_between(p, 850, 1400) && between(p, 700, 1400);
     // On Hopper smaller ones have a kernel that is as fast, and larger ones images.

@@ -99,7 +99,9 @@ void narrow_products_are_left_to_dense_torch() {
     CHECK(!left(DType::f64, 1024, 320, 1, alone) && !left(DType::f64, 1200, 300, 1, alone),
           "full ones, or large");
     CHECK(left(DType::f64, 1536, 32, 1, alone), "where there are no strips");
-    CHECK(left(DType::f64, 256, 256, 1, alone) && left(DType::f64, 160, 160, 64), "small, batches");
+    CHECK(left(DType::f64, 256, 256, 1, alone) && left(DType::f64, 160, 160, 64, alone),
+          "small, batches");
+    CHECK(!left(DType::f64, 160, 160, 64), "batches where blocks share sums");
     for (const int64_t n : {256, 1024, 1536})
         for (const int64_t vectors : {32, 128, 256, 300})
             CHECK(!left(DType::f64, n, vectors) && !left(DType::c64, n, vectors + 130),
