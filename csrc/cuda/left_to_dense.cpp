@@ -122,7 +122,8 @@ bool middle_sized(const Product& p, const Device& device) {
     if (count < 2 || slow) return false;
     if (p.tf32) return p.batch > 1 && longest(p) > 128 && batch_between(p, 370, 16384);
     if (p.dtype == DType::c128)
-        return p.batch == 1 ? between(p, 180, 1024) : between(p, p.batch > 64 ? 70 : 60, 260);
+        return p.batch == 1 ? between(p, 180, 1024)
+                            : between(p, p.batch > 64 ? 70 : 60, p.batch < 24 ? 260 : 200);
     if (element_size(p.dtype) != 2) return false;
     if (p.batch > 1) return batch_between(p, 850, 1400) && between(p, 700, 1400);
     // On Hopper smaller ones have a kernel that is as fast, and larger ones images.
