@@ -1,5 +1,6 @@
-// Which sums small direct tiles share: reads products from its input, one a line, as "float64 L@dense 1024 256", and
-// writes for each how many blocks share sums, from how many tiles on, and whether fewer do shorter ones.
+// Which sums small direct tiles share: reads products from its input, one a line, as "float64 L@dense 1024 256 1" with the
+// number of matrices, and writes for each how many blocks share sums, from how many tiles on, and whether fewer do shorter
+// ones.
 #include <iostream>
 #include <string>
 
@@ -7,10 +8,11 @@
 
 int main() {
     std::string dtype, op;
-    int64_t n, m;
-    while (std::cin >> dtype >> op >> n >> m) {
-        const cuda::SplitChoice choice =
-            cuda::split_direct_sums(named_product(op, named_dtype(dtype), n, m), hopper);
+    int64_t n, m, batch;
+    while (std::cin >> dtype >> op >> n >> m >> batch) {
+        Product p = named_product(op, named_dtype(dtype), n, m);
+        p.batch = batch;
+        const cuda::SplitChoice choice = cuda::split_direct_sums(p, hopper);
         std::cout << choice.split << ' ' << choice.above << ' ' << choice.graded << '\n';
     }
 }

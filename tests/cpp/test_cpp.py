@@ -78,6 +78,29 @@ def test_the_engine_shares_the_sums_that_were_fastest(device: str, tmp_path: Pat
         assert max(of_kind) < 1.1, kind
 
 
+def test_direct_products_share_the_sums_that_were_fastest(tmp_path: Path) -> None:
+    """The same of small direct tiles, of one product and of batches."""
+    program = compile_cpp("splits.cpp", tmp_path / "splits", "-O1")
+    file = ROOT / "benchmarks" / "shares" / "direct-nvidia-h200.json"
+    rows = json.loads(file.read_text())["rows"]
+    products = [" ".join(str(r[k]) for k in ("dtype", "op", "n", "m", "batch")) for r in rows]
+    result = subprocess.run(
+        [str(program)], input="\n".join(products), capture_output=True, text=True, timeout=60
+    )
+    losses = defaultdict(list)
+    for row, line in zip(rows, result.stdout.splitlines(), strict=True):
+        split, above, graded = map(int, line.split())
+        name = f"graded {(above - 1) // 2}" if graded else f"{split} from {above}"
+        chosen = row["us"].get("alone" if split == 1 else name)
+        # Complex numbers of 16 bytes are left to dense torch from some order on.
+        if chosen is not None and (row["dtype"] != "complex128" or row["n"] <= 512):
+            losses[row["dtype"]].append(chosen / min(row["us"].values()))
+    assert sum(map(len, losses.values())) > 0.8 * len(rows)
+    for kind, of_kind in losses.items():
+        assert math.prod(of_kind) ** (1 / len(of_kind)) < 1.04, kind
+        assert max(of_kind) < 1.6, kind
+
+
 def test_poison_reaches_the_bindings(tmp_path: Path) -> None:
     """Tensors allocated through the stable ABI are poisoned too, so unwritten results show."""
     torch_dir = Path(torch.__file__).parent
