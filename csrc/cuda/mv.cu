@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../index.h"
+#include "cluster_sum.cuh"
 #include "elements.cuh"
 #include "hopper.cuh"
 #include "launch.h"
@@ -191,11 +192,10 @@ __global__ void __launch_bounds__(32 * WARPS, BY_ROWS         ? (sizeof(T) < 16 
     }
     if (args.split > 1) ptx::cluster_sync();
     if (rank == 0 && place < GROUP && i0 + place < args.n) {
-        for (int peer = 1; peer < args.split; ++peer)
-            sum = add(sum, *ptx::cluster_peer(total + place, peer));
+        if (args.split > 1) sum = cluster_sum(total + place, args.split);
         args.y[batch * args.y_batch_stride + i0 + place] = Accumulator<T>::round(sum);
     }
-    if (args.split > 1) ptx::cluster_sync();  // A block's sums must outlive their reading.
+    if (args.split > 1) leave_cluster();
 }
 
 // Rows of many small triangles, a few a warp, up to 32 PER_LANE of their columns at once.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../index.h"
+#include "cluster_sum.cuh"
 #include "hopper.cuh"
 #include "launch.h"
 #include "scalar.cuh"
@@ -65,14 +66,13 @@ __device__ void store_sums(const ThinArgs<T>& args, const ThinPart<OUT, C>& part
         const int i = part.first + r, vector = part.vector + c;
         if (i >= args.n || vector >= args.vectors) continue;
         Acc* const mine = sums + r * r_stride + c * c_stride;
-        Acc sum = args.split > 1 ? *ptx::cluster_peer(mine, 0) : *mine;
-        for (int p = 1; p < args.split; ++p) sum += *ptx::cluster_peer(mine, p);
+        Acc sum = args.split > 1 ? cluster_sum(mine, args.split) : *mine;
         T& out = y[i * args.y_step + vector * args.y_next];
         sum = change(i, vector, sum) * args.alpha;
         if (args.beta != 0) sum += args.beta * Accumulator<T>::widen(out);
         out = Accumulator<T>::round(sum);
     }
-    if (args.split > 1) ptx::cluster_sync();  // A block's sums must outlive their reading.
+    if (args.split > 1) leave_cluster();
 }
 
 // Launches `kernel`, whose blocks compute OUT elements of C vectors and advance by STEPS.
