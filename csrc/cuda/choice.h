@@ -114,8 +114,7 @@ inline int side_of_tiles(const Product& p, const Config& config) {
     return by_images(config) ? engine_tile_side(config.tile) : tile_side(p.dtype, config.tile);
 }
 
-// Whether there is a direct kernel for Hopper: for large tiles of float64, and for small ones of 16-bit
-// elements.
+// Whether there is a direct kernel for Hopper: for float64, and for small tiles of 16-bit elements.
 bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
 // How blocks share the sums of small tiles: `split` those of `above` tiles and more, fewer blocks shorter ones if `graded`.

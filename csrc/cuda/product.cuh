@@ -1,6 +1,7 @@
 // The product kernel: schedule x loaders x k-range x main loop x epilogue.
 #pragma once
 
+#include "cluster_sum.cuh"
 #include "epilogue.cuh"
 #include "hopper.cuh"
 #include "main_loop_async.cuh"
@@ -67,9 +68,7 @@ __device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop
         }
         ptx::cluster_sync();
         store_share<Mma, MainLoop::THREADS>(args, c, staging, sum, i0, j0);
-        // A block's shared memory must outlive its peers' reads; nobody waits for what they have written.
-        ptx::cluster_arrive();
-        ptx::cluster_wait();
+        leave_cluster();
     }
 }
 
