@@ -20,12 +20,16 @@ bool small_in_batch(const Product& p) {
 // From so many steps of the sum on batches of float64 have the kernel of persistent.cuh.
 constexpr int64_t PERSISTENT_STEPS = 72;
 
+// Whether the rows in which both operands lie in memory run across the sum, which suits small tiles of that kernel, or along
+// it, where they are slower.
+bool both_across(const Product& p) { return !runs_along_rows(p.a) && runs_along_rows(p.b); }
+bool both_along(const Product& p) { return runs_along_rows(p.a) && !runs_along_rows(p.b); }
+
 // Whether such products have enough large tiles to give each slot some: more, where their sums differ. Blocks that
 // go from tile to tile, and cut sums, need fewer.
 bool enough_large_tiles(const Product& p, const Work& large, bool persistent) {
-    // Small ones of that kernel are slower where both operands run along the sum.
-    const bool along = runs_along_rows(p.a) && !runs_along_rows(p.b) && p.c.kind == Kind::Dense;
-    if (!large_tiles_fit(p, persistent && along ? 1.8 : 1.2)) return false;
+    const bool small_are_slow = persistent && both_along(p) && p.c.kind == Kind::Dense;
+    if (!large_tiles_fit(p, small_are_slow ? 1.8 : 1.2)) return false;
     if (persistent && p.k >= PERSISTENT_STEPS)
         return large.tiles_per_slot >= (triangles(p) == 2 ? 1.2 : 0.95);
     const bool differ = large.longest > 2;
@@ -63,9 +67,6 @@ bool persistent_can(const Product& p, const Device& device, bool scratch) {
     return p.dtype == DType::f64 && scratch && hopper_can(p, TileSize::Large, device) &&
            !is_forced(Method::Direct);
 }
-
-// Whether the rows in which both operands lie in memory run across the sum, which suits blocks that go from tile to tile.
-bool both_across(const Product& p) { return !runs_along_rows(p.a) && runs_along_rows(p.b); }
 
 // From how much work for each slot on one product has large tiles, by the kernel of persistent.cuh (squares of 640 to 4096,
 // triangles of 600 to 4096 on either side of 64 to 2048 vectors).
@@ -178,9 +179,9 @@ int64_t graded_part(const Product& p, const Config& config, const Work& work,
 // against libraries that do the same.
 void share_direct_sums(Config& config, const Product& p, const Work& work, const Device& device) {
     if (!device.clusters) return;
-    const bool words = element_size(p.dtype) == 2;
     // The estimate is for sums of some length, and not good for many of them where each block has a multiprocessor.
-    const bool estimated = !words && tile_side(p.dtype, config.tile) == 64 &&
+    const bool estimated = element_size(p.dtype) > 2 &&
+                           tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small) &&
                            p.k <= (blocks_per_sm(p.dtype, config.tile) > 1 ? 1600 : 800);
     if (estimated) {
         const SplitChoice choice = split_direct_sums(p, device);
@@ -190,7 +191,7 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
         return;
     }
     if (p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;
-    if (const int64_t part = words ? graded_part(p, config, work, device) : 0) {
+    if (const int64_t part = graded_part(p, config, work, device)) {
         config.graded = 2 * part < work.longest;
         config.split = config.graded ? 4 : 2;
         config.split_above = static_cast<int>(config.split / 2 * part + 1);

@@ -9,7 +9,7 @@
 namespace packedtri::cuda {
 namespace {
 
-constexpr int SMALL_SIDE = 64;
+constexpr int SMALL_SIDE = tile_side(DType::f64, TileSize::Small);
 
 // Fitted to timings of many shares of each product (benchmarks/shares).
 struct SplitCosts {

@@ -17,8 +17,8 @@ bool thin_can(const Product& p) {
            !(element_size(p.dtype) == 2 && has_symmetric(p));
 }
 
-// The same of one triangle of float32 or float64 of up to 512 rows (measured on an H200): small tiles, whose sums blocks
-// share, take as long for one vector as for 64.
+// Up to how many vectors the kernel for few is faster, of one triangle of float32 or float64 of up to 512 rows (measured on
+// an H200): small tiles, whose sums blocks share, take as long for one vector as for 64.
 int64_t most_thin_of_small(const Product& p) {
     const int64_t n = p.k;
     const bool f64 = p.dtype == DType::f64;
@@ -32,7 +32,7 @@ int64_t most_thin_of_small(const Product& p) {
     return n < 450 ? 4 : 32;
 }
 
-// Up to how many vectors it is faster than the others (measured on an H100). It has them by 16, of float64
+// The same of all products (measured on an H100). It has them by 16, of float64
 // by 8 and of 16-bit elements by 32, and reads the packed operand for each such group.
 int64_t most_thin(const Product& p) {
     const int64_t n = p.k, rows = n * p.batch;

@@ -34,11 +34,9 @@ bool few_packed_tiles(const Product& p, const Device& device) {
         if (p.k < 48 && longest(p) > 256) return false;
         if (p.batch > 512 && longest(p) < 60) return false;
         if (p.dtype == DType::c128) return p.batch > 1 || longest(p) > 96;
-        if (p.batch > 1 && device.clusters)
-            return p.batch >= 256 || (p.batch >= 24 && longest(p) > 40 && longest(p) < 170);
-        if (p.batch > 1) return batch_between(p, 0, 600);
-        return device.clusters ? between(p, 460, 570) || between(p, 880, 1024)
-                               : between(p, 0, 1024);
+        if (!device.clusters) return p.batch == 1 ? between(p, 0, 1024) : batch_between(p, 0, 600);
+        if (p.batch == 1) return between(p, 460, 570) || between(p, 880, 1024);
+        return p.batch >= 256 || (p.batch >= 24 && longest(p) > 40 && longest(p) < 170);
     }
     if (p.dtype == DType::f64) {
         if (device.clusters)
@@ -83,14 +81,13 @@ bool few_tiles(const Product& p, const Device& device) {
     const int64_t vectors = vectors_of(p);
     if (has_complex_elements(p.dtype))
         return slow_complex(p.k, vectors, p.batch, p.dtype, device.clusters);
-    if (p.dtype != DType::f64) return false;
-    if (p.batch > 1 && !device.clusters) {
+    // Where blocks share the sums of few tiles that is faster.
+    if (p.dtype != DType::f64 || device.clusters) return false;
+    if (p.batch > 1) {
         const bool large =
             large_tiles_fit(p) && ceil_div(p.m, 128) * ceil_div(p.n, 128) * p.batch >= 120;
         return vectors >= 100 && between(p, 100, p.batch <= 4 ? 560 : 300) && !large;
     }
-    // Elsewhere blocks share the sums of few tiles.
-    if (device.clusters) return false;
     if (vectors >= 100 && between(p, 100, 560)) return true;
     if (vectors <= 48) return p.k >= 1200 && p.k <= 2200;
     return vectors <= (vectors % 64 == 0 ? 160 : 384) && p.k >= 650 && p.k <= 1160;

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,9 @@ SOURCES = ROOT / "csrc"
 COMPILER = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+
+# A row of timings, and the words that a program has written for it.
+Shares = tuple[dict[str, Any], list[str]]
 
 
 def compile_cpp(source: str, target: Path, *options: str) -> Path:
@@ -38,6 +42,7 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
         "test_krange",
         "test_schedule",
         "test_config",
+        "test_choose_direct",
         "test_choose_vectors",
         "test_left_to_dense",
         "test_engine_work",
@@ -57,48 +62,51 @@ def test_unit(name: str, tmp_path: Path) -> None:
     assert result.stdout.endswith(": ok\n")
 
 
-@pytest.mark.parametrize("device", ["nvidia-h100-80gb-hbm3", "nvidia-h200"])
-def test_the_engine_shares_the_sums_that_were_fastest(device: str, tmp_path: Path) -> None:
-    """Its estimate against the timings of many shares of each product, in benchmarks/shares."""
-    program = compile_cpp("shares.cpp", tmp_path / "shares", "-O1")
-    rows = json.loads((ROOT / "benchmarks" / "shares" / f"{device}.json").read_text())["rows"]
-    products = [" ".join(str(r[k]) for k in ("dtype", "precision", "op", "n", "m")) for r in rows]
+def shares_of(source: str, file: str, fields: tuple[str, ...], folder: Path) -> list[Shares]:
+    """The products of a file of timings, and what a program that is given their fields chooses."""
+    program = compile_cpp(source, folder / "shares", "-O1")
+    rows = json.loads((ROOT / "benchmarks" / "shares" / file).read_text())["rows"]
+    products = [" ".join(str(row[field]) for field in fields) for row in rows]
     result = subprocess.run(
         [str(program)], input="\n".join(products), capture_output=True, text=True, timeout=60
     )
+    lines = result.stdout.splitlines()
+    return [(row, line.split()) for row, line in zip(rows, lines, strict=True)]
+
+
+def assert_fastest(losses: dict[Any, list[float]], rows: int, mean: float, most: float) -> None:
+    """What is chosen takes so many times as long as the fastest of each kind, of most rows."""
+    assert sum(map(len, losses.values())) > 0.8 * rows
+    for kind, of_kind in losses.items():
+        assert math.prod(of_kind) ** (1 / len(of_kind)) < mean, kind
+        assert max(of_kind) < most, kind
+
+
+@pytest.mark.parametrize("device", ["nvidia-h100-80gb-hbm3", "nvidia-h200"])
+def test_the_engine_shares_the_sums_that_were_fastest(device: str, tmp_path: Path) -> None:
+    """Its estimate against the timings of many shares of each product, in benchmarks/shares."""
+    fields = ("dtype", "precision", "op", "n", "m")
+    shares = shares_of("shares.cpp", f"{device}.json", fields, tmp_path)
     losses = defaultdict(list)
-    for row, line in zip(rows, result.stdout.splitlines(), strict=True):
-        split, above = line.split()
+    for row, (split, above) in shares:
         chosen = row["us"].get("alone" if split == "1" else f"{split} from {above}")
         if chosen is not None:
             losses[row["dtype"], row["precision"]].append(chosen / min(row["us"].values()))
-    assert sum(map(len, losses.values())) > 0.8 * len(rows)
-    for kind, of_kind in losses.items():
-        assert math.prod(of_kind) ** (1 / len(of_kind)) < 1.01, kind
-        assert max(of_kind) < 1.1, kind
+    assert_fastest(losses, len(shares), mean=1.01, most=1.1)
 
 
 def test_direct_products_share_the_sums_that_were_fastest(tmp_path: Path) -> None:
     """The same of small direct tiles, of one product and of batches."""
-    program = compile_cpp("splits.cpp", tmp_path / "splits", "-O1")
-    file = ROOT / "benchmarks" / "shares" / "direct-nvidia-h200.json"
-    rows = json.loads(file.read_text())["rows"]
-    products = [" ".join(str(r[k]) for k in ("dtype", "op", "n", "m", "batch")) for r in rows]
-    result = subprocess.run(
-        [str(program)], input="\n".join(products), capture_output=True, text=True, timeout=60
-    )
+    fields = ("dtype", "op", "n", "m", "batch")
+    shares = shares_of("splits.cpp", "direct-nvidia-h200.json", fields, tmp_path)
     losses = defaultdict(list)
-    for row, line in zip(rows, result.stdout.splitlines(), strict=True):
-        split, above, graded = map(int, line.split())
-        name = f"graded {(above - 1) // 2}" if graded else f"{split} from {above}"
-        chosen = row["us"].get("alone" if split == 1 else name)
+    for row, (split, above, graded) in shares:
+        name = f"graded {(int(above) - 1) // 2}" if graded == "1" else f"{split} from {above}"
+        chosen = row["us"].get("alone" if split == "1" else name)
         # Complex numbers of 16 bytes are left to dense torch from some order on.
         if chosen is not None and (row["dtype"] != "complex128" or row["n"] <= 512):
             losses[row["dtype"]].append(chosen / min(row["us"].values()))
-    assert sum(map(len, losses.values())) > 0.8 * len(rows)
-    for kind, of_kind in losses.items():
-        assert math.prod(of_kind) ** (1 / len(of_kind)) < 1.03, kind
-        assert max(of_kind) < 1.55, kind
+    assert_fastest(losses, len(shares), mean=1.03, most=1.55)
 
 
 def test_poison_reaches_the_bindings(tmp_path: Path) -> None:
