@@ -19,9 +19,11 @@ class AsyncLoader {
     static constexpr int R_PASSES = K_MAJOR ? R / (WARPS * LANES_R) : R / 32;
     static constexpr int K_PASSES = K_MAJOR ? BK / LANES_K : BK / WARPS;
     static_assert(R_PASSES > 0 && K_PASSES > 0, "the tile is too small for this many threads");
-    // Memory rows that a lane copies from, and how far they are apart.
-    static constexpr int ROWS = K_MAJOR ? R_PASSES : K_PASSES;
-    static constexpr int ROW_STEP = K_MAJOR ? WARPS * LANES_R : WARPS;
+    // Memory rows that a lane copies from, and how far they are apart; and what it copies of each.
+    static constexpr int ROWS = K_MAJOR ? R_PASSES : K_PASSES,
+                         ROW_STEP = K_MAJOR ? WARPS * LANES_R : WARPS;
+    static constexpr int COPIES = K_MAJOR ? K_PASSES : R_PASSES, ALONG = K_MAJOR ? LANES_K : 32;
+    static constexpr int R_STEP = K_MAJOR ? ROW_STEP : ALONG, K_STEP = K_MAJOR ? ALONG : ROW_STEP;
     static constexpr int UNROLL = sizeof(T) == 8 ? 4 : 1;
 
   public:
@@ -85,15 +87,14 @@ class AsyncLoader {
     }
 
   private:
-    __device__ int r(int pass) const { return r_ + pass * (K_MAJOR ? WARPS * LANES_R : 32); }
-    __device__ int k(int pass) const { return k_ + pass * (K_MAJOR ? LANES_K : WARPS); }
+    __device__ int r(int pass) const { return r_ + pass * R_STEP; }
+    __device__ int k(int pass) const { return k_ + pass * K_STEP; }
 
     // A call, so that the registers that this takes are not the main loop's.
     __device__ __noinline__ static void change(T* tile, int r, int k, int diagonal, bool conj) {
         for (int kp = 0; kp < K_PASSES; ++kp)
             for (int rp = 0; rp < R_PASSES; ++rp) {
-                const int row = r + rp * (K_MAJOR ? WARPS * LANES_R : 32),
-                          step = k + kp * (K_MAJOR ? LANES_K : WARPS);
+                const int row = r + rp * R_STEP, step = k + kp * K_STEP;
                 T& x = tile[Layout::at(row, step)];
                 x = {x.re, row == step + diagonal ? 0 : conj ? -x.im : x.im};
             }
@@ -102,8 +103,7 @@ class AsyncLoader {
     // In a loop, whose code is short: it is what a tile starts with.
     template <bool MASKED>
     __device__ __forceinline__ void copy_rows(T* tile) {
-        constexpr int ALONG = K_MAJOR ? LANES_K : 32, COPIES = K_MAJOR ? K_PASSES : R_PASSES,
-                      NEXT = K_MAJOR ? Layout::at(ROW_STEP, 0) : Layout::at(0, ROW_STEP),
+        constexpr int NEXT = K_MAJOR ? Layout::at(ROW_STEP, 0) : Layout::at(0, ROW_STEP),
                       FURTHER = K_MAJOR ? Layout::at(0, ALONG) : Layout::at(ALONG, 0),
                       BYTES = static_cast<int>(sizeof(T));
         uint32_t to = ptx::shared_address(tile + Layout::at(r_, k_));

@@ -36,6 +36,9 @@ void persistent(const Product& p, const Config& config, Scratch& scratch, cudaSt
     using Shape = PersistentShape<SIDE, true, true>;
     const OrientedPanel<double> a = orient<double>(p.a, true), b = orient<double>(p.b, false);
     PersistentArgs args{arguments<typename Shape::Mma>(p, config, a.panel, b.panel)};
+    static_assert(Shape::BLOCKS_PER_SM ==
+                      blocks_per_sm(DType::f64, Shape::LARGE ? TileSize::Large : TileSize::Small),
+                  "what the choice of parts counts on");
     const int slots = Shape::BLOCKS_PER_SM * current_device().multiprocessors;
     args.work = part_work(p, SIDE, config.part, slots);
     if (args.work.items == 0) return;
