@@ -9,10 +9,9 @@
 namespace packedtri::cuda {
 
 // Loads 64 rows of A and 64 columns of B by 64 steps of k as image blocks (see image.h). A row of a block
-// is 64 neighbours in memory, and begins anywhere in a word of 16 bytes. Eight lanes load the words of a
-// row, and each stores the pairs of elements that its word holds to where they belong; the element
-// before, which may begin its first pair, comes from the lane before. What of the row is in a ninth word
-// is the task of another lane.
+// is 64 neighbours in memory, and begins anywhere in a word of 16 bytes, so that it lies in nine of them.
+// Nine lanes load a row's words, and each stores the pairs of elements that its word holds to where they
+// belong; the element before, which may begin its first pair, comes from the lane before.
 //
 // Where a row begins in its word is the same in every tile, since 64 rows or columns further offsets in
 // memory differ by multiples of 8. So is therefore where its pairs go.
@@ -21,17 +20,17 @@ namespace packedtri::cuda {
 template <class T, int THREADS, bool A_K_MAJOR, bool B_K_MAJOR>
 class RowLoader {
     static constexpr int SIDE = Image::SIDE, WORD = 16 / sizeof(T), WORDS = SIDE / WORD;
-    static constexpr int ROWS = SIDE / (THREADS / 32), GROUPS = ROWS * WORDS / 32;
-    static_assert(ROWS == 8, "see row");
+    // A warp loads so many rows at once, GROUPS times.
+    static constexpr int ROWS = 32 / (WORDS + 1), AT_ONCE = ROWS * (THREADS / 32),
+                         GROUPS = (SIDE + AT_ONCE - 1) / AT_ONCE;
 
   public:
     // A block for each operand, and behind them a place for each thread's pairs outside of rows.
     static constexpr int BYTES = 2 * Image::BLOCK_BYTES + 4 * THREADS;
 
-    // What a lane has loaded of a tile: its words, and the pair before its ninth word.
+    // What a lane has loaded of a tile.
     struct Words {
-        uint4 a[GROUPS], b[GROUPS], ninth;
-        uint32_t before;
+        uint4 a[GROUPS], b[GROUPS];
     };
 
     // The first tile has rows i0, columns j0 and steps k0 and following. `a_matrix`, `b_matrix`: how
@@ -39,25 +38,10 @@ class RowLoader {
     __device__ RowLoader(const Panel<T>& a, int64_t a_matrix, const Panel<T>& b, int64_t b_matrix,
                          int i0, int j0, int k0)
         : a_source_(a, a_matrix), b_source_(b, b_matrix), i0_(i0), j0_(j0) {
-        const int v = lane() % WORDS;
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
-            const int y = row(g);
-            a_[g] = start<A_K_MAJOR>(a_source_, i0, k0, y, v, 0, true);
-            b_[g] = start<B_K_MAJOR>(b_source_, j0, k0, y, v, Image::BLOCK_BYTES, true);
-        }
-        const int y = warp() * ROWS + lane() % ROWS;
-        if (lane() < ROWS) {
-            ninth_ = start<A_K_MAJOR>(a_source_, i0, k0, y, WORDS, 0, true);
-            ninth_words_ = a_source_.words;
-            ninth_whole_ = a_source_.whole;
-            ninth_bend_ = bend<A_K_MAJOR>(a_source_);
-        } else {
-            const bool needed = lane() < 2 * ROWS;
-            ninth_ = start<B_K_MAJOR>(b_source_, j0, k0, y, WORDS, Image::BLOCK_BYTES, needed);
-            ninth_words_ = b_source_.words;
-            ninth_whole_ = needed ? b_source_.whole : 0;
-            ninth_bend_ = bend<B_K_MAJOR>(b_source_);
+            a_[g] = start<A_K_MAJOR>(a_source_, i0, k0, row(g), 0);
+            b_[g] = start<B_K_MAJOR>(b_source_, j0, k0, row(g), Image::BLOCK_BYTES);
         }
     }
 
@@ -67,12 +51,6 @@ class RowLoader {
         for (int g = 0; g < GROUPS; ++g) load<A_K_MAJOR>(w.a[g], a_[g], a_source_);
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) load<B_K_MAJOR>(w.b[g], b_[g], b_source_);
-        const uint4* const from = ninth_words_ + ninth_.at;
-        ptx::load_if(w.before, reinterpret_cast<const uint32_t*>(from) - 1,
-                     ninth_.at <= ninth_whole_);
-        ptx::load_if(w.ninth, from, ninth_.at < ninth_whole_);
-        ninth_.at += ninth_.step;
-        ninth_.step += ninth_bend_;
     }
 
     // Stores what was loaded for the tile at k, with zeros for what the operands do not store.
@@ -114,11 +92,12 @@ class RowLoader {
 
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
     __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
-    // A warp has 8 rows of a block, four at a time: those of a triangle whose pairs then go to
-    // different banks.
+    // Of a block, in which lanes behind the last row have none.
     __device__ static int row(int group) {
-        return warp() * ROWS + group * (32 / WORDS) + lane() / WORDS;
+        const int y = lane() / (WORDS + 1);
+        return y < ROWS ? group * AT_ONCE + warp() * ROWS + y : SIDE;
     }
+    __device__ static int word() { return lane() % (WORDS + 1); }
 
     // What the steps from tile to tile grow by.
     template <bool K_MAJOR>
@@ -126,16 +105,19 @@ class RowLoader {
         return K_MAJOR ? 0 : x.bent() * (SIDE * SIDE / WORD);
     }
 
-    // Word `v` of row y of a block whose first row or column is r0.
+    // This lane's word of row y of a block whose first row or column is r0.
     template <bool K_MAJOR>
-    __device__ static __forceinline__ Strand start(const Source& x, int r0, int k0, int y, int v,
-                                                   int block, bool needed) {
+    __device__ static __forceinline__ Strand start(const Source& x, int r0, int k0, int y,
+                                                   int block) {
         Strand strand;
+        const int v = word();
         const auto row = static_cast<uint32_t>((K_MAJOR ? r0 : k0) + y),
                    ld = static_cast<uint32_t>(x.panel.ld);
         const uint32_t at =
             row * ld + x.bent() * row_start<uint32_t>(row) + x.past + (K_MAJOR ? k0 : r0);
-        strand.at = at / WORD + v;
+        // Lanes without a row load nothing.
+        constexpr uint32_t NOWHERE = 1u << 31;
+        strand.at = y < SIDE ? at / WORD + v : NOWHERE;
         strand.step = K_MAJOR ? WORDS
                               : ld * (SIDE / WORD) + x.bent() * (row * (SIDE / WORD) +
                                                                  row_start<uint32_t>(SIDE) / WORD);
@@ -146,8 +128,8 @@ class RowLoader {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const uint32_t pair = first + i;
-            strand.to[i] = needed && pair < SIDE / 2 ? to + (pair * 4 ^ y % 8 * 16)
-                                                     : 2 * Image::BLOCK_BYTES + threadIdx.x * 4;
+            strand.to[i] = y < SIDE && pair < SIDE / 2 ? to + (pair * 4 ^ y % 8 * 16)
+                                                       : 2 * Image::BLOCK_BYTES + threadIdx.x * 4;
         }
         return strand;
     }
@@ -173,32 +155,23 @@ class RowLoader {
     __device__ __forceinline__ void store_all(const Words& w, uint32_t to, int k) const {
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
-            const int y = row(g), v = lane() % WORDS;
-            store_pairs<FULL, A_K_MAJOR>(a_[g], w.a[g], lane_before(w.a[g].w), a_source_, to, i0_,
-                                         k, y, v);
-            store_pairs<FULL, B_K_MAJOR>(b_[g], w.b[g], lane_before(w.b[g].w), b_source_, to, j0_,
-                                         k, y, v);
+            store_pairs<FULL, A_K_MAJOR>(a_[g], w.a[g], a_source_, to, i0_, k, row(g));
+            store_pairs<FULL, B_K_MAJOR>(b_[g], w.b[g], b_source_, to, j0_, k, row(g));
         }
-        const int y = warp() * ROWS + lane() % ROWS;
-        if (FULL || lane() < ROWS)
-            store_pairs<FULL, A_K_MAJOR>(ninth_, w.ninth, w.before, a_source_, to, i0_, k, y,
-                                         WORDS);
-        else
-            store_pairs<FULL, B_K_MAJOR>(ninth_, w.ninth, w.before, b_source_, to, j0_, k, y,
-                                         WORDS);
     }
     __device__ static uint32_t lane_before(uint32_t x) { return __shfl_up_sync(~0u, x, 1); }
 
     template <bool FULL, bool K_MAJOR>
     __device__ __forceinline__ static void store_pairs(const Strand& strand, const uint4& w,
-                                                       uint32_t before, const Source& x,
-                                                       uint32_t to, int r0, int k, int y, int v) {
+                                                       const Source& x, uint32_t to, int r0, int k,
+                                                       int y) {
+        const uint32_t before = lane_before(w.w);
         const uint32_t selector = strand.shift % 2 ? 0x5432 : 0x7654;
         uint32_t pairs[4] = {__byte_perm(before, w.x, selector), __byte_perm(w.x, w.y, selector),
                              __byte_perm(w.y, w.z, selector), __byte_perm(w.z, w.w, selector)};
         if (!FULL) {
             const int row = (K_MAJOR ? r0 : k) + y,
-                      col = (K_MAJOR ? k : r0) + v * WORD -
+                      col = (K_MAJOR ? k : r0) + word() * WORD -
                             static_cast<int>(strand.shift + 1) / 2 * 2;
             const int stored = row < x.panel.rows ? x.panel.length(row) - col : 0;
 #pragma unroll
@@ -225,10 +198,6 @@ class RowLoader {
     const Source a_source_, b_source_;
     const int i0_, j0_;
     Strand a_[GROUPS], b_[GROUPS];
-    // The ninth words of all rows, one a lane: those of A, then those of B.
-    Strand ninth_;
-    const uint4* ninth_words_;
-    uint32_t ninth_whole_, ninth_bend_;
 };
 
 }  // namespace packedtri::cuda
