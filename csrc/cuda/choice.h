@@ -117,15 +117,19 @@ inline int side_of_tiles(const Product& p, const Config& config) {
 // Whether there is a direct kernel for Hopper: for float64, and for small tiles of 16-bit elements.
 bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
-// How blocks share the sums of small tiles: `split` those of `above` tiles and more, fewer blocks shorter ones if `graded`.
+// How blocks share the sums of small tiles: as Config says it.
 struct SplitChoice {
-    int split, above;
-    bool graded;
+    int split, above, graded;
 };
-// Of elements of 4 bytes or more.
+// Of elements of 4 bytes or more, and on Hopper of 16-bit ones of a single matrix.
 SplitChoice split_direct_sums(const Product& p, const Device& device);
-// How many blocks a product takes where each has at most `part` tiles of a sum, and four share one at most.
-int64_t graded_blocks(const Schedule& schedule, int64_t longest, int64_t part);
+// Parts of `half_tiles` half tiles at most.
+inline Config graded(Config config, int half_tiles) {
+    config.split = 4;
+    config.split_above = graded_above(half_tiles, 4);
+    config.graded = half_tiles;
+    return config;
+}
 
 // The best of the kernels that read operands as they lie in memory. `scratch`: whether there is any.
 Config choose_direct(const Product& p, const Device& device, bool scratch);

@@ -92,7 +92,7 @@ bool small_tiles_persist(const Product& p, const Work& work) {
         return vectors > 192 && (vectors <= 320 ? p.k >= 1250 : both_across(p));
     }
     if (p.c.kind == Kind::Dense) return both_across(p);
-    return p.k >= 1060 && p.a.kind == p.b.kind;
+    return p.k >= 1120 && p.a.kind == p.b.kind;
 }
 
 // From how much work for each slot on one product has large tiles: they reuse more of what they load, but a small
@@ -151,38 +151,18 @@ SharingTable sharing_table(const Product& p, const Config& config, int64_t longe
     return blocks_per_sm(p.dtype, config.tile) == 1 ? SharingTable(alone) : two;
 }
 
-// Of 16-bit elements, how long the parts are at least into which sums are cut so that all blocks run at once, if there is
-// such a length: of two triangles whose result is one, and of one triangle and a square, where each block has a
-// multiprocessor for itself then. Of two triangles that is better than two on each, too, as long as parts are short (L @ L
-// of 256 to 1280, L @ dense of 256 to 704).
-int64_t graded_part(const Product& p, const Config& config, const Work& work,
-                    const Device& device) {
-    const bool lower = p.c.kind == Kind::Lower;
-    const int64_t tiles = work.longest;
-    if (p.batch > 1 || longest(p) != narrowest(p) || triangles(p) != (lower ? 2 : 1)) return 0;
-    if (config.method != Method::Hopper || tiles < (lower ? 6 : 7)) return 0;
-    const Schedule schedule = schedule_of(p, tile_side(p.dtype, config.tile), 1);
-    const auto shortest = [&](double most, double places) -> int64_t {
-        for (int64_t part = ceil_div(tiles, 4); static_cast<double>(part) <= most; ++part)
-            if (static_cast<double>(graded_blocks(schedule, tiles, part)) <= places) return part;
-        return 0;
-    };
-    const auto length = static_cast<double>(tiles);
-    const double alone = device.multiprocessors,
-                 places = alone * blocks_per_sm(p.dtype, config.tile);
-    const int64_t part = shortest((lower ? 0.42 : 0.5) * length, 0.88 * alone);
-    return part > 0 || !lower ? part : shortest(0.5 * length, 0.98 * places);
-}
-
 // One block cannot finish its tile earlier than its sum is long. Where the longest sums come near the work that there
 // is for each slot, or exceed it, blocks share them. Shorter sums are more accurate too, which at small n counts
 // against libraries that do the same.
 void share_direct_sums(Config& config, const Product& p, const Work& work, const Device& device) {
     if (!device.clusters) return;
     // The estimate is for sums of some length, and not good for many of them where each block has a multiprocessor.
-    const bool estimated = element_size(p.dtype) > 2 &&
-                           tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small) &&
-                           p.k <= (blocks_per_sm(p.dtype, config.tile) > 1 ? 1600 : 800);
+    const bool estimated =
+        (element_size(p.dtype) > 2 || (config.method == Method::Hopper && p.batch == 1)) &&
+        tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small) &&
+        p.k <= (element_size(p.dtype) == 2                ? 3200
+                : blocks_per_sm(p.dtype, config.tile) > 1 ? 1600
+                                                          : 800);
     if (estimated) {
         const SplitChoice choice = split_direct_sums(p, device);
         config.split = choice.split;
@@ -191,12 +171,6 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
         return;
     }
     if (p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;
-    if (const int64_t part = graded_part(p, config, work, device)) {
-        config.graded = 2 * part < work.longest;
-        config.split = config.graded ? 4 : 2;
-        config.split_above = static_cast<int>(config.split / 2 * part + 1);
-        return;
-    }
     const Sharing* row = sharing_table(p, config, work.longest).find(work);
     if (!row) return;
     int split = row->split;

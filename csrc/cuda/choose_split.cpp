@@ -19,7 +19,8 @@ struct SplitCosts {
     double alone, busy, stacked;
     // Where blocks share multiprocessors: of the longest part, and of each block, and what each keeps the longest waiting.
     double longest, item, beside;
-    double later;  // Where not all run at once: of the longest part.
+    double later;   // Where not all run at once: of the longest part.
+    double graded;  // Where sums are shared by various numbers of blocks.
 
     double meeting(int split) const {
         return split == 1 ? 0 : split == 2 ? by_two : split == 4 ? by_four : by_eight;
@@ -28,10 +29,25 @@ struct SplitCosts {
 
 SplitCosts costs_of(DType dtype) {
     switch (dtype) {
-        case DType::f64: return {2.41, 0.69, 1.08, 1.57, 2.39, 1.57, 1.86, -0.49, 2.88, 1.90, 0.11};
-        case DType::c64: return {3.27, 0.54, 0.65, 0.40, 7.36, 7.66, 7.81, -0.55, 1.46, 1.38, 2.94};
-        case DType::c128: return {3.04, 1.42, 1.48, 1.80, 11.7, 15.4, 0, 0, 4.69, 0, 0};
-        default: return {2.49, 0.83, 1.11, 1.09, 3.02, 1.97, 2.05, 0.60, 1.15, 1.07, 0.23};
+        case DType::f64:
+            return {2.41, 0.64, 1.35, 2.50, 2.39, 1.10, 1.05, -1.17, 2.97, 3.39, 0.13, 0.53};
+        case DType::f32:
+            return {2.49, 0.19, 0.21, 0.51, 4.91, 1.97, 2.59, -0.02, 1.05, 0.60, 0.92, 0};
+        case DType::c64:
+            return {3.27, 0.54, 0.42, 0.40, 9.09, 7.66, 9.66, -0.60, 1.98, 1.80, 3.20, 0.17};
+        case DType::c128: return {3.04, 1.42, 1.46, 1.80, 13.3, 11.1, 0, 0, 6.46, 0, 0, 0};
+        default: return {2.50, 0.48, 0.90, 1.20, 0.69, 0.38, 0.60, 0.38, 0.78, 0.72, 0.42, -0.08};
+    }
+}
+
+// Sums are cut between steps of k.
+constexpr int steps_of_tile(DType dtype) {
+    switch (dtype) {
+        case DType::f64: return 2;
+        case DType::f32: return 4;
+        case DType::c64:
+        case DType::c128: return 8;
+        default: return 1;
     }
 }
 
@@ -41,30 +57,34 @@ class DirectSums {
         : costs_(costs_of(p.dtype)), schedule_(schedule_of(p, SMALL_SIDE, 1)), batch_(p.batch),
           longest_(static_cast<int>(ceil_div(p.k, SMALL_SIDE))),
           full_(static_cast<double>(p.k) / (SMALL_SIDE * longest_)),
-          multiprocessors_(device.multiprocessors),
+          steps_of_tile_(steps_of_tile(p.dtype)), device_(device),
           together_(blocks_per_sm(p.dtype, TileSize::Small)) {
         for (int length = 1; length <= longest_; ++length) all_ += tiles(length);
     }
 
-    SplitChoice best(bool graded, int most_split) {
-        consider({1, longest_ + 1, false}, blocks(1, longest_ + 1));
+    SplitChoice best(int most_split) {
+        consider({1, longest_ + 1, 0}, blocks(1, longest_ + 1));
         for (int split = 2; split <= most_split; split *= 2) {
             // All sums, or as many of the longest as let all blocks have a multiprocessor, or a place on one.
-            consider({split, 1, false}, blocks(split, 1));
-            for (const int64_t room : {slots(split), together_ * slots(split)})
+            consider({split, 1, 0}, blocks(split, 1));
+            // In 16-bit types, whose blocks meet quickly, those that are longer than the parts of the longest.
+            if (const int above = (longest_ + split - 1) / split + 1;
+                steps_of_tile_ == 1 && above <= longest_)
+                consider({split, above, 0}, blocks(split, above));
+            for (const int64_t room : {apart(split), together_ * slots(split)})
                 for (int above = 2; above <= longest_; ++above)
                     if (const int64_t count = blocks(split, above); count <= room) {
-                        consider({split, above, false}, count);
+                        consider({split, above, 0}, count);
                         break;
                     }
         }
-        for (int part = (longest_ + 3) / 4; graded && most_split >= 4 && 2 * part <= longest_;
-             ++part)
-            if (const int64_t count = graded_blocks(schedule_, longest_, part) * batch_;
-                count <= together_ * slots(4)) {
-                consider({4, 2 * part + 1, true}, count);
-                break;
-            }
+        if (most_split >= 4 && schedule_.longest != Schedule::Longest::All)
+            for (const int64_t room : {apart(4), together_ * slots(4)})
+                for (int half_tiles = (longest_ + 1) / 2; half_tiles <= longest_; ++half_tiles)
+                    if (const int64_t count = graded_blocks(half_tiles); count <= room) {
+                        consider({4, graded_above(half_tiles, 4), half_tiles}, count);
+                        break;
+                    }
         return best_;
     }
 
@@ -74,10 +94,18 @@ class DirectSums {
         return std::min(schedule_.count_long(longest_, std::max(1, length)), schedule_.size()) *
                batch_;
     }
-    // How many multiprocessors clusters can use: on 132 there are 31 of four blocks, and 15 of eight.
-    int64_t slots(int split) const {
-        if (split <= 2) return multiprocessors_;
-        return split * (multiprocessors_ * (split == 4 ? 62 : 30) / 264);
+    // The costs are those of devices with as many as usual; for as many blocks each of which has one that matters.
+    int64_t slots(int split) const { return device_.usual(split); }
+    int64_t apart(int split) const { return device_.usable(split); }
+    int64_t graded_blocks(int half_tiles) const {
+        const int64_t by_four = tiles(graded_above(half_tiles, 4)),
+                      by_three = tiles(graded_above(half_tiles, 3)) - by_four,
+                      shared = tiles(graded_above(half_tiles, 2)),
+                      by_two = shared - by_three - by_four,
+                      alone = schedule_.size() * batch_ - shared;
+        // Beside three blocks is one with a tile alone.
+        return 4 * (by_four + by_three + ceil_div(by_two, 2) +
+                    ceil_div(std::max<int64_t>(0, alone - by_three), 4));
     }
     int64_t blocks(int split, int above) const {
         const int64_t shared = tiles(above), alone = schedule_.size() * batch_ - shared;
@@ -88,32 +116,39 @@ class DirectSums {
     struct Shared {
         int sharers, least, end;
     };
-    std::array<Shared, 3> shares(const SplitChoice& x) const {
-        const int middle = x.graded ? (x.above - 1) / 2 + 1 : x.above;
-        return {{{x.split, x.above, longest_ + 1}, {2, middle, x.above}, {1, 1, middle}}};
+    std::array<Shared, 4> shares(const SplitChoice& x) const {
+        const int by_three = x.graded > 0 ? graded_above(x.graded, 3) : x.above,
+                  by_two = x.graded > 0 ? graded_above(x.graded, 2) : x.above;
+        return {{{x.split, x.above, longest_ + 1},
+                 {3, by_three, x.above},
+                 {2, by_two, by_three},
+                 {1, 1, by_two}}};
     }
     // How long the part of block number `rank` is, if they come by their lengths.
     double part(const SplitChoice& choice, int64_t rank) const {
         const auto all = shares(choice);
-        // Blocks with parts of `eighths` at least.
-        const auto longer = [&](int eighths) {
+        // Blocks with parts of so many steps at least.
+        const auto longer = [&](int steps) {
             int64_t count = 0;
             for (const Shared& x : all) {
-                const int least = std::max(x.least, (eighths * x.sharers + 7) / 8);
+                const int least = std::max(x.least, (steps - 1) * x.sharers / steps_of_tile_ + 1);
                 if (least < x.end) count += x.sharers * (tiles(least) - tiles(x.end));
             }
             return count;
         };
-        int low = 0, high = 8 * longest_ + 1;
+        int low = 0, high = steps_of_tile_ * longest_ + 1;
         while (high - low > 1) {
             const int middle = (low + high) / 2;
             (longer(middle) > rank ? low : high) = middle;
         }
-        return low / 8.0;
+        return static_cast<double>(low) / steps_of_tile_;
     }
 
     void consider(const SplitChoice& choice, int64_t count) {
-        const int64_t slots = this->slots(choice.split), layers = ceil_div(count, slots);
+        const int64_t slots = this->slots(choice.split),
+                      layers = count <= apart(choice.split)
+                                   ? 1
+                                   : std::max<int64_t>(2, ceil_div(count, slots));
         const double longest = full_ * part(choice, 0),
                      of_each = static_cast<double>(count) / static_cast<double>(slots),
                      work = costs_.busy * full_ * static_cast<double>(all_) /
@@ -129,7 +164,8 @@ class DirectSums {
             time = std::max({time + beside, work + costs_.longest * longest + costs_.item * of_each,
                              costs_.stacked * stack + beside});
         }
-        time += costs_.start + costs_.meeting(choice.split);
+        time +=
+            costs_.start + costs_.meeting(choice.split) + (choice.graded > 0 ? costs_.graded : 0);
         if (time >= least_) return;
         least_ = time;
         best_ = choice;
@@ -140,29 +176,22 @@ class DirectSums {
     const int64_t batch_;
     const int longest_;
     const double full_;  // What part of the tiles of the longest sum there is.
-    const int64_t multiprocessors_, together_;
+    const int steps_of_tile_;
+    const Device& device_;
+    const int64_t together_;
     int64_t all_ = 0;  // Tiles of all sums.
     double least_ = 1e300;
-    SplitChoice best_{1, 1, false};
+    SplitChoice best_{1, 1, 0};
 };
 
 }  // namespace
 
-int64_t graded_blocks(const Schedule& schedule, int64_t longest, int64_t part) {
-    const auto longer = [&](int64_t length) {
-        return schedule.count_long(static_cast<int>(longest), static_cast<int>(length + 1));
-    };
-    const int64_t by_four = longer(2 * part), by_two = longer(part) - by_four,
-                  alone = schedule.size() - by_two - by_four;
-    return 4 * (by_four + ceil_div(by_two, 2) + ceil_div(alone, 4));
-}
-
 SplitChoice split_direct_sums(const Product& p, const Device& device) {
     // Parts have some steps of k each.
-    const int64_t steps = p.dtype == DType::f64 ? 16 : 8;
+    const int64_t steps = element_size(p.dtype) == 2 ? 32 : p.dtype == DType::f64 ? 16 : 8;
     int most = 8;
     while (most > 1 && p.k / most < steps) most /= 2;
-    return DirectSums(p, device).best(triangles(p) == 2 && p.c.kind == Kind::Lower, most);
+    return DirectSums(p, device).best(most);
 }
 
 }  // namespace packedtri::cuda

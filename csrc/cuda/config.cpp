@@ -60,10 +60,17 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
         (by_images(config) && engine_cuts(p, config.tile, together)))
         config.part = part_for(p, config);
     if (is_persistent(p.dtype, config)) return config;
-    if (const int split = forced.split; split >= 1) config.split = split_for(device, split);
-    if (above >= 1 || above < -1) {
-        config.split_above = std::abs(above);
-        config.graded = above < 0;
+    if (const int split = forced.split; split >= 1) {
+        config.split = split_for(device, split);
+        config.graded = 0;
+    }
+    if (above >= 1) {
+        config.split_above = above;
+        config.graded = 0;
+    } else if (above < -1 && device.clusters && !by_images(config) &&
+               config.tile == TileSize::Small &&
+               (element_size(p.dtype) > 2 || config.method == Method::Hopper)) {
+        config = graded(config, -above);
     }
     if (const int group = forced.group; group >= 1) config.group = group;
     if (by_images(config)) complete_engine(config, p, device);

@@ -15,6 +15,19 @@ struct Device {
     bool clusters;         // Thread block clusters, and machine code of ours that uses them.
     int shared_kib = 227;  // Shared memory that one block may have.
     int64_t scratch = int64_t{4} << 30;  // Bytes that tile images may take.
+    // How many clusters of four and of eight blocks fit whose blocks have a multiprocessor each; zero: as usual.
+    int fours = 0, eights = 0;
+
+    // How many multiprocessors clusters of so many blocks can use. They do not straddle the parts of a device, some of
+    // which lack multiprocessors: 31 of four and 15 of eight blocks are usual on 132.
+    constexpr int64_t usual(int cluster) const {
+        if (cluster <= 2) return multiprocessors;
+        return cluster * (multiprocessors * (cluster == 4 ? 31 : 15) / 132);
+    }
+    constexpr int64_t usable(int cluster) const {
+        const int fitting = cluster == 4 ? fours : cluster == 8 ? eights : 0;
+        return fitting > 0 ? cluster * fitting : usual(cluster);
+    }
 };
 
 // The device of so much shared memory for a block and of `memory` bytes in all.
@@ -37,9 +50,9 @@ struct Config {
     int split;  // Blocks or clusters that share the sum over k of one tile: 1, 2, 4 or 8; see below.
     int split_above;  // Only sums of at least this many tiles are shared.
     int group;        // Side of the square groups in which tiles are visited.
-    // Of direct products, whether half or a quarter as many share sums of half or a quarter of that length, so that all
-    // parts are about as long.
-    bool graded = false;
+    // Of small direct tiles where as few blocks, up to four, share each sum as parts of so many half tiles at most take;
+    // else zero.
+    int graded = 0;
     // Of blocks that go from one tile to the next, which share no sums but compute parts of them: how many steps these
     // have (PartWork); zero, if none is cut.
     int part = 0;
@@ -50,6 +63,11 @@ struct Config {
                part == x.part;
     }
 };
+
+// From how many tiles on so many blocks at least share a sum, where parts have `half_tiles` half tiles at most.
+constexpr int graded_above(int half_tiles, int sharers) {
+    return (sharers - 1) * half_tiles / 2 + 1;
+}
 
 // Whether blocks go from one tile to the next (persistent.cuh).
 inline bool is_persistent(DType dtype, const Config& config) {

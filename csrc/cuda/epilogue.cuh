@@ -36,10 +36,11 @@ struct Staging {
 
 // Rows of a tile, WARPS apart, each summed over the staging areas of all parts in the order of their ranks, so
 // that the result does not depend on timing. Lane l has every 32nd element from l on. Reading another
-// block's memory takes long, so that all reads are under way at once.
+// block's memory takes long, so that all reads are under way at once. Of PARTS there may be fewer, `parts`.
 template <class Mma, int PARTS, int ROWS, int WARPS>
 __device__ __forceinline__ void sum_rows(typename Mma::Acc (&sum)[ROWS][Mma::BN / 32],
-                                         const typename Mma::Acc* first, int rows, int first_rank) {
+                                         const typename Mma::Acc* first, int rows, int first_rank,
+                                         int parts) {
     constexpr int PER_LANE = Mma::BN / 32;
     typename Mma::Acc values[PARTS][ROWS][PER_LANE];
 #pragma unroll
@@ -49,7 +50,8 @@ __device__ __forceinline__ void sum_rows(typename Mma::Acc (&sum)[ROWS][Mma::BN 
         for (int u = 0; u < ROWS; ++u)
 #pragma unroll
             for (int x = 0; x < PER_LANE; ++x)
-                if (u < rows) values[p][u][x] = origin[u * WARPS * Staging<Mma>::pitch + x * 32];
+                if (u < rows && p < parts)
+                    values[p][u][x] = origin[u * WARPS * Staging<Mma>::pitch + x * 32];
     }
 #pragma unroll
     for (int u = 0; u < ROWS; ++u)
@@ -58,7 +60,8 @@ __device__ __forceinline__ void sum_rows(typename Mma::Acc (&sum)[ROWS][Mma::BN 
             if (u >= rows) continue;
             sum[u][x] = values[0][u][x];
 #pragma unroll
-            for (int p = 1; p < PARTS; ++p) sum[u][x] = add(sum[u][x], values[p][u][x]);
+            for (int p = 1; p < PARTS; ++p)
+                if (p < parts) sum[u][x] = add(sum[u][x], values[p][u][x]);
             // What is read of others is here before this block says that it needs no more.
             if (PARTS > 1) keep(sum[u][x]);
         }
@@ -68,8 +71,8 @@ __device__ __forceinline__ void sum_rows(typename Mma::Acc (&sum)[ROWS][Mma::BN 
 // several rows hold is read before the first of them is stored, for reading takes long.
 template <class Mma, int THREADS, int PARTS, class T>
 __device__ __forceinline__ void store_rows(const ProductArgs<T>& args, T* c,
-                                           const typename Mma::Acc* staging, int first_rank, int i0,
-                                           int j0, int first, int last) {
+                                           const typename Mma::Acc* staging, int first_rank,
+                                           int parts, int i0, int j0, int first, int last) {
     using Acc = typename Mma::Acc;
     constexpr int WARPS = THREADS / 32, PER_LANE = Mma::BN / 32;
     // So many at once that what is read of them takes 64 registers.
@@ -99,7 +102,7 @@ __device__ __forceinline__ void store_rows(const ProductArgs<T>& args, T* c,
         }
         Acc sum[ROWS][PER_LANE];
         sum_rows<Mma, PARTS, ROWS, WARPS>(sum, staging + r0 * Staging<Mma>::pitch + lane, rows,
-                                          first_rank);
+                                          first_rank, parts);
 #pragma unroll
         for (int u = 0; u < ROWS; ++u)
 #pragma unroll
@@ -117,15 +120,15 @@ template <class Mma, int THREADS, class T>
 __device__ __forceinline__ void store_share(const ProductArgs<T>& args, T* c,
                                             const typename Mma::Acc* staging,
                                             const SharedSum& shared, int i0, int j0) {
-    const int first = Mma::BM * shared.part / shared.parts,
-              last = Mma::BM * (shared.part + 1) / shared.parts;
-    const auto store = [&](auto parts) {
-        store_rows<Mma, THREADS, decltype(parts)::value>(args, c, staging, shared.first_rank, i0,
-                                                         j0, first, last);
+    const int first = shared.first_row(shared.part, Mma::BM),
+              last = shared.first_row(shared.part + 1, Mma::BM);
+    const auto store = [&](auto most, int parts) {
+        store_rows<Mma, THREADS, decltype(most)::value>(args, c, staging, shared.first_rank, parts,
+                                                        i0, j0, first, last);
     };
-    if (shared.parts == 8) store(std::integral_constant<int, 8>{});
-    else if (shared.parts == 4) store(std::integral_constant<int, 4>{});
-    else store(std::integral_constant<int, 2>{});
+    if (shared.parts == 8) store(std::integral_constant<int, 8>{}, 8);
+    else if (shared.parts == 2) store(std::integral_constant<int, 2>{}, 2);
+    else store(std::integral_constant<int, 4>{}, shared.parts);
 }
 
 }  // namespace packedtri::cuda

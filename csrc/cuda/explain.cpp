@@ -36,8 +36,10 @@ std::string explain_tiles(const Product& p, const Config& c) {
         text +=
             (triangles(p) == 0 ? ", sums of the tiles left over cut every " : ", sums cut every ") +
             std::to_string(c.part * side / PartWork::TILE) + " steps";
-    if (c.split > 1) text += long_sums + " shared by " + parts + " blocks";
-    if (c.graded) text += ", shorter ones by fewer";
+    if (c.graded > 0)
+        text += ", sums longer than " + std::to_string(c.graded / 2) + (c.graded % 2 ? ".5" : "") +
+                " tiles shared by two to four blocks";
+    else if (c.split > 1) text += long_sums + " shared by " + parts + " blocks";
     if (c.group > 1)
         text += ", groups of " + std::to_string(c.group) + " x " + std::to_string(c.group);
     return text;

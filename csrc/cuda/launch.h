@@ -98,8 +98,7 @@ int clusters_at_once(void (*kernel)(Args), dim3 threads, int shared, int size) {
 inline int keep_apart(int bytes, int64_t blocks, int cluster = 1) {
     const Device& device = current_device();
     if (!device.clusters) return bytes;  // There a kernel starts when the one before has ended.
-    const int64_t usable = device.multiprocessors * (cluster > 2 ? 9 : 10) / 10,
-                  too_many = ceil_div(blocks, usable) + 1;
+    const int64_t usable = device.usable(cluster), too_many = ceil_div(blocks, usable) + 1;
     return std::max(bytes, static_cast<int>((device.shared_kib + 1) * 1024 / too_many) - 1008);
 }
 

@@ -13,9 +13,21 @@ struct TilePart {
     int k0, steps;
 };
 
-// Which part of a sum a block has, of those that blocks of its cluster share; and which of them has the first.
+// Which part of a sum a block has, of those that blocks of its cluster share, and which of them has the first. There are
+// one, two, three, four or eight.
 struct SharedSum {
     int part = 0, parts = 1, first_rank = 0;
+
+    // By a constant or a shift, which is quick.
+    __device__ __forceinline__ int divide(int x) const {
+        return parts == 3 ? x / 3 : x >> (__ffs(parts) - 1);
+    }
+    // Each block stores rows of the tile, of which there are `side`: from this one on block `part`, to which row
+    // first_row(part + 1) does not belong.
+    __device__ __forceinline__ int first_row(int part, int side) const {
+        return divide(side * part + parts - 1);
+    }
+    __device__ __forceinline__ int owner_of(int row, int side) const { return row * parts / side; }
 };
 
 template <class T>

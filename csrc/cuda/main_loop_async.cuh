@@ -26,7 +26,8 @@ class MainLoopAsync {
   public:
     using Index = int64_t;  // See product_kernel.
     static constexpr int THREADS = Mma::THREADS;
-    static constexpr bool STORES = false;  // See compute_tile.
+    static constexpr bool STORES = false;          // See compute_tile.
+    static constexpr bool GRADED = Mma::BM == 64;  // See task_of.
     static constexpr int SHARED_BYTES = STAGES * STAGE * static_cast<int>(sizeof(T));
 
     // Computes `part` and gives it to `finish` when the shared memory is free again.

@@ -19,19 +19,21 @@ class MainLoopWgmma {
         static constexpr int BM = 64, BN = 64, BK = 64;
     };
     static constexpr int THREADS = 256;
-    static constexpr bool STORES = true;
+    static constexpr bool STORES = true, GRADED = true;
 
   private:
     static constexpr int SIDE = 64, COLS = 32, WARPS = THREADS / 32;
     using Loader = RowLoader<T, THREADS, A_K_MAJOR, B_K_MAJOR>;
     static constexpr int STAGE = (Loader::BYTES + 1023) / 1024 * 1024;
-    static constexpr int SUMS = SIDE * SIDE * 4;
+    static constexpr int SUM_ROW = SIDE * 4, SUMS = SIDE * SUM_ROW;
     static_assert(SUMS <= 2 * STAGE, "");
+    // Where the sums of all blocks of a cluster meet: three blocks have 22 rows each at most.
+    static constexpr int MEETING = SUMS + 2 * SUM_ROW;
 
   public:
-    // In a cluster the sums of all blocks meet behind the stages, and a barrier counts them.
+    // That is behind the stages, and a barrier counts what has come.
     static constexpr int shared_bytes(bool cluster) {
-        return 2 * STAGE + (cluster ? SUMS + 16 : 0);
+        return 2 * STAGE + (cluster ? MEETING + 16 : 0);
     }
 
     // Computes a part of a tile, and stores its share of the rows of the tile's sum.
@@ -59,7 +61,7 @@ class MainLoopWgmma {
 
     __device__ float* sums() const { return reinterpret_cast<float*>(shared_); }
     __device__ float* meeting() const { return reinterpret_cast<float*>(shared_ + 2 * STAGE); }
-    __device__ uint32_t met() const { return ptx::shared_address(shared_ + 2 * STAGE + SUMS); }
+    __device__ uint32_t met() const { return ptx::shared_address(shared_ + 2 * STAGE + MEETING); }
 
     // ------------------------------------------------------------------------------- the sum
 
@@ -139,21 +141,26 @@ class MainLoopWgmma {
         if (sum_.parts > 1) send_sums();
     }
 
+    // The rows that a block adds up: where they begin, and how many there are.
+    __device__ int first_row(int part) const { return sum_.first_row(part, SIDE); }
+    __device__ int rows_of(int part) const { return first_row(part + 1) - first_row(part); }
+
     // Sends all blocks, this one too, the rows that they add up, as they lie here.
     __device__ __forceinline__ void send_sums() const {
-        constexpr uint32_t ONCE = THREADS * 16;
-        const int log_bytes = __ffs(SUMS) - __ffs(sum_.parts);  // Of a block's rows.
-        const uint32_t from = ptx::shared_address(sums()),
-                       to = ptx::shared_address(meeting()) + (sum_.part << log_bytes);
-        if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(met(), SUMS);
+        constexpr int ROWS_AT_ONCE = THREADS * 16 / SUM_ROW;
+        const uint32_t from = ptx::shared_address(sums()), to = ptx::shared_address(meeting());
+        if (threadIdx.x == 0)
+            ptx::mbarrier_arrive_expect(met(), sum_.parts * rows_of(sum_.part) * SUM_ROW);
         ptx::cluster_wait();
 #pragma unroll
-        for (uint32_t at = threadIdx.x * 16; at < SUMS; at += ONCE) {
-            const uint32_t owner = at >> log_bytes;
-            const float4 x = ptx::load_shared_f32x4(from + at);
-            const float four[4] = {x.x, x.y, x.z, x.w};
-            const uint32_t rank = sum_.first_rank + owner;
-            ptx::store_peer(ptx::peer_address(to + at - (owner << log_bytes), rank), four,
+        for (int x = 0; x < SIDE; x += ROWS_AT_ONCE) {
+            const int row = x + static_cast<int>(threadIdx.x) * 16 / SUM_ROW,
+                      owner = sum_.owner_of(row, SIDE), rank = sum_.first_rank + owner;
+            const uint32_t at = threadIdx.x * 16 % SUM_ROW;
+            const float4 v = ptx::load_shared_f32x4(from + row * SUM_ROW + at);
+            const float four[4] = {v.x, v.y, v.z, v.w};
+            const uint32_t place = sum_.part * rows_of(owner) + row - first_row(owner);
+            ptx::store_peer(ptx::peer_address(to + place * SUM_ROW + at, rank), four,
                             ptx::peer_address(met(), rank));
         }
         ptx::mbarrier_wait(met(), 0);
@@ -189,11 +196,12 @@ class MainLoopWgmma {
     }
 
     __device__ __forceinline__ void store() const {
-        const int rows = SIDE >> (__ffs(sum_.parts) - 1);
-        const int i0 = part_.i0 + sum_.part * rows + warp(), j = part_.j0 + lane();
-        const int end = min(rows - warp(), args_.m - i0);
+        const int first = first_row(sum_.part), rows = rows_of(sum_.part);
+        const int i0 = part_.i0 + first + warp(), j = part_.j0 + lane();
+        const int own = rows - warp(), end = min(own, args_.m - i0);
         // All rows of a warp are permuted in the same way.
-        const float* from = (sum_.parts > 1 ? meeting() : sums()) + place(warp(), lane());
+        const float* from =
+            (sum_.parts > 1 ? meeting() : sums()) + place(first + warp(), lane()) - first * SIDE;
         Sums sum;
         bool finite = true;
 #pragma unroll
@@ -204,7 +212,7 @@ class MainLoopWgmma {
         for (int p = 0; p < sum_.parts; ++p, from += rows * SIDE)
 #pragma unroll
             for (int u = 0; u < ROWS; ++u)
-                if (u * WARPS < rows)
+                if (u * WARPS < own)
 #pragma unroll
                     for (int x = 0; x < XS; ++x) sum.x[u][x] += from[u * WARPS * SIDE + 32 * x];
 #pragma unroll
@@ -215,17 +223,21 @@ class MainLoopWgmma {
             sum = of_stored(sum, args_, batch_, i0, j);
 
         T* const c = args_.c + batch_ * args_.c_batch_stride;
-        const auto ld = static_cast<uint32_t>(args_.c_ld);
+        // In 32 bits, and from row to row.
+        const auto row = static_cast<uint32_t>(i0), ld = static_cast<uint32_t>(args_.c_ld);
+        uint32_t at = row * ld + (args_.c_packed ? row_start<uint32_t>(row) : 0) + j,
+                 step =
+                     WARPS * ld + (args_.c_packed ? WARPS * row + row_start<uint32_t>(WARPS) : 0);
+        const uint32_t bend = args_.c_packed ? WARPS * WARPS : 0;
 #pragma unroll
         for (int u = 0; u < ROWS; ++u) {
-            const uint32_t i = i0 + u * WARPS;
-            T* const out = c + (i * ld + (args_.c_packed ? row_start<uint32_t>(i) : 0) + j);
-            const int limit = u * WARPS >= end ? 0
-                              : args_.c_lower  ? min(static_cast<int>(i) + 1, args_.n)
-                                               : args_.n;
+            const int length = args_.c_lower ? min(i0 + u * WARPS + 1, args_.n) : args_.n,
+                      limit = u * WARPS < end ? length - j : 0;
 #pragma unroll
             for (int x = 0; x < XS; ++x)
-                ptx::store_if(out + 32 * x, Accumulator<T>::round(sum.x[u][x]), j + 32 * x < limit);
+                ptx::store_if(c + at + 32 * x, Accumulator<T>::round(sum.x[u][x]), 32 * x < limit);
+            at += step;
+            step += bend;
         }
     }
 

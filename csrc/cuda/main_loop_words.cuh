@@ -46,7 +46,7 @@ class MainLoopWords {
                          MEETING = Mma::QUADRANTS * AREA * 4;
 
   public:
-    static constexpr bool STORES = true;
+    static constexpr bool STORES = true, GRADED = false;
     static constexpr int shared_bytes(bool cluster) {
         const int epilogue = SUMS + (cluster ? MEETING : 0);
         return STAGES * STAGE > epilogue ? STAGES * STAGE : epilogue;

@@ -70,6 +70,13 @@ OrientedPanel<T> orient(const Operand& x, bool is_a) {
     return {panel, by_rows == is_a};
 }
 
+// Which tiles blocks of a cluster share the sums of: those before `by_all` all blocks of one, and in clusters of four those
+// before `by_three` three, beside a block with a tile of its own, and those before `by_two` two. Of the others each block
+// has one.
+struct SharedTiles {
+    int64_t by_all, by_three, by_two;
+};
+
 template <class T>
 struct ProductArgs {
     Panel<T> a, b;
@@ -83,11 +90,8 @@ struct ProductArgs {
     bool a_hermitian, b_hermitian;  // Whether an operand is a half of a Hermitian matrix.
     int m, n, k;
     int batch;
-    // Blocks come in clusters of `split`, a power of two up to 8. Of the tiles of all matrices those before shared[0] have
-    // a cluster each, whose blocks share the sum over k, those before shared[1] half of one, and those before shared[2]
-    // a quarter. Of the others each block has its own.
-    int split;
-    int64_t shared[3];
+    int split;  // Blocks of a cluster, a power of two up to 8.
+    SharedTiles shared;
     Schedule schedule;
     int64_t items;  // As many as there are tiles of all matrices.
 };

@@ -11,14 +11,10 @@ namespace packedtri::cuda {
 // As product_kernel gives them tiles.
 template <class T>
 int64_t clusters(const ProductArgs<T>& args) {
-    int64_t count = 0, first = 0, tiles = 1;
-    for (const int64_t end : args.shared) {
-        if (tiles == args.split) break;
-        count += ceil_div(end - first, tiles);
-        first = end;
-        tiles *= 2;
-    }
-    return count + ceil_div(args.items - first, args.split);
+    const auto [by_all, by_three, by_two] = args.shared;
+    const int64_t beside = by_three - by_all, alone = args.items - by_two - beside;
+    return by_three + ceil_div(by_two - by_three, 2) +
+           (alone > 0 ? ceil_div(alone, args.split) : 0);
 }
 
 template <class MainLoop, int BLOCKS_PER_SM>
@@ -40,17 +36,20 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
     const bool lower = p.c.kind == Kind::Lower;
     static_assert(Mma::BM == Mma::BN);
     const Schedule schedule = schedule_of(p, Mma::BM, config.group);
-    // How many tiles at least `parts` blocks share the sums of: all parts are about as long.
-    const auto shared = [&](int parts) -> int64_t {
-        if (parts < 2 || (parts < config.split && !config.graded)) return 0;
-        const int above = (config.split_above - 1) * parts / config.split + 1;
-        return std::min(schedule.count_long(static_cast<int>(ceil_div(p.k, Mma::BM)), above),
+    const auto longer = [&](int length) {
+        return std::min(schedule.count_long(static_cast<int>(ceil_div(p.k, Mma::BM)), length),
                         schedule.size()) *
                p.batch;
     };
-    const int64_t by_all = shared(config.split),
-                  by_half = std::max(by_all, shared(config.split / 2)),
-                  by_quarter = std::max(by_half, shared(config.split / 4));
+    SharedTiles shared{};
+    if (config.split > 1) {
+        const int64_t by_all = longer(config.split_above);
+        shared = {by_all, by_all, by_all};
+    }
+    if (config.graded > 0) {
+        shared.by_three = longer(graded_above(config.graded, 3));
+        shared.by_two = longer(graded_above(config.graded, 2));
+    }
     return {a,
             b,
             p.a.batch_stride,
@@ -74,7 +73,7 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
             static_cast<int>(p.k),
             static_cast<int>(p.batch),
             config.split,
-            {by_all, by_half, by_quarter},
+            shared,
             schedule,
             schedule.size() * p.batch};
 }

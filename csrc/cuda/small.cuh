@@ -179,7 +179,7 @@ struct SmallProduct {
             auto* staging = reinterpret_cast<typename Mma::Acc*>(shared);
             Staging<Mma>::put(mma, staging);
             Crew::sync();
-            store_rows<Mma, THREADS, 1>(args, c, staging, 0, 0, 0, 0, SIDE);
+            store_rows<Mma, THREADS, 1>(args, c, staging, 0, 1, 0, 0, 0, SIDE);
         }
     }
 

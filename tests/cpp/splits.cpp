@@ -1,6 +1,6 @@
 // Which sums small direct tiles share: reads products from its input, one a line, as "float64 L@dense 1024 256 1" with the
-// number of matrices, and writes for each how many blocks share sums, from how many tiles on, and whether fewer do shorter
-// ones.
+// number of matrices, and writes for each how many blocks share sums, from how many tiles on, and how many half tiles
+// parts have at most where fewer share shorter ones (Config::graded).
 #include <iostream>
 #include <string>
 

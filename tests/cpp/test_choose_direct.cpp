@@ -18,7 +18,7 @@ void sums_in_parts() {
     CHECK(choice(lower_product(DType::f64, 4096)) == whole, "no longer than what each has to do");
     CHECK(choice(lower_product(DType::f64, 1024)).tile == TileSize::Small, "few tiles");
     // Two lower triangles have small ones first, two blocks on a multiprocessor.
-    for (const int64_t n : {1088, 1280, 1408, 1500, 1600, 1664, 2048, 2311, 2560, 3072}) {
+    for (const int64_t n : {1152, 1280, 1408, 1500, 1600, 1664, 2048, 2311, 2560, 3072}) {
         const Config c = choice(lower_product(DType::f64, n));
         const bool large = n >= 1600;
         const int64_t tiles = ceil_div(n, large ? 128 : 64),
@@ -110,33 +110,28 @@ void graded_sums() {
     const auto choice = [](DType dtype, int64_t n) {
         return cuda::choose(lower_product(dtype, n), hopper);
     };
-    for (const int64_t n : {385, 512, 640, 768, 832, 900, 1024, 1088})
+    for (const int64_t n : {385, 448, 576, 640, 768, 832, 900, 1024, 1088})
         for (const DType dtype : {DType::bf16, DType::f64}) {
             const Config c = choice(dtype, n);
-            if (dtype == DType::f64 && (n < 900 || n > 1060)) continue;
-            // From `long_sums` of 64 x 64 tiles on four blocks share a sum, from `middle` on two.
-            const int64_t tiles = ceil_div(n, 64), long_sums = c.split_above,
-                          middle = (long_sums - 1) / 2 + 1;
-            CHECK(c.graded && c.split == 4 && tiles <= 4 * (middle - 1), "%d: sums of %d", (int)n,
-                  c.split_above);
+            if (dtype == DType::f64 && n < 600) continue;
+            const int64_t tiles = ceil_div(n, 64);
+            CHECK(c.split == 4 && tiles <= 2 * c.graded && c.split_above == 3 * c.graded / 2 + 1,
+                  "%d: parts of %d half tiles", (int)n, c.graded);
             int64_t blocks = 0;
             for (int64_t length = 1; length <= tiles; ++length)
-                blocks += (tiles + 1 - length) * (length >= long_sums ? 4
-                                                  : length >= middle  ? 2
-                                                                      : 1);
+                blocks += (tiles + 1 - length) * ceil_div(2 * length, c.graded);
             CHECK(blocks <= 2 * hopper.multiprocessors, "%d: %d blocks", (int)n, (int)blocks);
         }
-    CHECK(!choice(DType::f32, 512).graded, "float32");
+    CHECK(choice(DType::c64, 640).graded, "complex64");
+    CHECK(!choice(DType::f32, 512).graded, "so few sums that four blocks can share each");
     CHECK(!choice(DType::f64, 1340).graded, "large tiles");
     CHECK(!cuda::choose(lower_product(DType::bf16, 512, 4), hopper).graded, "a batch");
     CHECK(!cuda::choose(lower_product(DType::f64, 1024), ampere).graded, "no clusters");
-    CHECK(!cuda::choose(times_dense(DType::f64, 1024, 1), hopper).graded, "one triangle, float64");
-    CHECK(cuda::choose(times_dense(DType::bf16, 448, 1), hopper).graded, "one triangle");
-    CHECK(cuda::choose(times_dense(DType::bf16, 512, 1), hopper) ==
-              (Config{Method::Hopper, TileSize::Small, 2, 5, 1}),
-          "no sum is long enough for four");
-    CHECK(!cuda::choose(times_dense(DType::bf16, 576, 1), hopper).graded,
-          "more than one block each");
+    CHECK(cuda::choose(times_dense(DType::f64, 640, 1), hopper).graded, "one triangle, float64");
+    CHECK(cuda::choose(times_dense(DType::bf16, 512, 1), hopper).graded, "one triangle");
+    CHECK(cuda::choose(dense_product(DType::bf16, 576), hopper) ==
+              (Config{Method::Hopper, TileSize::Small, 2, 6, 1}),
+          "where more than two would need more than a multiprocessor for each block");
 }
 
 // Batches of small products: tiles without padding, and sums that are shared only where tiles are few.

@@ -9,12 +9,27 @@
 namespace packedtri::cuda {
 namespace {
 
+__global__ void idle_kernel(int) {}
+
+// How many clusters of `size` blocks run at once, each block of which takes the shared memory of a multiprocessor.
+int clusters_apart(int size, int shared_kib) {
+    const int shared = shared_kib * 1024;
+    check(cudaFuncSetAttribute(idle_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+          "cannot allow shared memory");
+    return clusters_at_once(idle_kernel, dim3(32), shared, size);
+}
+
 Device query(int index) {
     cudaDeviceProp x{};
     check(cudaGetDeviceProperties(&x, index), "cannot read the properties of the device");
-    return describe(x.multiProcessorCount, x.major,
-                    static_cast<int>(x.sharedMemPerBlockOptin / 1024),
-                    static_cast<int64_t>(x.totalGlobalMem));
+    Device device =
+        describe(x.multiProcessorCount, x.major, static_cast<int>(x.sharedMemPerBlockOptin / 1024),
+                 static_cast<int64_t>(x.totalGlobalMem));
+    if (device.clusters) {
+        device.fours = clusters_apart(4, device.shared_kib);
+        device.eights = clusters_apart(8, device.shared_kib);
+    }
+    return device;
 }
 
 }  // namespace
