@@ -10,12 +10,26 @@ bool in_one_piece(const Operand& x) {
     return runs_along_rows(x) ? x.row_stride == x.cols : x.col_stride == x.rows;
 }
 
+// With a symmetric operand, which is unpacked to memory before in other products: where that and dense torch take longer,
+// whose launches take as long for a few products as for hundreds (orders 4 to 128, 1 to 1024 products).
+bool symmetric_pays(const Product& p) {
+    const int64_t order = longest(p), size = element_size(p.dtype);
+    const bool many = p.batch >= 600,
+               beside_dense = p.a.kind == Kind::Dense || p.b.kind == Kind::Dense;
+    if (has_complex_elements(p.dtype)) return many && order <= (size == 8 ? 28 : 12);
+    if (order <= 32) return many && (order <= 28 || size < 8 || !beside_dense);
+    if (beside_dense) return many && size == 2 && slow_when_dense(p);
+    return p.batch >= (size == 2 && order <= 64 ? 600 : 128) &&
+           (order <= 100 || p.c.kind == Kind::Dense);
+}
+
 }  // namespace
 
 int small_side(const Product& p, const Device& device) {
     const int side = longest(p) <= 32 ? 32 : longest(p) <= 64 ? 64 : longest(p) <= 128 ? 128 : 0;
     const int64_t size = element_size(p.dtype);
-    if (!is_plain(p) || has_symmetric(p) || forced.method >= 0) return 0;
+    const bool wanted = is_forced(Method::Small);
+    if (!is_plain(p) || (forced.method >= 0 && !wanted)) return 0;
     if (side == 0 || forced.tile >= 0 || (side == 128 && size > 4)) return 0;
     // Few products leave multiprocessors idle, which tiles of their own do not, and in 16-bit types those
     // start sooner; the kernel for two lower triangles is faster all the same.
@@ -31,7 +45,9 @@ int small_side(const Product& p, const Device& device) {
                         (f64 || (size > 2 && p.batch <= 1024 && p.dtype != DType::c128));
     const bool better = few || (side == 32 && sooner) || (side == 64 && faster) ||
                         (side == 128 && order <= 100 && faster && triangles(p) == 1);
-    if (better && !(side <= 64 && goes_by_lane_grid(p))) return 0;
+    if (has_symmetric(p) ? !wanted && !symmetric_pays(p)
+                         : better && !wanted && !(side <= 64 && goes_by_lane_grid(p)))
+        return 0;
     if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
     if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
     // Both operands are in shared memory at once as they are stored, and as padded tiles; in the kernel for two lower

@@ -74,11 +74,17 @@ bool few_tiles(const Product& p, const Device& device) {
                             : batch_between(p, 256, 16384);
     }
     // Many of them get tiles of their own only from a certain size on (small.h).
-    if (element_size(p.dtype) == 2) {
-        return p.batch == 1 ? between(p, 600, device.clusters ? 1640 : 2200)
-                            : longest(p) >= 128 && batch_between(p, 600, 2200);
-    }
     const int64_t vectors = vectors_of(p);
+    if (element_size(p.dtype) == 2) {
+        if (p.batch > 1) return longest(p) >= 128 && batch_between(p, 600, 2200);
+        // On Hopper blocks share the sums of few columns.
+        const int64_t most = vectors <= 64    ? 2900
+                             : vectors <= 128 ? 2100
+                             : vectors <= 192 ? 1300
+                                              : 1100;
+        if (device.clusters && vectors <= 256 && p.k <= most) return false;
+        return between(p, 600, device.clusters ? 1640 : 2200);
+    }
     if (has_complex_elements(p.dtype))
         return slow_complex(p.k, vectors, p.batch, p.dtype, device.clusters);
     // Where blocks share the sums of few tiles that is faster.
@@ -182,7 +188,7 @@ bool goes_on_unpacked(const Product& p, const Device& device) {
 
 bool leaves_to_dense(const Product& p, const Device& device) {
     if (p.k == 0 || any_forced() || goes_by_strips(p, device) || goes_thin(p) ||
-        goes_wide(p, device))
+        goes_wide(p, device) || (has_symmetric(p) && small_side(p, device) > 0))
         return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);

@@ -95,6 +95,37 @@ __device__ void unpack_tile(const Panel<T>& panel, const T* piece, T* tile) {
     }
 }
 
+// Element (i, j) of a Hermitian matrix, for which x is stored, or for (j, i).
+template <class T>
+__device__ __forceinline__ T hermitian_element(T x, int, int) {
+    return x;
+}
+template <class R>
+__device__ __forceinline__ Complex<R> hermitian_element(Complex<R> x, int i, int j) {
+    return {x.re, i == j ? 0 : i < j ? -x.im : x.im};
+}
+
+// The same of a symmetric operand, whose triangle is a piece: both halves. TRANSPOSED: the tile has its transpose,
+// which of a Hermitian one is another matrix.
+template <class Layout, int SIDE, int WARPS, bool TRANSPOSED, class T>
+__device__ void mirror_tile(int n, bool hermitian, const T* piece, T* tile) {
+    const int lane = ptx::hidden(threadIdx.x % 32);
+    const int warp = WARPS == 1 ? 0 : static_cast<int>(threadIdx.x) / 32;
+#pragma unroll 8
+    for (int y = warp; y < SIDE; y += WARPS) {
+#pragma unroll
+        for (int x = lane; x < SIDE; x += 32) {
+            // Lanes write neighbours. They read neighbours, or the ends of rows, which lie in different banks.
+            const int r = Layout::k_major ? y : x, k = Layout::k_major ? x : y;
+            const int row = max(r, k), col = min(r, k);
+            T value{};
+            if (row < n) value = piece[row_start<int>(row) + col];
+            if (hermitian) value = hermitian_element(value, TRANSPOSED ? k : r, TRANSPOSED ? r : k);
+            tile[Layout::at(r, k)] = value;
+        }
+    }
+}
+
 // MmaOf<SIDE, BK> multiplies SIDE x SIDE tiles by BK steps of k.
 template <class T_, template <int, int> class MmaOf, int SIDE_, int BK, bool A_K_MAJOR,
           bool B_K_MAJOR>
@@ -141,10 +172,12 @@ struct SmallProduct {
         for (; batch < args.product.batch; batch += step) {
             ptx::cp_async_wait<0>();
             Crew::sync();
-            unpack_tile<LayoutA, SIDE, THREADS / 32, A_K_MAJOR>(args.product.a,
-                                                                args.a.first(batch, raw_a), a);
-            unpack_tile<LayoutB, SIDE, THREADS / 32, B_K_MAJOR>(args.product.b,
-                                                                args.b.first(batch, raw_b), b);
+            unpack<LayoutA, A_K_MAJOR, false>(args.product.a, args.product.a_kind,
+                                              args.product.a_hermitian, args.a.first(batch, raw_a),
+                                              a);
+            unpack<LayoutB, B_K_MAJOR, true>(args.product.b, args.product.b_kind,
+                                             args.product.b_hermitian, args.b.first(batch, raw_b),
+                                             b);
             Crew::sync();
             begin(batch + step);
             multiply_and_store(args.product, batch, a, b, shared);
@@ -152,6 +185,14 @@ struct SmallProduct {
     }
 
   private:
+    template <class Layout, bool K_MAJOR, bool IS_B>
+    __device__ static void unpack(const Panel<T>& panel, Kind kind, bool hermitian, const T* piece,
+                                  T* tile) {
+        if (kind == Kind::Symmetric)
+            mirror_tile<Layout, SIDE, THREADS / 32, IS_B>(panel.rows, hermitian, piece, tile);
+        else unpack_tile<Layout, SIDE, THREADS / 32, K_MAJOR>(panel, piece, tile);
+    }
+
     __device__ static void multiply_and_store(const ProductArgs<T>& args, int64_t batch, const T* a,
                                               const T* b, char* shared) {
         Mma mma;

@@ -310,6 +310,19 @@ int main() {
           "float32 before Hopper");
     CHECK(side(DType::f64, 64, 4096, ada) == 64, "float64 before Hopper");
     CHECK(cuda::small_side(times_dense(DType::f32, 128, 4096), ampere) == 0, "tiles before Hopper");
+    // A symmetric operand is mirrored there; few such products are unpacked for dense torch.
+    const auto symmetric = [](DType dtype, int64_t n, int64_t batch, Kind other) {
+        Product p =
+            other == Kind::Dense ? times_dense(dtype, n, batch) : lower_product(dtype, n, batch);
+        p.a.kind = Kind::Symmetric;
+        p.b.kind = other;
+        return cuda::small_side(p, hopper) > 0 && !cuda::leaves_to_dense(p, hopper);
+    };
+    CHECK(symmetric(DType::f32, 16, 1024, Kind::Dense), "many");
+    CHECK(!symmetric(DType::f32, 16, 128, Kind::Dense), "few");
+    CHECK(symmetric(DType::f32, 100, 128, Kind::Lower), "beside a triangle");
+    CHECK(!symmetric(DType::f64, 100, 1024, Kind::Lower), "no room");
+    CHECK(!symmetric(DType::f64, 64, 1024, Kind::Dense), "dense torch is as fast");
 
     // What is forced is chosen, except what the device cannot do.
     cuda::force(0, 0, 8, 3, 4);

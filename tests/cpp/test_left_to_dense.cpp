@@ -31,6 +31,14 @@ void some_problems_are_left_to_dense_torch() {
     CHECK(cuda::leaves_to_dense(dense_product(DType::bf16, 1280), ampere),
           "neither of them elsewhere");
 
+    const auto columns_are_left = [](int64_t n, int64_t m, const cuda::Device& device) {
+        return cuda::leaves_to_dense(times_columns(DType::bf16, n, m), device);
+    };
+    CHECK(!columns_are_left(2048, 64, hopper) && !columns_are_left(1024, 256, hopper),
+          "few columns, whose sums blocks share");
+    CHECK(columns_are_left(2304, 128, hopper) && columns_are_left(1280, 256, hopper), "more");
+    CHECK(columns_are_left(2048, 64, ampere), "no clusters");
+
     const auto factor_is_left = [](DType dtype, int64_t n, int64_t batch) {
         return cuda::leaves_to_dense(Factor{dtype, n, batch, nullptr, 0, nullptr});
     };

@@ -9,7 +9,9 @@ from cases import (
     FEW_PAIRS,
     PAIRS,
     SMALL,
+    WHOLE,
     Failures,
+    Force,
     Operand,
     assert_exact,
     assert_same,
@@ -51,6 +53,31 @@ def test_small(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) ->
     failures.report()
 
 
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("n", [5, 33] if SMALL else [1, 2, 17, 32, 33, 64, 65, 100, 128])
+def test_small_symmetric(
+    n: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    """One block or one warp mirrors symmetric operands, however few products there are."""
+    failures = Failures()
+    mirrored = [pair for pair in PAIRS if {SYMMETRIC, HERMITIAN} & set(pair)]
+    force(WHOLE, -1, -1, -1, -1)
+    for (a_kind, b_kind), c_kind, batch in each(mirrored, (LOWER, DENSE), ((3,), ())):
+        a = draw_operand(a_kind, n, dtype, rng, batch=batch, draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, batch=(3,), draw=random_integers)
+        with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}, batch {batch}"):
+            assert_exact(mm(shifted(a.stored), b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+        b.stored[1].view(-1)[n // 2] = float("inf")
+        with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}, infinite"):
+            x = Operand(a.stored, a_kind, n)
+            y = Operand(b.stored, b_kind, n)
+            c = mm(x.stored, y.stored, n, a_kind, b_kind, c_kind)
+            one = Operand(x.stored[1] if batch else x.stored, a_kind, n)
+            assert_same_finite(c[1], one, Operand(y.stored[1], b_kind, n), c_kind)
+            assert c[2].isfinite().all()
+    failures.report()
+
+
 @pytest.mark.skipif(SMALL, reason="many products")
 @pytest.mark.parametrize(
     ("n", "batch"),
@@ -65,8 +92,8 @@ def test_small_turns(
     8,448 at once; of larger ones their shared memory holds less than half of the batch.
     """
     failures = Failures()
-    kinds = (LOWER, UPPER, DENSE)
-    for a_kind, b_kind in each(kinds, kinds):
+    pairs = (*FEW_PAIRS, (SYMMETRIC, DENSE), (LOWER, HERMITIAN), (HERMITIAN, HERMITIAN))
+    for a_kind, b_kind in pairs:
         a = draw_operand(a_kind, n, dtype, rng, batch=(batch,), draw=random_integers)
         b = draw_operand(b_kind, n, dtype, rng, batch=(batch,), draw=random_integers)
         for c_kind in (LOWER, DENSE):
