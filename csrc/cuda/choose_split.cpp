@@ -30,9 +30,9 @@ struct SplitCosts {
 SplitCosts costs_of(DType dtype) {
     switch (dtype) {
         case DType::f64:
-            return {2.41, 0.64, 1.35, 2.50, 2.39, 1.10, 1.05, -1.17, 2.97, 3.39, 0.13, 0.53};
+            return {2.41, 0.41, 1.61, 2.48, 2.48, 0.57, 1.01, -0.19, 4.59, 2.65, -0.19, 0.16};
         case DType::f32:
-            return {2.49, 0.19, 0.21, 0.51, 4.91, 1.97, 2.59, -0.02, 1.05, 0.60, 0.92, 0};
+            return {2.49, 0.56, 0.74, 1.34, 4.42, 1.74, 2.05, 0.35, 1.19, 0.78, 0.01, 0.22};
         case DType::c64:
             return {3.27, 0.54, 0.42, 0.40, 9.09, 7.66, 9.66, -0.60, 1.98, 1.80, 3.20, 0.17};
         case DType::c128: return {3.04, 1.42, 1.46, 1.80, 13.3, 11.1, 0, 0, 6.46, 0, 0, 0};
@@ -57,7 +57,8 @@ class DirectSums {
         : costs_(costs_of(p.dtype)), schedule_(schedule_of(p, SMALL_SIDE, 1)), batch_(p.batch),
           longest_(static_cast<int>(ceil_div(p.k, SMALL_SIDE))),
           full_(static_cast<double>(p.k) / (SMALL_SIDE * longest_)),
-          steps_of_tile_(steps_of_tile(p.dtype)), device_(device),
+          steps_of_tile_(steps_of_tile(p.dtype)),
+          steps_(static_cast<int>(ceil_div(p.k * steps_of_tile_, SMALL_SIDE))), device_(device),
           together_(blocks_per_sm(p.dtype, TileSize::Small)) {
         for (int length = 1; length <= longest_; ++length) all_ += tiles(length);
     }
@@ -131,6 +132,8 @@ class DirectSums {
         const auto longer = [&](int steps) {
             int64_t count = 0;
             for (const Shared& x : all) {
+                // The last tile of a sum may have fewer steps.
+                if ((steps - 1) * x.sharers >= steps_) continue;
                 const int least = std::max(x.least, (steps - 1) * x.sharers / steps_of_tile_ + 1);
                 if (least < x.end) count += x.sharers * (tiles(least) - tiles(x.end));
             }
@@ -149,7 +152,7 @@ class DirectSums {
                       layers = count <= apart(choice.split)
                                    ? 1
                                    : std::max<int64_t>(2, ceil_div(count, slots));
-        const double longest = full_ * part(choice, 0),
+        const double longest = part(choice, 0),
                      of_each = static_cast<double>(count) / static_cast<double>(slots),
                      work = costs_.busy * full_ * static_cast<double>(all_) /
                             static_cast<double>(slots);
@@ -158,8 +161,7 @@ class DirectSums {
             time = std::max(time, work + costs_.later * longest + costs_.item * of_each);
         } else if (layers > 1) {
             double stack = longest;
-            for (int64_t layer = 1; layer < layers; ++layer)
-                stack += full_ * part(choice, layer * slots);
+            for (int64_t layer = 1; layer < layers; ++layer) stack += part(choice, layer * slots);
             const double beside = costs_.beside * static_cast<double>(layers - 1);
             time = std::max({time + beside, work + costs_.longest * longest + costs_.item * of_each,
                              costs_.stacked * stack + beside});
@@ -175,8 +177,8 @@ class DirectSums {
     const Schedule schedule_;
     const int64_t batch_;
     const int longest_;
-    const double full_;  // What part of the tiles of the longest sum there is.
-    const int steps_of_tile_;
+    const double full_;                // What part of the tiles of the longest sum there is.
+    const int steps_of_tile_, steps_;  // Of a tile, and of the longest sum.
     const Device& device_;
     const int64_t together_;
     int64_t all_ = 0;  // Tiles of all sums.

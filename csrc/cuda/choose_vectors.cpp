@@ -43,8 +43,8 @@ int64_t most_thin(const Product& p) {
         // The kernel for small tiles is as fast, and faster where sums run down columns; but it does not
         // read rows of less than a word.
         const bool short_rows = p.a.kind != Kind::Dense && p.n < 8;
-        if (n < 1150) return short_rows && n >= 128 && sums_along_rows(p) ? 8 : 0;
-        if (n < 3000 && !sums_along_rows(p)) return short_rows ? 8 : 0;
+        if (n < 768) return short_rows && n >= 128 && sums_along_rows(p) ? 8 : 0;
+        if (n < 1150 || (n < 3000 && !sums_along_rows(p))) return short_rows ? 8 : 0;
         if (n < 3000) return 16;
         if (n < 6000) return p.a.kind == Kind::Dense && !sums_along_rows(p) ? 16 : 32;
         return 64;

@@ -123,6 +123,8 @@ void graded_sums() {
             CHECK(blocks <= 2 * hopper.multiprocessors, "%d: %d blocks", (int)n, (int)blocks);
         }
     CHECK(choice(DType::c64, 640).graded, "complex64");
+    CHECK(choice(DType::f64, 65).split == 4 && choice(DType::f64, 129).split == 8,
+          "a tile that is nearly empty has a step all the same");
     CHECK(!choice(DType::f32, 512).graded, "so few sums that four blocks can share each");
     CHECK(!choice(DType::f64, 1340).graded, "large tiles");
     CHECK(!cuda::choose(lower_product(DType::bf16, 512, 4), hopper).graded, "a batch");
