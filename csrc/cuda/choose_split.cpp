@@ -21,6 +21,7 @@ struct SplitCosts {
     double longest, item, beside;
     double later;   // Where not all run at once: of the longest part.
     double graded;  // Where sums are shared by various numbers of blocks.
+    double crowd;   // Where each block has a multiprocessor, and all have one.
 
     double meeting(int split) const {
         return split == 1 ? 0 : split == 2 ? by_two : split == 4 ? by_four : by_eight;
@@ -30,13 +31,14 @@ struct SplitCosts {
 SplitCosts costs_of(DType dtype) {
     switch (dtype) {
         case DType::f64:
-            return {2.41, 0.41, 1.61, 2.48, 2.48, 0.57, 1.01, -0.19, 4.59, 2.65, -0.19, 0.16};
+            return {2.41, 0.41, 1.61, 2.48, 2.48, 0.57, 1.01, -0.19, 4.59, 2.65, -0.19, 0.16, 0};
         case DType::f32:
-            return {2.49, 0.56, 0.74, 1.34, 4.42, 1.74, 2.05, 0.35, 1.19, 0.78, 0.01, 0.22};
+            return {2.49, 0.56, 0.74, 1.34, 4.42, 1.74, 2.05, 0.35, 1.19, 0.78, 0.01, 0.22, 0.80};
         case DType::c64:
-            return {3.27, 0.54, 0.42, 0.40, 9.09, 7.66, 9.66, -0.60, 1.98, 1.80, 3.20, 0.17};
-        case DType::c128: return {3.04, 1.42, 1.46, 1.80, 13.3, 11.1, 0, 0, 6.46, 0, 0, 0};
-        default: return {2.50, 0.48, 0.90, 1.20, 0.69, 0.38, 0.60, 0.38, 0.78, 0.72, 0.42, -0.08};
+            return {3.27, 0.54, 0.34, 0.40, 9.87, 7.66, 8.91, -0.60, 1.98, 0.80, 3.20, 0.24, 0.22};
+        case DType::c128: return {3.04, 1.42, 1.46, 1.80, 13.3, 11.1, 0, 0, 6.46, 0, 0, 0, 0};
+        default:
+            return {2.50, 0.42, 0.90, 1.20, 0.69, 0.36, 0.65, 0.38, 1.07, 0.72, 0.63, -0.08, 0.46};
     }
 }
 
@@ -157,6 +159,7 @@ class DirectSums {
                      work = costs_.busy * full_ * static_cast<double>(all_) /
                             static_cast<double>(slots);
         double time = costs_.alone * longest;
+        if (layers == 1) time += costs_.crowd * of_each;
         if (layers > together_) {
             time = std::max(time, work + costs_.later * longest + costs_.item * of_each);
         } else if (layers > 1) {
