@@ -97,7 +97,7 @@ def test_the_engine_shares_the_sums_that_were_fastest(device: str, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("file", "mean", "most"),
-    [("direct-nvidia-h100-80gb-hbm3", 1.015, 1.2), ("direct-batches-nvidia-h200", 1.012, 1.3)],
+    [("direct-nvidia-h100-80gb-hbm3", 1.015, 1.25), ("direct-batches-nvidia-h200", 1.012, 1.3)],
 )
 def test_direct_products_share_the_sums_that_were_fastest(
     file: str, mean: float, most: float, tmp_path: Path
