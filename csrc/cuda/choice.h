@@ -123,8 +123,8 @@ struct SplitChoice {
 };
 // Of elements of 4 bytes or more, and on Hopper of 16-bit ones of a single matrix.
 SplitChoice split_direct_sums(const Product& p, const Device& device);
-// Parts of `half_tiles` half tiles at most.
-inline Config graded(Config config, int half_tiles) {
+// With parts of `half_tiles` half tiles at most.
+inline Config share_gradually(Config config, int half_tiles) {
     config.split = 4;
     config.split_above = graded_above(half_tiles, 4);
     config.graded = half_tiles;
@@ -152,7 +152,7 @@ bool engine_cuts(const Product& p, TileSize tile, int together);
 void complete_engine(Config& config, const Product& p, const Device& device);
 
 // Whether a product has the kernel for few vectors, and is fastest with it.
-bool goes_thin(const Product& p);
+bool goes_thin(const Product& p, const Device& device);
 // The same of more vectors of float32 and float64, where there is scratch memory.
 bool goes_by_strips(const Product& p, const Device& device);
 // The same of a hundred vectors or so, and how it has them.

@@ -130,7 +130,8 @@ bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persis
 
 // Of 16-bit elements.
 SharingTable sharing_16bit(const Config& config, int64_t longest) {
-    // On Hopper blocks meet so quickly that sums of a few tiles are worth sharing.
+    // On Hopper blocks meet so quickly that sums of a few tiles are worth sharing. Those are of batches, and very long ones:
+    // others are shared by an estimate.
     static constexpr Sharing hopper_short[] = {{8, 4, 0.5}, {2, 2, 0.63}, {0.3, 2, 0.87}},
                              hopper_long[] = {{8, 4, 0.25}, {2, 2, 0.63}, {0.3, 2, 0.87}};
     if (config.method == Method::Hopper) {
@@ -156,7 +157,8 @@ SharingTable sharing_table(const Product& p, const Config& config, int64_t longe
 // against libraries that do the same.
 void share_direct_sums(Config& config, const Product& p, const Work& work, const Device& device) {
     if (!device.clusters) return;
-    // The estimate is for sums of some length, and not good for many of them where each block has a multiprocessor.
+    // The estimate is for sums of some length, and not good for many of them where each block has a multiprocessor. In
+    // 16-bit types longer ones are of few columns.
     const bool estimated =
         (element_size(p.dtype) > 2 || (config.method == Method::Hopper && p.batch == 1)) &&
         tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small) &&
@@ -165,9 +167,12 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
                                                           : 800);
     if (estimated) {
         const SplitChoice choice = split_direct_sums(p, device);
+        if (choice.graded > 0) {
+            config = share_gradually(config, choice.graded);
+            return;
+        }
         config.split = choice.split;
         config.split_above = choice.split == 1 ? 1 : choice.above;
-        config.graded = choice.graded;
         return;
     }
     if (p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;

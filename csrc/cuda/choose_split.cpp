@@ -21,7 +21,7 @@ struct SplitCosts {
     double longest, item, beside;
     double later;   // Where not all run at once: of the longest part.
     double graded;  // Where sums are shared by various numbers of blocks.
-    double crowd;   // Where each block has a multiprocessor, and all have one.
+    double crowd;   // Where each block has a multiprocessor: times the share of them that is taken.
 
     double meeting(int split) const {
         return split == 1 ? 0 : split == 2 ? by_two : split == 4 ? by_four : by_eight;
@@ -97,7 +97,7 @@ class DirectSums {
         return std::min(schedule_.count_long(longest_, std::max(1, length)), schedule_.size()) *
                batch_;
     }
-    // The costs are those of devices with as many as usual; for as many blocks each of which has one that matters.
+    // How many multiprocessors there are: as the costs were fitted with, and where each block is to have one for itself.
     int64_t slots(int split) const { return device_.usual(split); }
     int64_t apart(int split) const { return device_.usable(split); }
     int64_t graded_blocks(int half_tiles) const {
@@ -164,7 +164,8 @@ class DirectSums {
             time = std::max(time, work + costs_.later * longest + costs_.item * of_each);
         } else if (layers > 1) {
             double stack = longest;
-            for (int64_t layer = 1; layer < layers; ++layer) stack += part(choice, layer * slots);
+            for (int64_t layer = 1; layer < layers; ++layer)
+                stack += part(choice, layer * std::min(slots, apart(choice.split)));
             const double beside = costs_.beside * static_cast<double>(layers - 1);
             time = std::max({time + beside, work + costs_.longest * longest + costs_.item * of_each,
                              costs_.stacked * stack + beside});

@@ -34,7 +34,7 @@ int64_t most_thin_of_small(const Product& p) {
 
 // The same of all products (measured on an H100). It has them by 16, of float64
 // by 8 and of 16-bit elements by 32, and reads the packed operand for each such group.
-int64_t most_thin(const Product& p) {
+int64_t most_thin(const Product& p, const Device& device) {
     const int64_t n = p.k, rows = n * p.batch;
     if (has_symmetric(p)) return n >= (p.dtype == DType::f32 ? 800 : 1500) ? 16 : 0;
     // Many small products fill the device with one block each (small.h).
@@ -44,7 +44,9 @@ int64_t most_thin(const Product& p) {
         // read rows of less than a word.
         const bool short_rows = p.a.kind != Kind::Dense && p.n < 8;
         if (n < 768) return short_rows && n >= 128 && sums_along_rows(p) ? 8 : 0;
-        if (n < 1150 || (n < 3000 && !sums_along_rows(p))) return short_rows ? 8 : 0;
+        // On Hopper blocks share the sums of those tiles.
+        const bool shared = device.clusters && n < 1150;
+        if (shared || (n < 3000 && !sums_along_rows(p))) return short_rows ? 8 : 0;
         if (n < 3000) return 16;
         if (n < 6000) return p.a.kind == Kind::Dense && !sums_along_rows(p) ? 16 : 32;
         return 64;
@@ -153,9 +155,9 @@ double wide_cost(const Product& p, int split, TileSize tile, int multiprocessors
 
 }  // namespace
 
-bool goes_thin(const Product& p) {
+bool goes_thin(const Product& p, const Device& device) {
     if (!thin_can(p)) return false;
-    return forced.method < 0 ? vectors_of(p) <= most_thin(p) : is_forced(Method::Thin);
+    return forced.method < 0 ? vectors_of(p) <= most_thin(p, device) : is_forced(Method::Thin);
 }
 
 bool goes_wide(const Product& p, const Device& device) {

@@ -43,7 +43,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (is_mv(p)) return {Method::Vector, TileSize::Small, 1, 1, 1};
     if (goes_wide(p, device)) return choose_wide(p, device);
     if (scratch && goes_by_strips(p, device)) return {Method::Strips, TileSize::Small, 1, 1, 1};
-    if (goes_thin(p)) return {Method::Thin, TileSize::Small, 1, 1, 1};
+    if (goes_thin(p, device)) return {Method::Thin, TileSize::Small, 1, 1, 1};
     if (small_side(p, device)) return {Method::Small, TileSize::Small, 1, 1, 1};
     Config config = choose_direct(p, device, scratch);
     if (scratch && engine_can(p, device)) {
@@ -70,7 +70,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     } else if (above < -1 && device.clusters && !by_images(config) &&
                config.tile == TileSize::Small &&
                (element_size(p.dtype) > 2 || config.method == Method::Hopper)) {
-        config = graded(config, -above);
+        config = share_gradually(config, -above);
     }
     if (const int group = forced.group; group >= 1) config.group = group;
     if (by_images(config)) complete_engine(config, p, device);

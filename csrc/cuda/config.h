@@ -22,7 +22,8 @@ struct Device {
     // which lack multiprocessors: 31 of four and 15 of eight blocks are usual on 132.
     constexpr int64_t usual(int cluster) const {
         if (cluster <= 2) return multiprocessors;
-        return cluster * (multiprocessors * (cluster == 4 ? 31 : 15) / 132);
+        const int fitting = multiprocessors * (cluster == 4 ? 31 : 15) / 132;
+        return cluster * (fitting > 0 ? fitting : 1);
     }
     constexpr int64_t usable(int cluster) const {
         const int fitting = cluster == 4 ? fours : cluster == 8 ? eights : 0;
@@ -150,7 +151,7 @@ constexpr int MV_SMALL_SYMMETRIC = 256;
 bool mv_symmetric_can(const Product& p);
 
 // What is left to dense torch, on unpacked copies, because it is faster with them, packing included
-// (measured on an H100, docs/cuda.md). Products of symmetric matrices: our direct kernels read the
+// (measured on an H100, docs/cuda.md). Products of symmetric matrices, but of many small ones (small.h): our direct kernels read the
 // stored half twice, and round 16-bit sums twice; large ones of float32 have the engine, in TF32 larger
 // ones, since images of both halves take long. Middle-sized products of triangles whose results are dense,
 // solves with one right-hand side, and factors of one matrix: their steps wait for each other. Complex products,
@@ -186,8 +187,8 @@ inline bool goes_by_lane_grid(const Product& p) {
 std::string explain(const Product& p, const Device& device);
 
 // Makes choose return this method, tile, split and group wherever the product allows it, for tests
-// and tuning; -1 leaves a part of the choice free. Below -1 split_above stands for its opposite, and sums are shared
-// gradually.
+// and tuning; -1 leaves a part of the choice free. Below -1 the opposite of split_above is Config::graded, and
+// clusters have four blocks whatever `split` is.
 void force(int method, int tile, int split, int split_above, int group);
 
 }  // namespace packedtri::cuda

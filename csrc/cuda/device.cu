@@ -11,11 +11,12 @@ namespace {
 
 __global__ void idle_kernel(int) {}
 
-// How many clusters of `size` blocks run at once, each block of which takes the shared memory of a multiprocessor.
+// How many clusters of four or eight blocks run at once, each block of which takes the shared memory of a multiprocessor.
 int clusters_apart(int size, int shared_kib) {
     const int shared = shared_kib * 1024;
     check(cudaFuncSetAttribute(idle_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
           "cannot allow shared memory");
+    // That asks for the current device for pairs, which it must not while that is queried.
     return clusters_at_once(idle_kernel, dim3(32), shared, size);
 }
 

@@ -73,9 +73,9 @@ bool few_tiles(const Product& p, const Device& device) {
         return p.batch == 1 ? !slow_when_dense(p) && between(p, 330, device.clusters ? 560 : 900)
                             : batch_between(p, 256, 16384);
     }
-    // Many of them get tiles of their own only from a certain size on (small.h).
     const int64_t vectors = vectors_of(p);
     if (element_size(p.dtype) == 2) {
+        // Many of them get tiles of their own only from a certain size on (small.h).
         if (p.batch > 1) return longest(p) >= 128 && batch_between(p, 600, 2200);
         // On Hopper blocks share the sums of few columns.
         const int64_t most = vectors <= 64    ? 2900
@@ -187,7 +187,7 @@ bool goes_on_unpacked(const Product& p, const Device& device) {
 }
 
 bool leaves_to_dense(const Product& p, const Device& device) {
-    if (p.k == 0 || any_forced() || goes_by_strips(p, device) || goes_thin(p) ||
+    if (p.k == 0 || any_forced() || goes_by_strips(p, device) || goes_thin(p, device) ||
         goes_wide(p, device) || (has_symmetric(p) && small_side(p, device) > 0))
         return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.

@@ -92,7 +92,7 @@ class RowLoader {
 
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
     __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
-    // Of a block, in which lanes behind the last row have none.
+    // Of a block; a lane has none where that is SIDE or more.
     __device__ static int row(int group) {
         const int y = lane() / (WORDS + 1);
         return y < ROWS ? group * AT_ONCE + warp() * ROWS + y : SIDE;

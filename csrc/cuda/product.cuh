@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
     const bool alone = narrow && args.batch == 1;
     const Schedule::Tile tile = args.schedule.at(alone ? task.tile : task.tile / args.batch);
     if (!tile.exists) return;
-    // The others need not wait until it has ended.
+    // Where the others meet they need not wait for it; where they leave together, too, they do until it has ended.
     if (task.beside) ptx::cluster_arrive();
     compute_tile<MainLoop>(args, tile, alone ? 0 : task.tile % args.batch, task.sum, 0,
                            MainLoop::Mma::BM, shared);

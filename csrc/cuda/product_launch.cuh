@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "launch.h"
 #include "product.cuh"
@@ -19,6 +20,8 @@ int64_t clusters(const ProductArgs<T>& args) {
 
 template <class MainLoop, int BLOCKS_PER_SM>
 void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) {
+    if (args.shared.by_two > args.shared.by_all && (!MainLoop::GRADED || args.split != 4))
+        throw std::logic_error("[packedtri] a kernel whose sums are not shared gradually");
     const int64_t blocks = clusters(args) * args.split;
     const int shared = keep_apart(shared_bytes<MainLoop>(args.split > 1), blocks, args.split);
     const auto kernel = product_kernel<MainLoop, BLOCKS_PER_SM>;

@@ -105,7 +105,7 @@ __device__ __forceinline__ Complex<R> hermitian_element(Complex<R> x, int i, int
     return {x.re, i == j ? 0 : i < j ? -x.im : x.im};
 }
 
-// The same of a symmetric operand, whose triangle is a piece: both halves. TRANSPOSED: the tile has its transpose,
+// Like unpack_tile, of a symmetric operand, whose triangle is a piece: both halves. TRANSPOSED: the tile has its transpose,
 // which of a Hermitian one is another matrix.
 template <class Layout, int SIDE, int WARPS, bool TRANSPOSED, class T>
 __device__ void mirror_tile(int n, bool hermitian, const T* piece, T* tile) {

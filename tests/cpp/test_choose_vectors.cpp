@@ -100,6 +100,9 @@ void few_vectors() {
     CHECK(!thin(product(DType::f64, Kind::Lower, 64, 64, 1000)), "many small ones");
     CHECK(thin(product(DType::f64, Kind::Symmetric, 2000, 2)), "symmetric");
     CHECK(!thin(product(DType::bf16, Kind::Symmetric, 4096, 8)), "sums rounded twice");
+    CHECK(!thin(product(DType::bf16, Kind::Lower, 1024, 16)), "small tiles, whose sums are shared");
+    CHECK(cuda::choose(product(DType::bf16, Kind::Lower, 1024, 16), ampere).method == Method::Thin,
+          "no clusters");
 
     Product transposed = product(DType::f32, Kind::Lower, 4096, 8);
     std::swap(transposed.a, transposed.b);

@@ -59,6 +59,8 @@ def test_small_symmetric(
     n: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
 ) -> None:
     """One block or one warp mirrors symmetric operands, however few products there are."""
+    if n > 64 and dtype.itemsize > 4:
+        pytest.skip("has no room in shared memory")
     failures = Failures()
     mirrored = [pair for pair in PAIRS if {SYMMETRIC, HERMITIAN} & set(pair)]
     force(WHOLE, -1, -1, -1, -1)
