@@ -151,8 +151,8 @@ constexpr int MV_SMALL_SYMMETRIC = 256;
 bool mv_symmetric_can(const Product& p);
 
 // What is left to dense torch, on unpacked copies, because it is faster with them, packing included
-// (measured on an H100, docs/cuda.md). Products of symmetric matrices, but of many small ones (small.h): our direct kernels read the
-// stored half twice, and round 16-bit sums twice; large ones of float32 have the engine, in TF32 larger
+// (measured on an H100, docs/cuda.md). Products of symmetric matrices, but of many small ones (small.h): our direct
+// kernels read the stored half twice, and round 16-bit sums twice; large ones of float32 have the engine, in TF32 larger
 // ones, since images of both halves take long. Middle-sized products of triangles whose results are dense,
 // solves with one right-hand side, and factors of one matrix: their steps wait for each other. Complex products,
 // whose kernels here do without tensor cores. Some have only their symmetric operands unpacked (goes_on_unpacked).
