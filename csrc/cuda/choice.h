@@ -124,11 +124,13 @@ struct SplitChoice {
 // Of elements of 4 bytes or more, and on Hopper of 16-bit ones of a single matrix.
 SplitChoice split_direct_sums(const Product& p, const Device& device);
 // With parts of `half_tiles` half tiles at most.
-inline Config share_gradually(Config config, int half_tiles) {
-    config.split = 4;
-    config.split_above = graded_above(half_tiles, 4);
-    config.graded = half_tiles;
-    return config;
+constexpr SplitChoice share_gradually(int half_tiles) {
+    return {4, graded_above(half_tiles, 4), half_tiles};
+}
+inline void share_sums(Config& config, const SplitChoice& choice) {
+    config.split = choice.split;
+    config.split_above = choice.split == 1 ? 1 : choice.above;
+    config.graded = choice.graded;
 }
 
 // The best of the kernels that read operands as they lie in memory. `scratch`: whether there is any.

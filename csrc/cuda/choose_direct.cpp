@@ -166,13 +166,7 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
                 : blocks_per_sm(p.dtype, config.tile) > 1 ? 1600
                                                           : 800);
     if (estimated) {
-        const SplitChoice choice = split_direct_sums(p, device);
-        if (choice.graded > 0) {
-            config = share_gradually(config, choice.graded);
-            return;
-        }
-        config.split = choice.split;
-        config.split_above = choice.split == 1 ? 1 : choice.above;
+        share_sums(config, split_direct_sums(p, device));
         return;
     }
     if (p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;

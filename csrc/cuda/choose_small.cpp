@@ -23,17 +23,13 @@ bool symmetric_pays(const Product& p) {
            (order <= 100 || p.c.kind == Kind::Dense);
 }
 
-}  // namespace
-
-int small_side(const Product& p, const Device& device) {
-    const int side = longest(p) <= 32 ? 32 : longest(p) <= 64 ? 64 : longest(p) <= 128 ? 128 : 0;
-    const int64_t size = element_size(p.dtype);
-    const bool wanted = is_forced(Method::Small);
-    if (!is_plain(p) || (forced.method >= 0 && !wanted)) return 0;
-    if (side == 0 || forced.tile >= 0 || (side == 128 && size > 4)) return 0;
+// Whether tiles of its own suit a product without symmetric operands better, even if its matrices are small, of `side`.
+bool tiles_pay(const Product& p, int side, const Device& device) {
+    // The kernel for two lower triangles is faster all the same.
+    if (side <= 64 && goes_by_lane_grid(p)) return false;
     // Few products leave multiprocessors idle, which tiles of their own do not, and in 16-bit types those
-    // start sooner; the kernel for two lower triangles is faster all the same.
-    const int64_t order = longest(p);
+    // start sooner.
+    const int64_t order = longest(p), size = element_size(p.dtype);
     const bool tiles = side > 32 || (size == 2 ? hopper_can(p, TileSize::Small, device)
                                                : device.clusters && order >= 16);
     const bool few = tiles && p.batch < (size == 2         ? device.multiprocessors
@@ -43,17 +39,25 @@ int small_side(const Product& p, const Device& device) {
     const bool f64 = p.dtype == DType::f64, sooner = f64 && order > 16 && p.batch < 256;
     const bool faster = p.batch >= 256 && order > 60 && triangles(p) < 2 &&
                         (f64 || (size > 2 && p.batch <= 1024 && p.dtype != DType::c128));
-    const bool better = few || (side == 32 && sooner) || (side == 64 && faster) ||
-                        (side == 128 && order <= 100 && faster && triangles(p) == 1);
-    if (has_symmetric(p) ? !wanted && !symmetric_pays(p)
-                         : better && !wanted && !(side <= 64 && goes_by_lane_grid(p)))
-        return 0;
+    return few || (side == 32 && sooner) || (side == 64 && faster) ||
+           (side == 128 && order <= 100 && faster && triangles(p) == 1);
+}
+
+}  // namespace
+
+int small_side(const Product& p, const Device& device) {
+    const int side = longest(p) <= 32 ? 32 : longest(p) <= 64 ? 64 : longest(p) <= 128 ? 128 : 0;
+    const int64_t size = element_size(p.dtype);
+    const bool wanted = is_forced(Method::Small);
+    if (!is_plain(p) || (forced.method >= 0 && !wanted)) return 0;
+    if (side == 0 || forced.tile >= 0 || (side == 128 && size > 4)) return 0;
+    if (!wanted && (has_symmetric(p) ? !symmetric_pays(p) : tiles_pay(p, side, device))) return 0;
     if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
     if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
     // Both operands are in shared memory at once as they are stored, and as padded tiles; in the kernel for two lower
     // triangles only as stored, up to whole steps of rows.
     const int64_t stored = stored_elements(p.a) + stored_elements(p.b);
-    const int64_t beside = goes_by_lane_grid(p) ? row_start(side) - row_start(order) + side
+    const int64_t beside = goes_by_lane_grid(p) ? row_start(side) - row_start(longest(p)) + side
                                                 : 2 * int64_t{side} * (side + 8);
     return size * (stored + beside) <= (device.shared_kib - 3) * 1024 ? side : 0;
 }

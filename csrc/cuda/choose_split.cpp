@@ -85,7 +85,7 @@ class DirectSums {
             for (const int64_t room : {apart(4), together_ * slots(4)})
                 for (int half_tiles = (longest_ + 1) / 2; half_tiles <= longest_; ++half_tiles)
                     if (const int64_t count = graded_blocks(half_tiles); count <= room) {
-                        consider({4, graded_above(half_tiles, 4), half_tiles}, count);
+                        consider(share_gradually(half_tiles), count);
                         break;
                     }
         return best_;

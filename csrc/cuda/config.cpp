@@ -70,7 +70,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     } else if (above < -1 && device.clusters && !by_images(config) &&
                config.tile == TileSize::Small &&
                (element_size(p.dtype) > 2 || config.method == Method::Hopper)) {
-        config = share_gradually(config, -above);
+        share_sums(config, share_gradually(-above));
     }
     if (const int group = forced.group; group >= 1) config.group = group;
     if (by_images(config)) complete_engine(config, p, device);

@@ -71,11 +71,9 @@ def test_small_symmetric(
             assert_exact(mm(shifted(a.stored), b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
         b.stored[1].view(-1)[n // 2] = float("inf")
         with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}, infinite"):
-            x = Operand(a.stored, a_kind, n)
-            y = Operand(b.stored, b_kind, n)
-            c = mm(x.stored, y.stored, n, a_kind, b_kind, c_kind)
-            one = Operand(x.stored[1] if batch else x.stored, a_kind, n)
-            assert_same_finite(c[1], one, Operand(y.stored[1], b_kind, n), c_kind)
+            c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind)
+            one = Operand(a.stored[1] if batch else a.stored, a_kind, n)
+            assert_same_finite(c[1], one, Operand(b.stored[1], b_kind, n), c_kind)
             assert c[2].isfinite().all()
     failures.report()
 
