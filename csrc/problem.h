@@ -92,7 +92,9 @@ inline bool is_plain(const Product& p) {
 }
 
 // Whether there are structural zeros.
-constexpr bool is_triangular(Kind kind) { return kind == Kind::Lower || kind == Kind::Upper; }
+PACKEDTRI_HD constexpr bool is_triangular(Kind kind) {
+    return kind == Kind::Lower || kind == Kind::Upper;
+}
 // The kind of the transpose.
 PACKEDTRI_HD constexpr Kind transposed(Kind kind) {
     return kind == Kind::Lower ? Kind::Upper : kind == Kind::Upper ? Kind::Lower : kind;

@@ -117,6 +117,9 @@ inline int side_of_tiles(const Product& p, const Config& config) {
 // Whether there is a direct kernel for Hopper: for float64, and for small tiles of 16-bit elements.
 bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
+// Up to how many terms of 16-bit elements small tiles have sums that are shared by an estimate.
+constexpr int64_t MOST_SHARED = 3200;
+
 // How blocks share the sums of small tiles: as Config says it.
 struct SplitChoice {
     int split, above, graded;
@@ -132,6 +135,9 @@ inline void share_sums(Config& config, const SplitChoice& choice) {
     config.split_above = choice.split == 1 ? 1 : choice.above;
     config.graded = choice.graded;
 }
+
+// Whether small tiles that mirror symmetric operands are faster than all else that there is for a product.
+bool mirrored_pays(const Product& p, const Device& device);
 
 // The best of the kernels that read operands as they lie in memory. `scratch`: whether there is any.
 Config choose_direct(const Product& p, const Device& device, bool scratch);

@@ -1,5 +1,6 @@
 // Which of the kernels that read operands as they lie in memory a product gets: tiles, methods, and who shares sums.
 #include "choice.h"
+#include "engine_layout.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -106,6 +107,7 @@ double least_for_large_tiles(const Product& p, bool persistent) {
 TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
     if (const int tile = forced.tile; tile >= 0) return static_cast<TileSize>(tile);
     if (tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib) return TileSize::Small;
+    if (mirrored_pays(p, device)) return TileSize::Small;
     const Work large = direct_work(p, TileSize::Large, device);
     // Small tiles of 16-bit elements share a multiprocessor, where one copies while the other multiplies.
     const bool enough = !small_in_batch(p) ? large.per_slot >= least_for_large_tiles(p, persistent)
@@ -119,13 +121,20 @@ TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
 bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persistent,
                   const Device& device) {
     if (!persistent && (element_size(p.dtype) != 2 || !hopper_can(p, tile, device))) return false;
-    if (forced.method >= 0) return is_forced(Method::Hopper);
+    if (forced.method >= 0) return is_forced(Method::Hopper) || is_forced(Method::Mapped);
     // That for large tiles starts later. That for small ones starts and ends sooner, but does not multiply faster than
     // the general one for large tiles.
     if (persistent)
         return tile == TileSize::Small ? small_tiles_persist(p, work)
                                        : !small_in_batch(p) || p.k >= PERSISTENT_STEPS;
-    return small_in_batch(p) || work.per_slot < 4.5;
+    return small_in_batch(p) || work.per_slot < (maps_dense_operand(p) ? 9 : 4.5);
+}
+
+// Whether of 16-bit products a dense operand comes by the copy engine. Short sums do not take less time so.
+bool goes_mapped(const Product& p) {
+    if (forced.method >= 0) return is_forced(Method::Mapped) && maps_dense_operand(p);
+    const int64_t least = has_symmetric(p) ? 0 : triangles(p) == 0 ? 500 : 160;
+    return p.k >= least && maps_dense_operand(p);
 }
 
 // Of 16-bit elements.
@@ -134,7 +143,7 @@ SharingTable sharing_16bit(const Config& config, int64_t longest) {
     // others are shared by an estimate.
     static constexpr Sharing hopper_short[] = {{8, 4, 0.5}, {2, 2, 0.63}, {0.3, 2, 0.87}},
                              hopper_long[] = {{8, 4, 0.25}, {2, 2, 0.63}, {0.3, 2, 0.87}};
-    if (config.method == Method::Hopper) {
+    if (by_warpgroups(DType::f16, config)) {
         if (longest <= 2) return {};
         return longest <= 8 ? hopper_short : hopper_long;
     }
@@ -160,9 +169,9 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
     // The estimate is for sums of some length, and not good for many of them where each block has a multiprocessor. In
     // 16-bit types longer ones are of few columns.
     const bool estimated =
-        (element_size(p.dtype) > 2 || (config.method == Method::Hopper && p.batch == 1)) &&
+        (element_size(p.dtype) > 2 || (by_warpgroups(p.dtype, config) && p.batch == 1)) &&
         tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small) &&
-        p.k <= (element_size(p.dtype) == 2                ? 3200
+        p.k <= (element_size(p.dtype) == 2                ? MOST_SHARED
                 : blocks_per_sm(p.dtype, config.tile) > 1 ? 1600
                                                           : 800);
     if (estimated) {
@@ -180,8 +189,8 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
 }  // namespace
 
 bool hopper_can(const Product& p, TileSize tile, const Device& device) {
-    if (!device.clusters || has_symmetric(p)) return false;
-    if (p.dtype == DType::f64) return true;
+    if (!device.clusters) return false;
+    if (p.dtype == DType::f64) return !has_symmetric(p);
     return is_plain(p) && element_size(p.dtype) == 2 && tile == TileSize::Small && in_reach(p.a) &&
            in_reach(p.b) && in_reach(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride);
 }
@@ -190,7 +199,8 @@ Config choose_direct(const Product& p, const Device& device, bool scratch) {
     const bool persistent = persistent_can(p, device, scratch);
     Config config{Method::Direct, direct_tile(p, device, persistent), 1, 1, 1};
     const Work work = direct_work(p, config.tile, device);
-    if (takes_hopper(p, config.tile, work, persistent, device)) config.method = Method::Hopper;
+    if (takes_hopper(p, config.tile, work, persistent, device))
+        config.method = !persistent && goes_mapped(p) ? Method::Mapped : Method::Hopper;
     if (is_persistent(p.dtype, config)) {
         const int slots = device.multiprocessors * blocks_per_sm(p.dtype, config.tile);
         config.part = choose_part(p, side_of_tiles(p, config), slots, PERSISTENT_COSTS);

@@ -10,8 +10,8 @@ bool in_one_piece(const Operand& x) {
     return runs_along_rows(x) ? x.row_stride == x.cols : x.col_stride == x.rows;
 }
 
-// With a symmetric operand, which is unpacked to memory before in other products: where that and dense torch take longer,
-// whose launches take as long for a few products as for hundreds (orders 4 to 128, 1 to 1024 products).
+// With a symmetric operand, against unpacking it to memory for dense torch, whose launches take as long for a few products
+// as for hundreds (orders 4 to 128, 1 to 1024 products). Tiles of their own may suit them better still.
 bool symmetric_pays(const Product& p) {
     const int64_t order = longest(p), size = element_size(p.dtype);
     const bool many = p.batch >= 600,
@@ -51,7 +51,9 @@ int small_side(const Product& p, const Device& device) {
     const bool wanted = is_forced(Method::Small);
     if (!is_plain(p) || (forced.method >= 0 && !wanted)) return 0;
     if (side == 0 || forced.tile >= 0 || (side == 128 && size > 4)) return 0;
-    if (!wanted && (has_symmetric(p) ? !symmetric_pays(p) : tiles_pay(p, side, device))) return 0;
+    if (!wanted && (has_symmetric(p) ? !symmetric_pays(p) || mirrored_pays(p, device)
+                                     : tiles_pay(p, side, device)))
+        return 0;
     if (!in_one_piece(p.a) || !in_one_piece(p.b)) return 0;
     if (p.c.kind == Kind::Dense && p.c.row_stride != p.n) return 0;
     // Both operands are in shared memory at once as they are stored, and as padded tiles; in the kernel for two lower

@@ -44,8 +44,10 @@ int64_t most_thin(const Product& p, const Device& device) {
         // read rows of less than a word.
         const bool short_rows = p.a.kind != Kind::Dense && p.n < 8;
         if (n < 768) return short_rows && n >= 128 && sums_along_rows(p) ? 8 : 0;
-        // On Hopper blocks share the sums of those tiles.
-        const bool shared = device.clusters && n < 1150;
+        // On Hopper blocks share the sums of those tiles, which are faster where the vectors are aligned.
+        const bool aligned = maps_dense_operand(p),
+                   shared = device.clusters && (n < (aligned ? 1300 : 1150) ||
+                                                (aligned && n >= 2000 && n <= MOST_SHARED));
         if (shared || (n < 3000 && !sums_along_rows(p))) return short_rows ? 8 : 0;
         if (n < 3000) return 16;
         if (n < 6000) return p.a.kind == Kind::Dense && !sums_along_rows(p) ? 16 : 32;
@@ -128,7 +130,12 @@ bool wide_pays(const Product& p) {
     }
     const bool by_columns = p.a.kind == Kind::Dense && !sums_along_rows(p);
     if (vectors <= (by_columns && n >= 4000 ? 8 : 16)) return false;
-    if (n >= 3000) return vectors <= (n < 4000 ? 128 : n < 6000 ? 256 : 512);
+    // Small tiles share the sums of fewer steps.
+    if (n >= 3000) {
+        if (p.batch == 1 && n <= MOST_SHARED && vectors <= 128 && maps_dense_operand(p))
+            return false;
+        return vectors <= (n < 4000 ? 128 : n < 6000 ? 256 : 512);
+    }
     if (p.batch == 1) return false;
     if (n >= 2000) return vectors <= 256;
     // One triangle for all of them would be read again for each.
@@ -190,7 +197,8 @@ bool turns(const ColumnBatch& x) {
 }
 
 bool goes_by_strips(const Product& p, const Device& device) {
-    return strips_can(p, device) && (forced.method < 0 ? strips_pay(p) : is_forced(Method::Strips));
+    return strips_can(p, device) && (forced.method < 0 ? strips_pay(p) && !mirrored_pays(p, device)
+                                                       : is_forced(Method::Strips));
 }
 
 Config choose_wide(const Product& p, const Device& device) {

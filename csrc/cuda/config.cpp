@@ -69,7 +69,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
         config.graded = 0;
     } else if (above < -1 && device.clusters && !by_images(config) &&
                config.tile == TileSize::Small &&
-               (element_size(p.dtype) > 2 || config.method == Method::Hopper)) {
+               (element_size(p.dtype) > 2 || by_warpgroups(p.dtype, config))) {
         share_sums(config, share_gradually(-above));
     }
     if (const int group = forced.group; group >= 1) config.group = group;

@@ -41,8 +41,20 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 // Fused: the engine, which makes the images while it multiplies, instead of a kernel before it. Wide: for a dense
 // operand of a hundred vectors or so (wide.h), of which Tile says how many a block has: 128 or 256, or 64 where there
 // are no more. Vector: for one vector (mv.h). Small: for many small products (small.h, small_side). Strips: for a
-// dense operand of some vectors, by tensor cores and with scratch memory (strips.h).
-enum class Method : int32_t { Direct, Engine, Hopper, Thin, Fused, Wide, Vector, Small, Strips };
+// dense operand of some vectors, by tensor cores and with scratch memory (strips.h). Mapped: like Hopper for 16-bit
+// elements, but a dense operand whose rows are aligned comes by the copy engine (loader_mapped.cuh).
+enum class Method : int32_t {
+    Direct,
+    Engine,
+    Hopper,
+    Thin,
+    Fused,
+    Wide,
+    Vector,
+    Small,
+    Strips,
+    Mapped
+};
 enum class TileSize : int32_t { Small, Large };
 
 struct Config {
@@ -78,6 +90,19 @@ inline bool is_persistent(DType dtype, const Config& config) {
 // Side of the square tiles.
 constexpr int tile_side(DType dtype, TileSize size) {
     return size == TileSize::Small || has_complex_elements(dtype) ? 64 : 128;
+}
+
+// Whether small tiles of 16-bit elements are multiplied by Hopper's tensor cores.
+constexpr bool by_warpgroups(DType dtype, const Config& config) {
+    return element_size(dtype) == 2 &&
+           (config.method == Method::Hopper || config.method == Method::Mapped);
+}
+
+// Whether a kernel that reads operands as they lie in memory mirrors the stored half of symmetric ones. Other such
+// kernels have their triangles one after the other.
+constexpr bool mirrors(DType dtype, const Config& config) {
+    if (element_size(dtype) == 2) return by_warpgroups(dtype, config);
+    return tile_side(dtype, config.tile) == 64 && config.method == Method::Direct;
 }
 
 inline bool by_images(const Config& config) {
@@ -151,8 +176,8 @@ constexpr int MV_SMALL_SYMMETRIC = 256;
 bool mv_symmetric_can(const Product& p);
 
 // What is left to dense torch, on unpacked copies, because it is faster with them, packing included
-// (measured on an H100, docs/cuda.md). Products of symmetric matrices, but of many small ones (small.h): our direct
-// kernels read the stored half twice, and round 16-bit sums twice; large ones of float32 have the engine, in TF32 larger
+// (measured on an H100, docs/cuda.md). Products of symmetric matrices, but of small ones (choose_mirrored.cpp, small.h):
+// other direct kernels read the stored half twice, and round 16-bit sums twice; large ones of float32 have the engine, in TF32 larger
 // ones, since images of both halves take long. Middle-sized products of triangles whose results are dense,
 // solves with one right-hand side, and factors of one matrix: their steps wait for each other. Complex products,
 // whose kernels here do without tensor cores. Some have only their symmetric operands unpacked (goes_on_unpacked).

@@ -8,18 +8,6 @@
 namespace packedtri::cuda {
 namespace {
 
-// A map needs a matrix whose rows start at multiples of 16 bytes, at equal distances. It does not
-// split elements and does not round them to others.
-bool mappable(const Product& p, const Operand& x) {
-    if (x.kind != Kind::Dense || x.stagger != Stagger::None) return false;
-    if (p.dtype == DType::f32) return false;
-    const bool by_rows = runs_along_rows(x);
-    const int64_t stride = by_rows ? x.row_stride : x.col_stride, unit = 16 / element_size(p.dtype);
-    if (stride < (by_rows ? x.cols : x.rows)) return false;  // One row for all.
-    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && stride % unit == 0 &&
-           x.batch_stride % unit == 0;
-}
-
 // The blocks of the image of the rows of memory. A triangle has none past its diagonal; of a symmetric
 // matrix both halves are made.
 Grid blocks_of(const Operand& x) {
@@ -48,6 +36,16 @@ EngineSource source(const Product& p, const Operand& x, bool is_a) {
 bool may_spoil(const Product& p) { return has_triangle(p) || p.dtype == DType::f32; }
 
 }  // namespace
+
+bool mappable(const Product& p, const Operand& x) {
+    if (x.kind != Kind::Dense || x.stagger != Stagger::None) return false;
+    if (p.dtype == DType::f32) return false;
+    const bool by_rows = runs_along_rows(x);
+    const int64_t stride = by_rows ? x.row_stride : x.col_stride, unit = 16 / element_size(p.dtype);
+    if (stride < (by_rows ? x.cols : x.rows)) return false;  // One row for all.
+    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && stride % unit == 0 &&
+           x.batch_stride % unit == 0;
+}
 
 bool same_image(const Operand& x, const Operand& other) {
     return x.data == other.data && x.kind != Kind::Dense && other.kind != Kind::Dense &&

@@ -50,7 +50,10 @@ struct EngineLayout {
 // For a device of so many multiprocessors, of which a tile of 256 x 256 has two.
 EngineLayout engine_layout(const Product& p, const Config& config, int multiprocessors);
 
-// Whether a dense operand is read where it is.
+// Whether an operand can be mapped, and whether a dense operand is, which is then read where it is. A map needs a matrix
+// whose rows start at multiples of 16 bytes, at equal distances. It does not split elements and does not round them to
+// others.
+bool mappable(const Product& p, const Operand& x);
 bool maps_dense_operand(const Product& p);
 
 // Whether two operands, both of which need images, have the same.

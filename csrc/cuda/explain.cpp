@@ -24,10 +24,12 @@ std::string explain_tiles(const Product& p, const Config& c) {
     const int side = side_of_tiles(p, c);
     std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + std::to_string(side) +
                        " x " + std::to_string(side);
+    if (has_symmetric(p) && !engine)
+        text += mirrors(p.dtype, c) ? ", symmetric operands mirrored" : ", triangle by triangle";
     if (c.method == Method::Fused) text += ", images made on the way";
-    if (c.method == Method::Hopper)
-        text += is_persistent(p.dtype, c) ? ", loaded by warps of their own"
-                                          : ", multiplied by warpgroups";
+    if (is_persistent(p.dtype, c)) text += ", loaded by warps of their own";
+    if (by_warpgroups(p.dtype, c)) text += ", multiplied by warpgroups";
+    if (c.method == Method::Mapped) text += ", the dense operand by the copy engine";
     if (engine && p.dtype == DType::f32)
         text += in_parts(p) ? ", in three bfloat16 parts" : ", in tf32";
     const std::string parts = std::to_string(c.split),

@@ -1,5 +1,6 @@
 // Which problems dense torch gets, on unpacked copies, because it is faster with them.
 #include "choice.h"
+#include "engine_layout.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -76,14 +77,17 @@ bool few_tiles(const Product& p, const Device& device) {
     const int64_t vectors = vectors_of(p);
     if (element_size(p.dtype) == 2) {
         // Many of them get tiles of their own only from a certain size on (small.h).
-        if (p.batch > 1) return longest(p) >= 128 && batch_between(p, 600, 2200);
+        const bool mapped = device.clusters && maps_dense_operand(p);
+        const double least = mapped ? 660 : 600;
+        if (p.batch > 1) return longest(p) >= 128 && batch_between(p, least, 2200);
         // On Hopper blocks share the sums of few columns.
-        const int64_t most = vectors <= 64    ? 2900
-                             : vectors <= 128 ? 2100
-                             : vectors <= 192 ? 1300
+        const int64_t most = vectors <= 64    ? mapped ? MOST_SHARED : 2900
+                             : vectors <= 128 ? mapped ? MOST_SHARED : 2100
+                             : vectors <= 192 ? mapped ? 2100 : 1300
+                             : mapped         ? 1600
                                               : 1100;
         if (device.clusters && vectors <= 256 && p.k <= most) return false;
-        return between(p, 600, device.clusters ? 1640 : 2200);
+        return between(p, least, device.clusters ? 1640 : 2200);
     }
     if (has_complex_elements(p.dtype))
         return slow_complex(p.k, vectors, p.batch, p.dtype, device.clusters);
@@ -188,7 +192,8 @@ bool goes_on_unpacked(const Product& p, const Device& device) {
 
 bool leaves_to_dense(const Product& p, const Device& device) {
     if (p.k == 0 || any_forced() || goes_by_strips(p, device) || goes_thin(p, device) ||
-        goes_wide(p, device) || (has_symmetric(p) && small_side(p, device) > 0))
+        goes_wide(p, device) || (has_symmetric(p) && small_side(p, device) > 0) ||
+        mirrored_pays(p, device))
         return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);

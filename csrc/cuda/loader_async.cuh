@@ -80,23 +80,19 @@ class AsyncLoader {
         return K_MAJOR ? panel_.crosses_diagonal(r0_, k0, BK) : panel_.crosses_diagonal(k0, r0_, R);
     }
 
-    // Makes steps [k0, k0 + BK) of a triangle those of a Hermitian matrix: a conjugate half, where told
-    // so, and a real diagonal. To be called after this thread's copies have landed.
-    __device__ void make_hermitian(T* tile, int k0, bool conj) const {
-        change(tile, r_, k_, k0 - r0_, conj);
-    }
+    // Conjugates what this thread has copied to a tile. To be called after that has landed.
+    __device__ void conjugate(T* tile) const { conjugate(tile, r_, k_); }
 
   private:
     __device__ int r(int pass) const { return r_ + pass * R_STEP; }
     __device__ int k(int pass) const { return k_ + pass * K_STEP; }
 
     // A call, so that the registers that this takes are not the main loop's.
-    __device__ __noinline__ static void change(T* tile, int r, int k, int diagonal, bool conj) {
+    __device__ __noinline__ static void conjugate(T* tile, int r, int k) {
         for (int kp = 0; kp < K_PASSES; ++kp)
             for (int rp = 0; rp < R_PASSES; ++rp) {
-                const int row = r + rp * R_STEP, step = k + kp * K_STEP;
-                T& x = tile[Layout::at(row, step)];
-                x = {x.re, row == step + diagonal ? 0 : conj ? -x.im : x.im};
+                T& x = tile[Layout::at(r + rp * R_STEP, k + kp * K_STEP)];
+                x = {x.re, -x.im};
             }
     }
 

@@ -4,23 +4,31 @@
 
 #include "hopper.cuh"
 #include "loader_async.cuh"
+#include "loader_mirrored.cuh"
 #include "main_loop.cuh"
 
 namespace packedtri::cuda {
 
-template <class T_, class Mma_, int STAGES, bool A_K_MAJOR, bool B_K_MAJOR>
+// MIRRORED: operands may be symmetric, and how they lie is known at run time only; whether they are K-major then tells how
+// their tiles lie in shared memory.
+template <class T_, class Mma_, int STAGES, bool A_K_MAJOR, bool B_K_MAJOR, bool MIRRORED = false>
 class MainLoopAsync {
   public:
     using T = T_;
     using Mma = Mma_;
     using Acc = typename Mma::Acc;
+    using Args = ProductArgs<T>;
 
   private:
     static constexpr int BK = Mma::BK;
     using LayoutA = typename Mma::template Layout<Mma::BM, A_K_MAJOR>;
     using LayoutB = typename Mma::template Layout<Mma::BN, B_K_MAJOR>;
-    using LoadA = AsyncLoader<T, Mma::BM, BK, Mma::THREADS, A_K_MAJOR, LayoutA, Mma::LANES_K>;
-    using LoadB = AsyncLoader<T, Mma::BN, BK, Mma::THREADS, B_K_MAJOR, LayoutB, Mma::LANES_K>;
+    template <int R, bool K_MAJOR, class Layout>
+    using Loader =
+        std::conditional_t<MIRRORED, MirroredLoader<T, R, BK, Mma::THREADS, Layout, Mma::LANES_K>,
+                           AsyncLoader<T, R, BK, Mma::THREADS, K_MAJOR, Layout, Mma::LANES_K>>;
+    using LoadA = Loader<Mma::BM, A_K_MAJOR, LayoutA>;
+    using LoadB = Loader<Mma::BN, B_K_MAJOR, LayoutB>;
     static constexpr int STAGE = LayoutA::size + LayoutB::size;
 
   public:
@@ -51,15 +59,27 @@ class MainLoopAsync {
     __device__ MainLoopAsync(const ProductArgs<T>& args, int64_t batch, const TilePart& part,
                              char* shared)
         : args_(args), part_(part), shared_(reinterpret_cast<T*>(shared)),
-          load_a_(at_batch(args.a, batch * args.a_batch_stride), part.i0, part.k0),
-          load_b_(at_batch(args.b, batch * args.b_batch_stride), part.j0, part.k0) {
+          load_a_(loader<LoadA>(at_batch(args.a, batch * args.a_batch_stride), args.a_kind, true,
+                                args.a_k_major, part.i0, part.k0)),
+          load_b_(loader<LoadB>(at_batch(args.b, batch * args.b_batch_stride), args.b_kind, false,
+                                args.b_k_major, part.j0, part.k0)) {
         if constexpr (is_complex<T>) mma_.conj_b = args.conj_b;
+        if constexpr (!MIRRORED) find_plain_steps();
+    }
+
+    template <class Load>
+    __device__ static Load loader(const Panel<T>& panel, Kind kind, bool left, bool k_major, int r0,
+                                  int k0) {
+        if constexpr (MIRRORED) return {panel, kind, left, k_major, r0, k0};
+        else return {panel, r0, k0};
+    }
+
+    __device__ __forceinline__ void find_plain_steps() {
         const BasicKRange<int> a = load_a_.full_range(), b = load_b_.full_range();
-        const auto step_of = [&](int k) { return (k - part.k0 + BK - 1) / BK; };
+        const auto step_of = [&](int k) { return (k - part_.k0 + BK - 1) / BK; };
         plain_begin_ = max(0, step_of(max(a.begin, b.begin)));
-        plain_steps_ = min(part.steps, step_of(min(a.end, b.end))) - plain_begin_;
-        if (plain_steps_ < 0 || (is_complex<T> && (args.a_hermitian || args.b_hermitian)))
-            plain_steps_ = 0;
+        plain_steps_ = min(part_.steps, step_of(min(a.end, b.end))) - plain_begin_;
+        if (plain_steps_ < 0) plain_steps_ = 0;
     }
 
     __device__ T* a_tile(int step) { return shared_ + step % STAGES * STAGE; }
@@ -117,8 +137,9 @@ class MainLoopAsync {
         return padded && !all_finite;
     }
 
-    // Whether a step holds stored elements of both operands only, which need no change.
+    // Whether a step is known to hold stored elements of both operands only, which need no change.
     __device__ bool plain(int step) const {
+        if (MIRRORED) return false;
         return static_cast<unsigned>(step - plain_begin_) < static_cast<unsigned>(plain_steps_);
     }
 
@@ -129,11 +150,9 @@ class MainLoopAsync {
 
     // Of tiles of Hermitian operands, when this thread's copies have landed.
     __device__ void make_hermitian(int step) {
-        if constexpr (is_complex<T>) {
-            if (args_.a_hermitian)
-                load_a_.make_hermitian(a_tile(step), k_of(step), args_.a_kind == Kind::Upper);
-            if (args_.b_hermitian)
-                load_b_.make_hermitian(b_tile(step), k_of(step), args_.b_kind == Kind::Upper);
+        if constexpr (is_complex<T> && MIRRORED) {
+            if (args_.a_hermitian) load_a_.make_hermitian(a_tile(step), k_of(step));
+            if (args_.b_hermitian) load_b_.make_hermitian(b_tile(step), k_of(step));
         }
     }
 

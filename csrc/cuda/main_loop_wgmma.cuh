@@ -1,19 +1,33 @@
 // The main loop for 16-bit elements on Hopper: rows of memory become image blocks on their way through
-// registers, and the tensor cores multiply them in the background.
+// registers, or are copied as such where they are aligned, and the tensor cores multiply them in the background.
 #pragma once
 
 #include "hopper.cuh"
+#include "loader_mapped.cuh"
 #include "loader_rows.cuh"
 #include "main_loop.cuh"
 #include "wgmma.cuh"
 
 namespace packedtri::cuda {
 
-// A tile of 64 x 64, of which each of two warpgroups multiplies 32 columns.
-template <class T_, bool A_K_MAJOR, bool B_K_MAJOR>
+// Which operand is a mapped dense matrix.
+enum class Mapped { None, A, B };
+
+template <class T>
+struct MappedArgs : ProductArgs<T> {
+    CUtensorMap map;
+};
+
+// A tile of 64 x 64, of which each of two warpgroups multiplies 32 columns. ANY: operands may be symmetric, and how they
+// lie is known at run time only, as where one is mapped.
+template <class T_, bool A_K_MAJOR, bool B_K_MAJOR, bool ANY = false, Mapped MAPPED = Mapped::None>
 class MainLoopWgmma {
+    static constexpr bool MAPS = MAPPED != Mapped::None;
+    static_assert(ANY || !MAPS);
+
   public:
     using T = T_;
+    using Args = std::conditional_t<MAPS, MappedArgs<T>, ProductArgs<T>>;
     using Index = int;  // See product_kernel.
     struct Mma {
         static constexpr int BM = 64, BN = 64, BK = 64;
@@ -23,8 +37,18 @@ class MainLoopWgmma {
 
   private:
     static constexpr int SIDE = 64, COLS = 32, WARPS = THREADS / 32;
-    using Loader = RowLoader<T, THREADS, A_K_MAJOR, B_K_MAJOR>;
-    static constexpr int STAGE = (Loader::BYTES + 1023) / 1024 * 1024;
+    template <bool K_MAJOR, int BLOCK>
+    using Rows = RowLoader<T, THREADS, K_MAJOR, BLOCK, ANY>;
+    using LoadA = std::conditional_t<MAPPED == Mapped::A, MappedLoader, Rows<A_K_MAJOR, 0>>;
+    using LoadB =
+        std::conditional_t<MAPPED == Mapped::B, MappedLoader, Rows<B_K_MAJOR, LoadA::STAGE_BYTES>>;
+    struct Words {
+        typename LoadA::Words a;
+        typename LoadB::Words b;
+    };
+    static constexpr int BESIDE = LoadA::STAGE_BYTES + LoadB::STAGE_BYTES;
+    static constexpr int STAGE = (BESIDE + Rows<true, 0>::BESIDE_BYTES + 1023) / 1024 * 1024;
+    static constexpr int STAGES_END = 2 * STAGE + (MAPS ? MappedLoader::RING_BYTES : 0);
     static constexpr int SUM_ROW = SIDE * 4, SUMS = SIDE * SUM_ROW;
     static_assert(SUMS <= 2 * STAGE, "");
     // Where the sums of all blocks of a cluster meet: three blocks have 22 rows each at most.
@@ -33,13 +57,14 @@ class MainLoopWgmma {
   public:
     // That is behind the stages, and a barrier counts what has come.
     static constexpr int shared_bytes(bool cluster) {
-        return 2 * STAGE + (cluster ? MEETING + 16 : 0);
+        return STAGES_END + (cluster ? MEETING + 16 : 0);
     }
 
     // Computes a part of a tile, and stores its share of the rows of the tile's sum.
-    __device__ static void run(const ProductArgs<T>& args, int64_t batch, const TilePart& part,
+    __device__ static void run(const Args& args, int64_t batch, const TilePart& part,
                                const SharedSum& sum, int, int, char* shared) {
         MainLoopWgmma loop(args, batch, part, sum, shared);
+        if (MAPS && threadIdx.x == 0) loop.start();
         loop.prepare_meeting();
         ptx::wait_for_dependency();
         loop.multiply_all();
@@ -49,30 +74,77 @@ class MainLoopWgmma {
     }
 
   private:
-    __device__ MainLoopWgmma(const ProductArgs<T>& args, int64_t batch, const TilePart& part,
+    __device__ MainLoopWgmma(const Args& args, int64_t batch, const TilePart& part,
                              const SharedSum& sum, char* shared)
         : args_(args), batch_(batch), part_(part), sum_(sum), shared_(shared),
           group_(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0)),
-          loader_(args.a, batch * args.a_batch_stride, args.b, batch * args.b_batch_stride, part.i0,
-                  part.j0, part.k0) {}
+          load_a_(loader<LoadA>(args, args.a, args.a_batch_stride, args.a_kind, args.a_k_major,
+                                part.i0)),
+          load_b_(loader<LoadB>(args, args.b, args.b_batch_stride, args.b_kind, args.b_k_major,
+                                part.j0)) {}
+
+    template <class Load>
+    __device__ __forceinline__ Load loader(const Args& args, const Panel<T>& panel, int64_t stride,
+                                           Kind kind, bool k_major, int r0) const {
+        if constexpr (Load::MAPPED)
+            return {args.map,    stride == 0 ? 0 : static_cast<int>(batch_), k_major, r0, part_.k0,
+                    part_.steps, ptx::shared_address(shared_) + 2 * STAGE};
+        else return {panel, batch_ * stride, kind, k_major, r0, part_.k0, BESIDE};
+    }
 
     __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
     __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
 
     __device__ float* sums() const { return reinterpret_cast<float*>(shared_); }
-    __device__ float* meeting() const { return reinterpret_cast<float*>(shared_ + 2 * STAGE); }
-    __device__ uint32_t met() const { return ptx::shared_address(shared_ + 2 * STAGE + MEETING); }
+    __device__ float* meeting() const { return reinterpret_cast<float*>(shared_ + STAGES_END); }
+    __device__ uint32_t met() const { return ptx::shared_address(shared_ + STAGES_END + MEETING); }
 
     // ------------------------------------------------------------------------------- the sum
 
-    // Tiles are loaded two steps ahead, and multiplied while those of the next step are stored.
+    __device__ void start() const {
+        load_a_.start();
+        load_b_.start();
+    }
+    // Of what is mapped.
+    __device__ __forceinline__ void begin(int step) const {
+        load_a_.begin(step);
+        load_b_.begin(step);
+    }
+    __device__ __forceinline__ void load(Words& words) {
+        load_a_.load(words.a);
+        load_b_.load(words.b);
+    }
+    template <bool FULL>
+    __device__ __forceinline__ void store(const Words& words, uint32_t stage, int k) const {
+#pragma unroll
+        for (int g = 0; g < Rows<true, 0>::GROUPS; ++g) {
+            load_a_.template store<FULL>(words.a, stage, k, g);
+            load_b_.template store<FULL>(words.b, stage, k, g);
+        }
+    }
+    // With zeros for what the operands do not store.
+    __device__ __forceinline__ void fill(const Words& words, uint32_t stage, int k) const {
+        if (load_a_.full(k) && load_b_.full(k)) {
+            store<true>(words, stage, k);
+        } else {
+            store<false>(words, stage, k);
+            load_a_.store_last(stage, k);
+            load_b_.store_last(stage, k);
+        }
+        load_a_.mirror(stage, k);
+        load_b_.mirror(stage, k);
+    }
+
+    // Rows are loaded two steps ahead, and multiplied while those of the next step are stored.
     __device__ __forceinline__ void multiply_all() {
 #pragma unroll
         for (int e = 0; e < COLS / 2; ++e) acc_[e] = 0;
         if (part_.steps <= 0) return;
-        typename Loader::Words even, odd;
-        loader_.load(even);
-        if (part_.steps > 1) loader_.load(odd);
+#pragma unroll
+        for (int s = 0; s < MappedLoader::AHEAD; ++s) begin(s);
+        Words even, odd;
+        load(even);
+        if (part_.steps > 1) load(odd);
         const uint32_t stage = ptx::shared_address(shared_);
 #pragma unroll 1
         for (int s = 0;; s += 2) {
@@ -84,26 +156,39 @@ class MainLoopWgmma {
         ptx::wgmma_wait();
     }
 
-    __device__ __forceinline__ void step(typename Loader::Words& words, uint32_t stage, int s) {
-        loader_.store(words, stage, part_.k0 + s * Mma::BK);
+    __device__ __forceinline__ void step(Words& words, uint32_t stage, int s) {
+        const int k = part_.k0 + s * Mma::BK;
+        fill(words, stage, k);
         ptx::bulk_fence();
         ptx::wgmma_wait();  // So after the barrier the other stage can be filled.
         __syncthreads();
-        if (s + 2 < part_.steps) loader_.load(words);
-        multiply(stage);
+        begin(s + MappedLoader::AHEAD);
+        if (s + 2 < part_.steps) load(words);
+        load_a_.wait(s);
+        load_b_.wait(s);
+        const uint32_t a = load_a_.block(stage, s), b = load_b_.block(stage, s);
+        if constexpr (ANY) {
+            const bool a_along = load_a_.k_major(k), b_along = load_b_.k_major(k);
+            if (a_along && b_along) multiply<true, true>(a, b);
+            else if (a_along) multiply<true, false>(a, b);
+            else if (b_along) multiply<false, true>(a, b);
+            else multiply<false, false>(a, b);
+        } else {
+            multiply<A_K_MAJOR, B_K_MAJOR>(a, b);
+        }
     }
 
-    __device__ __forceinline__ void multiply(uint32_t stage) {
-        const uint64_t a = tile_descriptor(stage),
-                       b = tile_descriptor(stage + Image::BLOCK_BYTES +
-                                           group_ * COLS * (B_K_MAJOR ? Image::ROW_BYTES : 2));
-        constexpr int A_STEP = A_K_MAJOR ? STEP_ALONG : STEP_ACROSS,
-                      B_STEP = B_K_MAJOR ? STEP_ALONG : STEP_ACROSS;
+    template <bool A_ALONG, bool B_ALONG>
+    __device__ __forceinline__ void multiply(uint32_t a_block, uint32_t b_block) {
+        const uint64_t a = tile_descriptor(a_block),
+                       b = tile_descriptor(b_block +
+                                           group_ * COLS * (B_ALONG ? Image::ROW_BYTES : 2));
+        constexpr int A_STEP = A_ALONG ? STEP_ALONG : STEP_ACROSS,
+                      B_STEP = B_ALONG ? STEP_ALONG : STEP_ACROSS;
         ptx::wgmma_fence();
 #pragma unroll
         for (int x = 0; x < Mma::BK / 16; ++x)
-            ptx::wgmma<COLS, !A_K_MAJOR, !B_K_MAJOR>(acc_, a + x * A_STEP, b + x * B_STEP, true,
-                                                     T{});
+            ptx::wgmma<COLS, !A_ALONG, !B_ALONG>(acc_, a + x * A_STEP, b + x * B_STEP, true, T{});
         ptx::wgmma_commit();
     }
 
@@ -174,6 +259,12 @@ class MainLoopWgmma {
         float x[ROWS][XS];
     };
 
+    template <bool K_MAJOR>
+    __device__ static const T* stored(const Panel<T>& x, Kind kind, bool k_major, int r, int k) {
+        if (!ANY) return x.stored(K_MAJOR, r, k);
+        return x.stored(kind == Kind::Symmetric ? k <= r : k_major, r, k);
+    }
+
     // The zeros past a diagonal, times an infinite or nan element, are nan: such an element leaves
     // its mark on every sum that it enters. These sums are made again, over stored elements.
     __device__ static __noinline__ Sums of_stored(Sums sum, const ProductArgs<T>& args,
@@ -187,8 +278,9 @@ class MainLoopWgmma {
             x = 0;
 #pragma unroll 1
             for (int k = 0; k < args.k; ++k) {
-                const T *p = a.stored(A_K_MAJOR, i + e / XS * WARPS, k),
-                        *q = b.stored(B_K_MAJOR, j + e % XS * 32, k);
+                const T *p = stored<A_K_MAJOR>(a, args.a_kind, args.a_k_major, i + e / XS * WARPS,
+                                               k),
+                        *q = stored<B_K_MAJOR>(b, args.b_kind, args.b_k_major, j + e % XS * 32, k);
                 if (p && q) fma_into(x, Accumulator<T>::widen(*p), Accumulator<T>::widen(*q));
             }
         }
@@ -219,7 +311,7 @@ class MainLoopWgmma {
         for (int u = 0; u < ROWS; ++u)
 #pragma unroll
             for (int x = 0; x < XS; ++x) finite &= isfinite(sum.x[u][x]);
-        if (!finite && (args_.a.packed || args_.b.packed))
+        if (!finite && (is_triangular(args_.a_kind) || is_triangular(args_.b_kind)))
             sum = of_stored(sum, args_, batch_, i0, j);
 
         T* const c = args_.c + batch_ * args_.c_batch_stride;
@@ -241,13 +333,14 @@ class MainLoopWgmma {
         }
     }
 
-    const ProductArgs<T>& args_;
+    const Args& args_;
     const int64_t batch_;
     const TilePart part_;
     const SharedSum sum_;
     char* const shared_;
     const int group_;
-    Loader loader_;
+    LoadA load_a_;
+    LoadB load_b_;
     float acc_[COLS / 2];
 };
 

@@ -30,6 +30,7 @@ class MainLoopWords {
     using T = T_;
     using Mma = WarpTile<BM, BN, WARPS_K>;
     using Index = int;  // See product_kernel.
+    using Args = ProductArgs<T>;
     static constexpr int THREADS = Mma::THREADS;
 
   private:

@@ -39,8 +39,7 @@ void by_triangles(Product p, const Multiply& multiply) {
     by_triangles(p, multiply);
 }
 
-void direct_triangles(const Product& p, const Config& config, Scratch* scratch,
-                      cudaStream_t stream) {
+void direct_tiles(const Product& p, const Config& config, Scratch* scratch, cudaStream_t stream) {
     switch (p.dtype) {
         case DType::f16: return product_f16(p, config, stream);
         case DType::bf16: return product_bf16(p, config, stream);
@@ -52,7 +51,8 @@ void direct_triangles(const Product& p, const Config& config, Scratch* scratch,
 }
 
 void direct(const Product& p, const Config& config, Scratch* scratch, cudaStream_t stream) {
-    by_triangles(p, [&](const Product& part) { direct_triangles(part, config, scratch, stream); });
+    if (mirrors(p.dtype, config)) return direct_tiles(p, config, scratch, stream);
+    by_triangles(p, [&](const Product& part) { direct_tiles(part, config, scratch, stream); });
 }
 
 // What the engine is to do, if it is to compute a product beside another one.
@@ -98,7 +98,8 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
             return;
         }
         case Method::Direct:
-        case Method::Hopper: return direct(p, config, scratch, stream);
+        case Method::Hopper:
+        case Method::Mapped: return direct(p, config, scratch, stream);
     }
 }
 

@@ -86,8 +86,9 @@ struct ProductArgs {
     bool c_packed, c_lower;  // How c is stored, and whether only up to its diagonal.
     typename Accumulator<T>::real alpha, beta;
     Kind a_kind, b_kind;
+    bool a_k_major, b_k_major;  // Of a symmetric operand: the half that is stored.
     bool conj_b, a_strict, b_strict;
-    bool a_hermitian, b_hermitian;  // Whether an operand is a half of a Hermitian matrix.
+    bool a_hermitian, b_hermitian;  // Whether a symmetric operand is a Hermitian one.
     int m, n, k;
     int batch;
     int split;  // Blocks of a cluster, a power of two up to 8.

@@ -43,7 +43,7 @@ __device__ __forceinline__ TilePart part_of_sum(const ProductArgs<T>& args, int 
 
 // Computes the rows [first_row, end_row) of a tile, or with other blocks of a cluster its part of them.
 template <class MainLoop>
-__device__ __forceinline__ void compute_tile(const ProductArgs<typename MainLoop::T>& args,
+__device__ __forceinline__ void compute_tile(const typename MainLoop::Args& args,
                                              const Schedule::Tile& tile, int64_t batch,
                                              const SharedSum& sum, int first_row, int end_row,
                                              char* shared) {
@@ -108,7 +108,7 @@ __device__ __forceinline__ BlockTask<Index> task_of(const ProductArgs<T>& args, 
 
 template <class MainLoop, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
-    product_kernel(const __grid_constant__ ProductArgs<typename MainLoop::T> args) {
+    product_kernel(const __grid_constant__ typename MainLoop::Args args) {
     extern __shared__ __align__(1024) char shared[];
     // 32 bits are enough, and quick to divide, but in some main loops make the compiler spill.
     using Index = typename MainLoop::Index;

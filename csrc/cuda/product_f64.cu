@@ -16,6 +16,8 @@ using Small = MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, 3, A_K_MAJOR, B_
 // For devices with 100 KiB of shared memory.
 template <bool A_K_MAJOR, bool B_K_MAJOR>
 using Short = MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, 2, A_K_MAJOR, B_K_MAJOR>;
+template <int STAGES>
+using Mirrored = MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, STAGES, true, false, true>;
 
 static_assert(shared_bytes<Large<true, true>>() <=
               1024 * tile_shared_kib(DType::f64, TileSize::Large));
@@ -35,7 +37,7 @@ template <int SIDE>
 void persistent(const Product& p, const Config& config, Scratch& scratch, cudaStream_t stream) {
     using Shape = PersistentShape<SIDE, true, true>;
     const OrientedPanel<double> a = orient<double>(p.a, true), b = orient<double>(p.b, false);
-    PersistentArgs args{arguments<typename Shape::Mma>(p, config, a.panel, b.panel)};
+    PersistentArgs args{arguments<typename Shape::Mma>(p, config, a, b)};
     static_assert(Shape::BLOCKS_PER_SM ==
                       blocks_per_sm(DType::f64, Shape::LARGE ? TileSize::Large : TileSize::Small),
                   "what the choice of parts counts on");
@@ -66,8 +68,8 @@ void product_f64(const Product& p, const Config& config, Scratch* scratch, cudaS
                      : persistent<64>(p, config, *scratch, stream);
     if (large) launch_product<Large, 1>(p, config, stream);
     else if (current_device().shared_kib < tile_shared_kib(DType::f64, TileSize::Small))
-        launch_product<Short, 1>(p, config, stream);
-    else launch_product<Small, 2>(p, config, stream);
+        launch_product<Short, 1, Mirrored<2>>(p, config, stream);
+    else launch_product<Small, 2, Mirrored<3>>(p, config, stream);
 }
 
 }  // namespace packedtri::cuda

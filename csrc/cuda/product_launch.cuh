@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <type_traits>
 
 #include "launch.h"
 #include "product.cuh"
@@ -19,7 +20,7 @@ int64_t clusters(const ProductArgs<T>& args) {
 }
 
 template <class MainLoop, int BLOCKS_PER_SM>
-void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) {
+void launch(const typename MainLoop::Args& args, cudaStream_t stream) {
     if (args.shared.by_two > args.shared.by_all && (!MainLoop::GRADED || args.split != 4))
         throw std::logic_error("[packedtri] a kernel whose sums are not shared gradually");
     const int64_t blocks = clusters(args) * args.split;
@@ -32,8 +33,8 @@ void launch(const ProductArgs<typename MainLoop::T>& args, cudaStream_t stream) 
 
 // What the kernels are told about a product, whose result has tiles as Mma's.
 template <class Mma, class T>
-ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>& a,
-                         const Panel<T>& b) {
+ProductArgs<T> arguments(const Product& p, const Config& config, const OrientedPanel<T>& a,
+                         const OrientedPanel<T>& b) {
     using Real = typename Accumulator<T>::real;
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
     const bool lower = p.c.kind == Kind::Lower;
@@ -53,8 +54,8 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
         shared.by_three = longer(graded_above(config.graded, 3));
         shared.by_two = longer(graded_above(config.graded, 2));
     }
-    return {a,
-            b,
+    return {a.panel,
+            b.panel,
             p.a.batch_stride,
             p.b.batch_stride,
             static_cast<T*>(p.c.data),
@@ -66,6 +67,8 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
             static_cast<Real>(p.beta),
             p.a.kind,
             p.b.kind,
+            a.k_major,
+            b.k_major,
             p.conj_b,
             p.a.strict,
             p.b.strict,
@@ -81,13 +84,16 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const Panel<T>&
             schedule.size() * p.batch};
 }
 
-// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN.
-template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM>
+// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN, or with a symmetric operand `Mirrored`, if there is
+// such a main loop.
+template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM, class Mirrored = void>
 void launch_product(const Product& p, const Config& config, cudaStream_t stream) {
     using T = typename MainLoop<true, true>::T;
     using Mma = typename MainLoop<true, true>::Mma;
     const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
-    const ProductArgs<T> args = arguments<Mma>(p, config, a.panel, b.panel);
+    const ProductArgs<T> args = arguments<Mma>(p, config, a, b);
+    if constexpr (!std::is_void_v<Mirrored>)
+        if (has_symmetric(p)) return launch<Mirrored, BLOCKS_PER_SM>(args, stream);
     if (a.k_major && b.k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM>(args, stream);
     else if (a.k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM>(args, stream);
     else if (b.k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM>(args, stream);

@@ -298,7 +298,7 @@ template <class T, template <int, int> class MmaOf, int SIDE, int BK>
 void launch_small(const Product& p, cudaStream_t stream) {
     const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
     const auto args =
-        arguments<MmaOf<SIDE, BK>>(p, {Method::Direct, TileSize::Small, 1, 1, 1}, a.panel, b.panel);
+        arguments<MmaOf<SIDE, BK>>(p, {Method::Direct, TileSize::Small, 1, 1, 1}, a, b);
     const auto launch = [&](auto a_k_major, auto b_k_major) {
         using Small = SmallProduct<T, MmaOf, SIDE, BK, a_k_major(), b_k_major()>;
         launch_teams<Small>({args, pieces<T>(p.a, p.batch), pieces<T>(p.b, p.batch)}, p.batch,

@@ -4,6 +4,7 @@
 #include "check.h"
 #include "cuda/choose_direct.cpp"
 #include "cuda/choose_engine.cpp"
+#include "cuda/choose_mirrored.cpp"
 #include "cuda/choose_parts.cpp"
 #include "cuda/choose_sharing.cpp"
 #include "cuda/choose_small.cpp"

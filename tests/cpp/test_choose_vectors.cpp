@@ -133,7 +133,8 @@ void some_vectors() {
     CHECK(cuda::choose(p, cuda::Device{108, false}).method == Method::Thin, "another chip");
     CHECK(strips(DType::f32, Kind::Lower, 8192, 64) && cuda::strip_vectors(p) == 64, "float32");
     CHECK(strips(DType::f64, Kind::Upper, 8192, 64) && cuda::strip_vectors(p) == 32, "two groups");
-    CHECK(strips(DType::f32, Kind::Symmetric, 512, 8), "small");
+    CHECK(strips(DType::f32, Kind::Symmetric, 640, 8), "small");
+    CHECK(!strips(DType::f32, Kind::Symmetric, 512, 8), "smaller, which tiles mirror");
     CHECK(!strips(DType::f32, Kind::Symmetric, 1600, 8), "not much larger");
     CHECK(strips(DType::f32, Kind::Symmetric, 8192, 100), "two groups of a symmetric matrix");
     CHECK(!strips(DType::f32, Kind::Symmetric, 4096, 100), "not of a smaller one");

@@ -356,7 +356,10 @@ int main() {
     far.b.kind = far.c.kind = Kind::Dense;
     far.b.row_stride = far.c.row_stride = 512;
     far.b.col_stride = 1;
-    CHECK(cuda::choose(far, hopper).method == Method::Hopper, "warpgroups, dense");
+    CHECK(cuda::choose(far, hopper).method == Method::Mapped,
+          "warpgroups, an aligned dense operand");
+    far.b.row_stride = 513;
+    CHECK(cuda::choose(far, hopper).method == Method::Hopper, "warpgroups, one that is not");
     far.b.row_stride = int64_t{1} << 22;
     CHECK(cuda::choose(far, hopper).method == Method::Direct, "rows far apart");
     far.b.row_stride = 16;

@@ -19,8 +19,12 @@ void some_problems_are_left_to_dense_torch() {
     CHECK(cuda::leaves_to_dense(p, hopper), "symmetric matrices");
     p.dtype = DType::f32;
     CHECK(!cuda::leaves_to_dense(p, hopper), "float32");
-    p.m = p.n = p.k = 256;
+    p.m = p.n = p.k = p.a.rows = p.a.cols = p.b.rows = p.b.cols = 512;
     CHECK(cuda::leaves_to_dense(p, hopper), "too small for images");
+    p.m = p.n = p.k = p.a.rows = p.a.cols = p.b.rows = p.b.cols = 256;
+    CHECK(!cuda::leaves_to_dense(p, hopper) && cuda::mirrors(p.dtype, cuda::choose(p, hopper)),
+          "small enough for tiles that mirror them");
+    CHECK(cuda::leaves_to_dense(p, ampere), "where blocks cannot share sums");
 
     CHECK(!cuda::leaves_to_dense(dense_product(DType::bf16, 1024), hopper),
           "two triangles, a dense result");
@@ -36,7 +40,9 @@ void some_problems_are_left_to_dense_torch() {
     };
     CHECK(!columns_are_left(2048, 64, hopper) && !columns_are_left(1024, 256, hopper),
           "few columns, whose sums blocks share");
-    CHECK(columns_are_left(2304, 128, hopper) && columns_are_left(1280, 256, hopper), "more");
+    CHECK(!columns_are_left(2560, 128, hopper) && !columns_are_left(1536, 256, hopper),
+          "aligned, by the copy engine");
+    CHECK(columns_are_left(2304, 192, hopper) && columns_are_left(1792, 256, hopper), "more");
     CHECK(columns_are_left(2048, 64, ampere), "no clusters");
 
     const auto factor_is_left = [](DType dtype, int64_t n, int64_t batch) {

@@ -41,7 +41,7 @@ PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
 # What the fixture `force` takes: the method, the tile, the split of sums and from what length
 # on, and the grouping of tiles.
 Force = Callable[[int, int, int, int, int], None]
-DIRECT, ENGINE, HOPPER, THIN, FUSED, WIDE, WHOLE, STRIPS = 0, 1, 2, 3, 4, 5, 7, 8
+DIRECT, ENGINE, HOPPER, THIN, FUSED, WIDE, WHOLE, STRIPS, MAPPED = 0, 1, 2, 3, 4, 5, 7, 8, 9
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SIXTEEN_BITS = FLOATS[:2]
 # What the engine multiplies.

@@ -1,0 +1,85 @@
+// Which products with symmetric operands have small tiles that mirror the stored half, and are not left to dense torch on
+// unpacked copies.
+#include <limits>
+
+#include "choice.h"
+
+namespace packedtri::cuda {
+namespace {
+
+constexpr int64_t ANY = std::numeric_limits<int64_t>::max();
+
+// Blocks of 64 x 64 x 64 multiplications.
+int64_t blocks(const Product& p) {
+    constexpr int64_t side = tile_side(DType::f64, TileSize::Small);
+    return ceil_div(p.m, side) * ceil_div(p.n, side) * ceil_div(p.k, side) * p.batch;
+}
+
+// How many of these a product of a symmetric and a dense matrix may take so that tiles are faster. Of many matrices of one
+// tile, and of few vectors, unpacking takes most of the time.
+int64_t most_beside_dense(const Product& p) {
+    const int64_t order = longest(p), vectors = vectors_of(p);
+    const bool many = vectors <= 32 && p.batch >= 128;
+    switch (p.dtype) {
+        case DType::f32:
+            if (order <= 64) return order <= 32 ? 512 : ANY;
+            if (p.batch > 1) return many ? ANY : 128;
+            return vectors <= 8     ? 64
+                   : vectors <= 16  ? 100
+                   : vectors <= 64  ? 196
+                   : vectors <= 256 ? 400
+                                    : 242;
+        case DType::f64:
+            if (order <= 64) return order <= 32 ? 256 : ANY;
+            if (p.batch > 1) return many ? ANY : 32;
+            return vectors <= 16 ? 64 : vectors <= 64 ? 196 : 50;
+        case DType::c64: return p.batch == 1 ? 36 : order <= 32 ? 32 : 16;
+        case DType::c128:
+            // Dense torch is slow with small ones that its tensor cores do not have.
+            if (order <= 16 || (p.batch > 1 && order > 32)) return 0;
+            return p.batch > 1 ? 16 : vectors <= 16 ? 25 : vectors <= 32 ? 9 : 4;
+        default: return 0;
+    }
+}
+
+// The same beside a triangle.
+int64_t most_beside_triangle(const Product& p) {
+    const int64_t order = longest(p);
+    switch (p.dtype) {
+        case DType::f32: return order <= 32 ? 512 : order <= 64 ? 400 : 729;
+        case DType::f64: return order <= 32 ? 512 : order <= 64 ? ANY : 2197;
+        case DType::c64: return order <= 32 ? 256 : order <= 128 ? ANY : 125;
+        case DType::c128: return order <= 32 ? 128 : order <= 64 ? ANY : 27;
+        default: return 0;
+    }
+}
+
+// Of two symmetric matrices, whose product is packed or not.
+int64_t most_of_two(const Product& p) {
+    const int64_t order = longest(p);
+    const bool packed = p.c.kind == Kind::Lower;
+    switch (p.dtype) {
+        case DType::f32:
+            if (order <= 64) return order <= 32 ? 512 : 400;
+            return packed ? 1024 : 343;
+        case DType::f64:
+            if (order <= 128) return order <= 32 ? 256 : packed || order <= 64 ? ANY : 125;
+            return packed ? 343 : 125;
+        case DType::c64: return order <= 32 ? 256 : !packed ? 27 : order <= 64 ? ANY : 128;
+        case DType::c128: return order <= 32 ? 128 : 8;
+        default: return 0;
+    }
+}
+
+}  // namespace
+
+bool mirrored_pays(const Product& p, const Device& device) {
+    // Elsewhere blocks cannot share sums, which such small products need.
+    if (!has_symmetric(p) || !device.clusters || p.tf32 || is_mv(p)) return false;
+    const bool beside_dense = p.a.kind == Kind::Dense || p.b.kind == Kind::Dense;
+    return blocks(p) <= (beside_dense         ? most_beside_dense(p)
+                         : beside_triangle(p) ? most_beside_triangle(p)
+                                              : most_of_two(p));
+}
+
+}  // namespace packedtri::cuda
