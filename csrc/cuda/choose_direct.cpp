@@ -127,7 +127,7 @@ bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persis
     if (persistent)
         return tile == TileSize::Small ? small_tiles_persist(p, work)
                                        : !small_in_batch(p) || p.k >= PERSISTENT_STEPS;
-    return small_in_batch(p) || work.per_slot < (maps_dense_operand(p) ? 9 : 4.5);
+    return small_in_batch(p) || work.per_slot < (maps_dense_operand(p) ? 10 : 4.5);
 }
 
 // Whether of 16-bit products a dense operand comes by the copy engine. Short sums do not take less time so.

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "choice.h"
+#include "engine_layout.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -16,14 +17,14 @@ int64_t blocks(const Product& p) {
 }
 
 // How many of these a product of a symmetric and a dense matrix may take so that tiles are faster. Of many matrices of one
-// tile, and of few vectors, unpacking takes most of the time.
+// tile, and of few vectors, unpacking takes most of the time; where rows are not aligned, the dense product does.
 int64_t most_beside_dense(const Product& p) {
     const int64_t order = longest(p), vectors = vectors_of(p);
     const bool many = vectors <= 32 && p.batch >= 128;
     switch (p.dtype) {
         case DType::f32:
-            if (order <= 64) return order <= 32 ? 512 : ANY;
-            if (p.batch > 1) return many ? ANY : 128;
+            if (order <= 64) return order <= 32 ? 300 : ANY;
+            if (p.batch > 1) return many ? ANY : 100;
             return vectors <= 8     ? 64
                    : vectors <= 16  ? 100
                    : vectors <= 64  ? 196
@@ -33,12 +34,22 @@ int64_t most_beside_dense(const Product& p) {
             if (order <= 64) return order <= 32 ? 256 : ANY;
             if (p.batch > 1) return many ? ANY : 32;
             return vectors <= 16 ? 64 : vectors <= 64 ? 196 : 50;
-        case DType::c64: return p.batch == 1 ? 36 : order <= 32 ? 32 : 16;
+        case DType::c64:
+            if (p.batch > 1) return order <= 32 ? 32 : 16;
+            return vectors <= 32 ? 36 : 27;
         case DType::c128:
             // Dense torch is slow with small ones that its tensor cores do not have.
             if (order <= 16 || (p.batch > 1 && order > 32)) return 0;
-            return p.batch > 1 ? 16 : vectors <= 16 ? 25 : vectors <= 32 ? 9 : 4;
-        default: return 0;
+            return p.batch > 1 ? 16 : vectors <= 16 ? 25 : vectors <= 32 ? 9 : order <= 100 ? 8 : 4;
+        default: {
+            const bool slow = slow_when_dense(p);
+            if (p.batch > 1) {
+                if (vectors <= 32) return 1024;
+                return order <= (slow ? 192 : 128) ? 512 : slow ? 1000 : 256;
+            }
+            if (slow) return vectors > 256 ? 343 : maps_dense_operand(p) ? 2500 : 700;
+            return vectors <= 64 ? 784 : vectors <= 128 ? 392 : 216;
+        }
     }
 }
 
@@ -50,7 +61,9 @@ int64_t most_beside_triangle(const Product& p) {
         case DType::f64: return order <= 32 ? 512 : order <= 64 ? ANY : 2197;
         case DType::c64: return order <= 32 ? 256 : order <= 128 ? ANY : 125;
         case DType::c128: return order <= 32 ? 128 : order <= 64 ? ANY : 27;
-        default: return 0;
+        default:
+            if (p.batch > 1) return order <= 32 ? 256 : 512;
+            return slow_when_dense(p) ? 1331 : 1000;
     }
 }
 
@@ -67,7 +80,10 @@ int64_t most_of_two(const Product& p) {
             return packed ? 343 : 125;
         case DType::c64: return order <= 32 ? 256 : !packed ? 27 : order <= 64 ? ANY : 128;
         case DType::c128: return order <= 32 ? 128 : 8;
-        default: return 0;
+        default:
+            if (p.batch > 1) return 512;
+            if (slow_when_dense(p)) return packed ? 729 : 343;
+            return packed ? 343 : 216;
     }
 }
 
@@ -76,6 +92,7 @@ int64_t most_of_two(const Product& p) {
 bool mirrored_pays(const Product& p, const Device& device) {
     // Elsewhere blocks cannot share sums, which such small products need.
     if (!has_symmetric(p) || !device.clusters || p.tf32 || is_mv(p)) return false;
+    if (element_size(p.dtype) == 2 && !hopper_can(p, TileSize::Small, device)) return false;
     const bool beside_dense = p.a.kind == Kind::Dense || p.b.kind == Kind::Dense;
     return blocks(p) <= (beside_dense         ? most_beside_dense(p)
                          : beside_triangle(p) ? most_beside_triangle(p)

@@ -23,6 +23,13 @@ bool symmetric_pays(const Product& p) {
            (order <= 100 || p.c.kind == Kind::Dense);
 }
 
+// Up to how many small products of 16-bit elements have tiles of their own, one block each, of which a multiprocessor has
+// two: beside a dense matrix these are faster also where they share it.
+int most_tiles_of_16_bits(const Product& p, const Device& device) {
+    const bool two = triangles(p) == 1 && longest(p) > 16 && longest(p) <= 64;
+    return two ? 2 * device.multiprocessors + 1 : device.multiprocessors;
+}
+
 // Whether tiles of its own suit a product without symmetric operands better, even if its matrices are small, of `side`.
 bool tiles_pay(const Product& p, int side, const Device& device) {
     // The kernel for two lower triangles is faster all the same.
@@ -32,7 +39,7 @@ bool tiles_pay(const Product& p, int side, const Device& device) {
     const int64_t order = longest(p), size = element_size(p.dtype);
     const bool tiles = side > 32 || (size == 2 ? hopper_can(p, TileSize::Small, device)
                                                : device.clusters && order >= 16);
-    const bool few = tiles && p.batch < (size == 2         ? device.multiprocessors
+    const bool few = tiles && p.batch < (size == 2         ? most_tiles_of_16_bits(p, device)
                                          : device.clusters ? 100
                                                            : 24);
     // In float64 tiles start sooner, and tiles of dense operands are loaded faster.

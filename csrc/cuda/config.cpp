@@ -16,6 +16,15 @@ int split_for(const Device& device, int wanted) {
     return split;
 }
 
+// Whether direct tiles are known to be faster than images: such as mirror symmetric operands, and of few columns that the
+// copy engine brings.
+bool too_few_for_images(const Product& p, const Config& config, const Device& device) {
+    if (forced.method >= 0) return false;
+    if (mirrored_pays(p, device)) return true;
+    if (config.method != Method::Mapped || !has_vectors(p)) return false;
+    return vectors_of(p) <= (p.k <= 2600 ? 192 : p.k <= MOST_SHARED ? 128 : 0);
+}
+
 // What is forced of Config::part, but no more parts than there is memory for.
 int part_for(const Product& p, const Config& config) {
     if (forced.split == 1 || forced.above == 0) return 0;
@@ -46,7 +55,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (goes_thin(p, device)) return {Method::Thin, TileSize::Small, 1, 1, 1};
     if (small_side(p, device)) return {Method::Small, TileSize::Small, 1, 1, 1};
     Config config = choose_direct(p, device, scratch);
-    if (scratch && engine_can(p, device)) {
+    if (scratch && engine_can(p, device) && !too_few_for_images(p, config, device)) {
         const Config engine = choose_engine(p, device, together);
         if (forced.method < 0 ? engine_pays(p, engine, device, together)
                               : is_forced(Method::Engine) || is_forced(Method::Fused))

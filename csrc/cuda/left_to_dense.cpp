@@ -83,7 +83,7 @@ bool few_tiles(const Product& p, const Device& device) {
         // On Hopper blocks share the sums of few columns.
         const int64_t most = vectors <= 64    ? mapped ? MOST_SHARED : 2900
                              : vectors <= 128 ? mapped ? MOST_SHARED : 2100
-                             : vectors <= 192 ? mapped ? 2100 : 1300
+                             : vectors <= 192 ? mapped ? 2600 : 1300
                              : mapped         ? 1600
                                               : 1100;
         if (device.clusters && vectors <= 256 && p.k <= most) return false;

@@ -42,7 +42,7 @@ void some_problems_are_left_to_dense_torch() {
           "few columns, whose sums blocks share");
     CHECK(!columns_are_left(2560, 128, hopper) && !columns_are_left(1536, 256, hopper),
           "aligned, by the copy engine");
-    CHECK(columns_are_left(2304, 192, hopper) && columns_are_left(1792, 256, hopper), "more");
+    CHECK(columns_are_left(2816, 192, hopper) && columns_are_left(1792, 256, hopper), "more");
     CHECK(columns_are_left(2048, 64, ampere), "no clusters");
 
     const auto factor_is_left = [](DType dtype, int64_t n, int64_t batch) {
@@ -147,7 +147,8 @@ void rows_that_are_not_aligned_stay_here() {
         return p;
     };
     CHECK(left(symmetric(DType::bf16, 2048)) && !left(symmetric(DType::bf16, 2049)), "symmetric");
-    CHECK(left(symmetric(DType::bf16, 385)), "symmetric, too small for images");
+    CHECK(!left(symmetric(DType::bf16, 385)) && left(symmetric(DType::bf16, 512)),
+          "symmetric, small tiles mirror it");
     Product squared = symmetric(DType::bf16, 2049);
     squared.b.kind = Kind::Symmetric;
     CHECK(!left(squared), "two symmetric matrices");
@@ -194,7 +195,50 @@ void complex_products_and_squares() {
     CHECK(left(square) && !cuda::goes_on_unpacked(square, hopper), "a dense result");
 }
 
+// On Hopper small tiles mirror symmetric operands, where there are few multiplications.
+void small_symmetric_products_stay_here() {
+    const auto mirrored = [](DType dtype, Kind a, Kind b, int64_t n, int64_t m, int64_t batch = 1) {
+        Product p = lower_product(dtype, n, batch);
+        const Operand dense = times_columns(dtype, n, m).b;
+        p.a.kind = a;
+        p.b.kind = b;
+        if (b == Kind::Dense) {
+            p.b = dense;
+            p.n = m;
+            p.b.batch_stride = n * m;
+        }
+        p.c = {nullptr, Kind::Dense, p.n, p.n * n};
+        const bool here = !cuda::leaves_to_dense(p, hopper);
+        CHECK(!here || cuda::mirrors(dtype, cuda::choose(p, hopper)), "by tiles that do");
+        CHECK(cuda::leaves_to_dense(p, ampere), "blocks cannot share sums there");
+        return here;
+    };
+    constexpr Kind s = Kind::Symmetric, l = Kind::Lower, dense = Kind::Dense;
+    CHECK(mirrored(DType::f32, s, dense, 384, 384) && !mirrored(DType::f32, s, dense, 512, 512),
+          "float32");
+    CHECK(mirrored(DType::f32, s, dense, 640, 256) && !mirrored(DType::f32, s, dense, 768, 256),
+          "some columns");
+    CHECK(mirrored(DType::f64, s, dense, 192, 192) && !mirrored(DType::f64, s, dense, 256, 256),
+          "float64");
+    CHECK(mirrored(DType::f64, s, dense, 64, 64, 1024), "many of one tile");
+    CHECK(!mirrored(DType::f64, s, dense, 128, 128, 8), "of four");
+    CHECK(mirrored(DType::f64, l, s, 640, 640) && !mirrored(DType::f64, l, s, 1024, 1024),
+          "beside a triangle");
+    CHECK(mirrored(DType::f32, s, s, 448, 448) && !mirrored(DType::f32, s, s, 512, 512),
+          "two of them");
+    CHECK(mirrored(DType::c64, s, dense, 192, 192) && !mirrored(DType::c64, s, dense, 256, 256),
+          "complex64");
+    CHECK(mirrored(DType::c128, s, dense, 100, 100) && !mirrored(DType::c128, s, dense, 128, 128),
+          "complex128");
+    CHECK(mirrored(DType::bf16, s, dense, 384, 384) && !mirrored(DType::bf16, s, dense, 448, 448),
+          "bfloat16");
+    CHECK(mirrored(DType::bf16, s, dense, 1536, 64) && !mirrored(DType::bf16, s, dense, 64, 4),
+          "columns of bfloat16, and less than a word of them");
+    CHECK(mirrored(DType::bf16, s, dense, 1025, 256), "rows that are not aligned");
+}
+
 int main() {
+    small_symmetric_products_stay_here();
     some_problems_are_left_to_dense_torch();
     tf32_is_left_to_dense_torch_without_the_engine();
     narrow_products_are_left_to_dense_torch();

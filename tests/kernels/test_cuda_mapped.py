@@ -69,7 +69,7 @@ def test_mapped(device: str, dtype: torch.dtype, rng: torch.Generator, force: Fo
 
 
 def test_lower_part(device: str, dtype: torch.dtype, rng: torch.Generator, force: Force) -> None:
-    """Half of a product of dense matrices of which one is mapped, or of a packed and a dense one."""
+    """Half of a product of dense matrices of which one is mapped, or of a packed and a dense."""
     failures = Failures()
     for n, kind, columns, split in each((70, 130, 257), (DENSE, LOWER), (False, True), (1, 4)):
         a = draw_operand(kind, n, dtype, rng, draw=random_integers)
