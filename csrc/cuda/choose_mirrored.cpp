@@ -44,6 +44,7 @@ int64_t most_beside_dense(const Product& p) {
         default: {
             const bool slow = slow_when_dense(p);
             if (p.batch > 1) {
+                if (order <= 64) return 512;
                 if (vectors <= 32) return 1024;
                 return order <= (slow ? 192 : 128) ? 512 : slow ? 1000 : 256;
             }

@@ -235,6 +235,10 @@ void small_symmetric_products_stay_here() {
     CHECK(mirrored(DType::bf16, s, dense, 1536, 64) && !mirrored(DType::bf16, s, dense, 64, 4),
           "columns of bfloat16, and less than a word of them");
     CHECK(mirrored(DType::bf16, s, dense, 1025, 256), "rows that are not aligned");
+    CHECK(mirrored(DType::bf16, s, dense, 32, 32, 512) &&
+              mirrored(DType::bf16, s, dense, 128, 16, 128),
+          "many of bfloat16");
+    CHECK(cuda::small_side(times_dense(DType::bf16, 32, 1024), hopper) == 32, "more of one tile");
 }
 
 int main() {
