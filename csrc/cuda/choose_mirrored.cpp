@@ -20,7 +20,9 @@ int64_t blocks(const Product& p) {
 // tile, and of few vectors, unpacking takes most of the time; where rows are not aligned, the dense product does.
 int64_t most_beside_dense(const Product& p) {
     const int64_t order = longest(p), vectors = vectors_of(p);
-    const bool many = vectors <= 32 && p.batch >= 128;
+    // Strips are faster with larger matrices.
+    const bool few = vectors <= 32,
+               many = few && order <= 320 && p.batch >= (p.dtype == DType::f64 ? 64 : 128);
     switch (p.dtype) {
         case DType::f32:
             if (order <= 64) return order <= 32 ? 300 : ANY;
@@ -35,17 +37,17 @@ int64_t most_beside_dense(const Product& p) {
             if (p.batch > 1) return many ? ANY : 32;
             return vectors <= 16 ? 64 : vectors <= 64 ? 196 : 50;
         case DType::c64:
-            if (p.batch > 1) return order <= 32 ? 32 : 16;
-            return vectors <= 32 ? 36 : 27;
+            if (p.batch > 1) return few ? 32 : 16;
+            return few ? 36 : 27;
         case DType::c128:
             // Dense torch is slow with small ones that its tensor cores do not have.
-            if (order <= 16 || (p.batch > 1 && order > 32)) return 0;
-            return p.batch > 1 ? 16 : vectors <= 16 ? 25 : vectors <= 32 ? 9 : order <= 100 ? 8 : 4;
+            if (p.batch > 1) return order <= 16 ? 64 : order <= 32 ? 16 : 0;
+            return order <= 16 ? 0 : vectors <= 16 ? 25 : vectors <= 32 ? 9 : order <= 100 ? 8 : 4;
         default: {
             const bool slow = slow_when_dense(p);
             if (p.batch > 1) {
                 if (order <= 64) return 512;
-                if (vectors <= 32) return 1024;
+                if (few) return many && order > 128 ? ANY : 1024;
                 return order <= (slow ? 192 : 128) ? 512 : slow ? 1000 : 256;
             }
             if (slow) return vectors > 256 ? 343 : maps_dense_operand(p) ? 2500 : 700;

@@ -35,3 +35,25 @@ inline Product named_product(const std::string& op, DType dtype, int64_t n, int6
     if (op == "dense@L") std::swap(p.a, p.b);
     return p;
 }
+
+// One with a symmetric operand, "S@dense" for example.
+inline Product symmetric_product(const std::string& op, bool packed, DType dtype, int64_t n,
+                                 int64_t m, int64_t batch) {
+    const auto at = op.find('@');
+    const std::string left = op.substr(0, at), right = op.substr(at + 1);
+    Product p = lower_product(dtype, n, batch);
+    const auto set = [&](Operand& x, const std::string& name, int64_t rows, int64_t cols) {
+        if (name == "S") x.kind = Kind::Symmetric;
+        if (name != "dense") return;
+        x = times_columns(dtype, n, m).b;
+        x.rows = rows;
+        x.cols = x.row_stride = cols;
+        x.batch_stride = rows * cols;
+    };
+    if (left == "dense") p.m = m;
+    if (right == "dense") p.n = m;
+    set(p.a, left, p.m, n);
+    set(p.b, right, n, p.n);
+    if (!packed) p.c = {nullptr, Kind::Dense, p.n, p.m * p.n};
+    return p;
+}

@@ -115,6 +115,17 @@ def test_direct_products_share_the_sums_that_were_fastest(
     assert_fastest(losses, len(shares), mean, most)
 
 
+def test_symmetric_products_are_mirrored_where_that_was_fastest(tmp_path: Path) -> None:
+    """The limits of what small tiles mirror, against timings of that and of what had each before."""
+    fields = ("dtype", "op", "n", "m", "batch")
+    file = "mirrored-nvidia-h100-80gb-hbm3.json"
+    losses = defaultdict(list)
+    for row, (mirrored,) in shares_of("mirrored.cpp", file, fields, tmp_path):
+        chosen = row["us"]["mirrored" if mirrored == "1" else "else"]
+        losses[row["dtype"]].append(chosen / min(row["us"].values()))
+    assert_fastest(losses, 2000, mean=1.006, most=1.35)
+
+
 def test_poison_reaches_the_bindings(tmp_path: Path) -> None:
     """Tensors allocated through the stable ABI are poisoned too, so unwritten results show."""
     torch_dir = Path(torch.__file__).parent

@@ -238,7 +238,9 @@ void small_symmetric_products_stay_here() {
     CHECK(mirrored(DType::bf16, s, dense, 32, 32, 512) &&
               mirrored(DType::bf16, s, dense, 128, 16, 128),
           "many of bfloat16");
-    CHECK(cuda::small_side(times_dense(DType::bf16, 32, 1024), hopper) == 32, "more of one tile");
+    Product many = times_dense(DType::bf16, 32, 1024);
+    many.a.kind = s;
+    CHECK(cuda::small_side(many, hopper) == 32, "one block or warp has each of more");
 }
 
 int main() {
