@@ -116,7 +116,7 @@ def test_direct_products_share_the_sums_that_were_fastest(
 
 
 def test_symmetric_products_are_mirrored_where_that_was_fastest(tmp_path: Path) -> None:
-    """The limits of what small tiles mirror, against timings of that and of what had each before."""
+    """The limits of what small tiles mirror, against timings of that and of what was before."""
     fields = ("dtype", "op", "n", "m", "batch")
     file = "mirrored-nvidia-h100-80gb-hbm3.json"
     losses = defaultdict(list)
