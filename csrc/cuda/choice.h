@@ -27,6 +27,10 @@ inline double volume(const Product& p) {
 
 // Whether an operand is symmetric and the other one a triangle.
 inline bool beside_triangle(const Product& p) { return has_symmetric(p) && has_triangle(p); }
+// The same of a dense one.
+inline bool beside_dense(const Product& p) {
+    return has_symmetric(p) && (p.a.kind == Kind::Dense || p.b.kind == Kind::Dense);
+}
 
 // How many operands are triangles.
 inline int triangles(const Product& p) { return is_triangular(p.a.kind) + is_triangular(p.b.kind); }
@@ -119,6 +123,11 @@ bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
 // Up to how many terms of 16-bit elements small tiles have sums that are shared by an estimate.
 constexpr int64_t MOST_SHARED = 3200;
+// Up to which order a triangle has these beside so many aligned columns, which the copy engine brings (Method::Mapped),
+// before dense torch, the kernel for a hundred vectors and, up to 192, images.
+constexpr int64_t most_mapped(int64_t vectors) {
+    return vectors <= 128 ? MOST_SHARED : vectors <= 192 ? 2600 : vectors <= 256 ? 1600 : 0;
+}
 
 // How blocks share the sums of small tiles: as Config says it.
 struct SplitChoice {

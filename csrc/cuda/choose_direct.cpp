@@ -132,9 +132,9 @@ bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persis
 
 // Whether of 16-bit products a dense operand comes by the copy engine. Short sums do not take less time so.
 bool goes_mapped(const Product& p) {
-    if (forced.method >= 0) return is_forced(Method::Mapped) && maps_dense_operand(p);
-    const int64_t least = has_symmetric(p) ? 0 : triangles(p) == 0 ? 500 : 160;
-    return p.k >= least && maps_dense_operand(p);
+    if (!maps_dense_operand(p)) return false;
+    if (forced.method >= 0) return is_forced(Method::Mapped);
+    return p.k >= (has_symmetric(p) ? 0 : triangles(p) == 0 ? 500 : 160);
 }
 
 // Of 16-bit elements.

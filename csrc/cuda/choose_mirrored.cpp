@@ -96,8 +96,7 @@ bool mirrored_pays(const Product& p, const Device& device) {
     // Elsewhere blocks cannot share sums, which such small products need.
     if (!has_symmetric(p) || !device.clusters || p.tf32 || is_mv(p)) return false;
     if (element_size(p.dtype) == 2 && !hopper_can(p, TileSize::Small, device)) return false;
-    const bool beside_dense = p.a.kind == Kind::Dense || p.b.kind == Kind::Dense;
-    return blocks(p) <= (beside_dense         ? most_beside_dense(p)
+    return blocks(p) <= (beside_dense(p)      ? most_beside_dense(p)
                          : beside_triangle(p) ? most_beside_triangle(p)
                                               : most_of_two(p));
 }

@@ -14,11 +14,10 @@ bool in_one_piece(const Operand& x) {
 // as for hundreds (orders 4 to 128, 1 to 1024 products). Tiles of their own may suit them better still.
 bool symmetric_pays(const Product& p) {
     const int64_t order = longest(p), size = element_size(p.dtype);
-    const bool many = p.batch >= 600,
-               beside_dense = p.a.kind == Kind::Dense || p.b.kind == Kind::Dense;
+    const bool many = p.batch >= 600;
     if (has_complex_elements(p.dtype)) return many && order <= (size == 8 ? 28 : 12);
-    if (order <= 32) return many && (order <= 28 || size < 8 || !beside_dense);
-    if (beside_dense) return many && size == 2 && slow_when_dense(p);
+    if (order <= 32) return many && (order <= 28 || size < 8 || !beside_dense(p));
+    if (beside_dense(p)) return many && size == 2 && slow_when_dense(p);
     return p.batch >= (size == 2 && order <= 64 ? 600 : 128) &&
            (order <= 100 || p.c.kind == Kind::Dense);
 }

@@ -132,8 +132,7 @@ bool wide_pays(const Product& p) {
     if (vectors <= (by_columns && n >= 4000 ? 8 : 16)) return false;
     // Small tiles share the sums of fewer steps.
     if (n >= 3000) {
-        if (p.batch == 1 && n <= MOST_SHARED && vectors <= 128 && maps_dense_operand(p))
-            return false;
+        if (p.batch == 1 && n <= most_mapped(vectors) && maps_dense_operand(p)) return false;
         return vectors <= (n < 4000 ? 128 : n < 6000 ? 256 : 512);
     }
     if (p.batch == 1) return false;

@@ -21,8 +21,8 @@ int split_for(const Device& device, int wanted) {
 bool too_few_for_images(const Product& p, const Config& config, const Device& device) {
     if (forced.method >= 0) return false;
     if (mirrored_pays(p, device)) return true;
-    if (config.method != Method::Mapped || !has_vectors(p)) return false;
-    return vectors_of(p) <= (p.k <= 2600 ? 192 : p.k <= MOST_SHARED ? 128 : 0);
+    return config.method == Method::Mapped && has_vectors(p) && vectors_of(p) <= 192 &&
+           p.k <= most_mapped(vectors_of(p));
 }
 
 // What is forced of Config::part, but no more parts than there is memory for.

@@ -81,10 +81,10 @@ bool few_tiles(const Product& p, const Device& device) {
         const double least = mapped ? 660 : 600;
         if (p.batch > 1) return longest(p) >= 128 && batch_between(p, least, 2200);
         // On Hopper blocks share the sums of few columns.
-        const int64_t most = vectors <= 64    ? mapped ? MOST_SHARED : 2900
-                             : vectors <= 128 ? mapped ? MOST_SHARED : 2100
-                             : vectors <= 192 ? mapped ? 2600 : 1300
-                             : mapped         ? 1600
+        const int64_t most = mapped           ? most_mapped(vectors)
+                             : vectors <= 64  ? 2900
+                             : vectors <= 128 ? 2100
+                             : vectors <= 192 ? 1300
                                               : 1100;
         if (device.clusters && vectors <= 256 && p.k <= most) return false;
         return between(p, least, device.clusters ? 1640 : 2200);
