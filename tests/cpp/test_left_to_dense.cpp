@@ -1,5 +1,5 @@
 // Which problems on CUDA dense torch gets, which needs no GPU to tell.
-#include "problems.h"
+#include "named_products.h"
 
 // Dense torch gets what it does faster; what zeros spoil there is mended, in dense results.
 void some_problems_are_left_to_dense_torch() {
@@ -197,50 +197,39 @@ void complex_products_and_squares() {
 
 // On Hopper small tiles mirror symmetric operands, where there are few multiplications.
 void small_symmetric_products_stay_here() {
-    const auto mirrored = [](DType dtype, Kind a, Kind b, int64_t n, int64_t m, int64_t batch = 1) {
-        Product p = lower_product(dtype, n, batch);
-        const Operand dense = times_columns(dtype, n, m).b;
-        p.a.kind = a;
-        p.b.kind = b;
-        if (b == Kind::Dense) {
-            p.b = dense;
-            p.n = m;
-            p.b.batch_stride = n * m;
-        }
-        p.c = {nullptr, Kind::Dense, p.n, p.n * n};
+    const auto mirrored = [](DType dtype, const char* op, int64_t n, int64_t m, int64_t batch = 1) {
+        const Product p = symmetric_product(op, dtype, n, m, batch);
         const bool here = !cuda::leaves_to_dense(p, hopper);
         CHECK(!here || cuda::mirrors(dtype, cuda::choose(p, hopper)), "by tiles that do");
         CHECK(cuda::leaves_to_dense(p, ampere), "blocks cannot share sums there");
         return here;
     };
-    constexpr Kind s = Kind::Symmetric, l = Kind::Lower, dense = Kind::Dense;
-    CHECK(mirrored(DType::f32, s, dense, 384, 384) && !mirrored(DType::f32, s, dense, 512, 512),
+    CHECK(mirrored(DType::f32, "S@dense", 384, 384) && !mirrored(DType::f32, "S@dense", 512, 512),
           "float32");
-    CHECK(mirrored(DType::f32, s, dense, 640, 256) && !mirrored(DType::f32, s, dense, 768, 256),
+    CHECK(mirrored(DType::f32, "S@dense", 640, 256) && !mirrored(DType::f32, "S@dense", 768, 256),
           "some columns");
-    CHECK(mirrored(DType::f64, s, dense, 192, 192) && !mirrored(DType::f64, s, dense, 256, 256),
+    CHECK(mirrored(DType::f64, "S@dense", 192, 192) && !mirrored(DType::f64, "S@dense", 256, 256),
           "float64");
-    CHECK(mirrored(DType::f64, s, dense, 64, 64, 1024), "many of one tile");
-    CHECK(!mirrored(DType::f64, s, dense, 128, 128, 8), "of four");
-    CHECK(mirrored(DType::f64, l, s, 640, 640) && !mirrored(DType::f64, l, s, 1024, 1024),
+    CHECK(mirrored(DType::f64, "S@dense", 64, 64, 1024), "many of one tile");
+    CHECK(!mirrored(DType::f64, "S@dense", 128, 128, 8), "of four");
+    CHECK(mirrored(DType::f64, "L@S", 640, 640) && !mirrored(DType::f64, "L@S", 1024, 1024),
           "beside a triangle");
-    CHECK(mirrored(DType::f32, s, s, 448, 448) && !mirrored(DType::f32, s, s, 512, 512),
+    CHECK(mirrored(DType::f32, "S@S", 448, 448) && !mirrored(DType::f32, "S@S", 512, 512),
           "two of them");
-    CHECK(mirrored(DType::c64, s, dense, 192, 192) && !mirrored(DType::c64, s, dense, 256, 256),
+    CHECK(mirrored(DType::c64, "S@dense", 192, 192) && !mirrored(DType::c64, "S@dense", 256, 256),
           "complex64");
-    CHECK(mirrored(DType::c128, s, dense, 100, 100) && !mirrored(DType::c128, s, dense, 128, 128),
+    CHECK(mirrored(DType::c128, "S@dense", 100, 100) && !mirrored(DType::c128, "S@dense", 128, 128),
           "complex128");
-    CHECK(mirrored(DType::bf16, s, dense, 384, 384) && !mirrored(DType::bf16, s, dense, 448, 448),
+    CHECK(mirrored(DType::bf16, "S@dense", 384, 384) && !mirrored(DType::bf16, "S@dense", 448, 448),
           "bfloat16");
-    CHECK(mirrored(DType::bf16, s, dense, 1536, 64) && !mirrored(DType::bf16, s, dense, 64, 4),
+    CHECK(mirrored(DType::bf16, "S@dense", 1536, 64) && !mirrored(DType::bf16, "S@dense", 64, 4),
           "columns of bfloat16, and less than a word of them");
-    CHECK(mirrored(DType::bf16, s, dense, 1025, 256), "rows that are not aligned");
-    CHECK(mirrored(DType::bf16, s, dense, 32, 32, 512) &&
-              mirrored(DType::bf16, s, dense, 128, 16, 128),
+    CHECK(mirrored(DType::bf16, "S@dense", 1025, 256), "rows that are not aligned");
+    CHECK(mirrored(DType::bf16, "S@dense", 32, 32, 512) &&
+              mirrored(DType::bf16, "S@dense", 128, 16, 128),
           "many of bfloat16");
-    Product many = times_dense(DType::bf16, 32, 1024);
-    many.a.kind = s;
-    CHECK(cuda::small_side(many, hopper) == 32, "one block or warp has each of more");
+    CHECK(cuda::small_side(symmetric_product("S@dense", DType::bf16, 32, 32, 1024), hopper) == 32,
+          "one block or warp has each of more");
 }
 
 int main() {
