@@ -8,6 +8,15 @@
 
 namespace packedtri::cuda {
 
+// Rows [begin, end) of a tile as a direct product has them. A call, and one function for all kernels: compilers take minutes
+// for it.
+template <class MainLoop>
+__device__ __noinline__ void compute_large_tile(const typename MainLoop::Args& args,
+                                                const Schedule::Tile& tile, int matrix, int begin,
+                                                int end, char* memory) {
+    compute_tile<MainLoop>(args, tile, matrix, {}, begin, end, memory);
+}
+
 // The warps that multiply compute the rows of tiles that they have left (EngineConsumer), and those that depend on
 // lines which have lost too much (EngineChecker), as a direct product does.
 template <class Shape, int PRODUCTS>
@@ -140,21 +149,22 @@ class EngineStored {
 
     __device__ static void multiply(const ProductArgs<T>& args, bool a_k_major, bool b_k_major,
                                     const Tile& tile, int begin, int end, char* memory) {
-        if (a_k_major && b_k_major) multiply<true, true>(args, tile, begin, end, memory);
-        else if (a_k_major) multiply<true, false>(args, tile, begin, end, memory);
-        else if (b_k_major) multiply<false, true>(args, tile, begin, end, memory);
-        else multiply<false, false>(args, tile, begin, end, memory);
+        const Schedule::Tile at{tile.i, tile.j, true};
+        if (a_k_major && b_k_major) multiply<true, true>(args, at, tile.matrix, begin, end, memory);
+        else if (a_k_major) multiply<true, false>(args, at, tile.matrix, begin, end, memory);
+        else if (b_k_major) multiply<false, true>(args, at, tile.matrix, begin, end, memory);
+        else multiply<false, false>(args, at, tile.matrix, begin, end, memory);
+        ptx::block_sync<THREADS>();  // All have been read when the next tile comes.
     }
     template <bool A_K_MAJOR, bool B_K_MAJOR>
-    __device__ __noinline__ static void multiply(const ProductArgs<T>& args, const Tile& tile,
-                                                 int begin, int end, char* memory) {
+    __device__ static void multiply(const ProductArgs<T>& args, const Schedule::Tile& tile,
+                                    int matrix, int begin, int end, char* memory) {
         using MainLoop = typename LargeTile<T, A_K_MAJOR, B_K_MAJOR>::MainLoop;
         static_assert(MainLoop::Mma::BM == Marks::SIDE && MainLoop::Mma::BN == Marks::SIDE);
         static_assert(MainLoop::THREADS == THREADS, "all warps that multiply");
         static_assert(BYTES<MainLoop> <= Shape::STAGES * Shape::STAGE_BYTES,
                       "stages are too small");
-        compute_tile<MainLoop>(args, {tile.i, tile.j, true}, tile.matrix, {}, begin, end, memory);
-        ptx::block_sync<THREADS>();  // All have been read when the next tile comes.
+        compute_large_tile<MainLoop>(args, tile, matrix, begin, end, memory);
     }
 };
 
