@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 
 #include "config.h"
 
@@ -17,6 +18,9 @@ inline Forced forced;
 // Whether a method is forced, so that none is chosen for its speed.
 inline bool any_forced() { return forced.method >= 0; }
 inline bool is_forced(Method method) { return forced.method == static_cast<int>(method); }
+
+// A limit that all sizes are within.
+constexpr int64_t ANY = std::numeric_limits<int64_t>::max();
 
 inline int64_t longest(const Product& p) { return std::max({p.m, p.n, p.k}); }
 inline int64_t narrowest(const Product& p) { return std::min({p.m, p.n, p.k}); }
@@ -168,9 +172,13 @@ bool engine_cuts(const Product& p, TileSize tile, int together);
 // Brings what was forced within what the engine can do, and lets it make images itself where that pays.
 void complete_engine(Config& config, const Product& p, const Device& device);
 
+// Whether a product has small tiles whose operands go straight to registers, and how.
+bool goes_by_fragments(const Product& p, const Device& device);
+Config choose_fragments(const Product& p, const Device& device);
+
 // Whether a product has the kernel for few vectors, and is fastest with it.
 bool goes_thin(const Product& p, const Device& device);
-// The same of more vectors of float32 and float64, where there is scratch memory.
+// The same of more vectors of real elements, where there is scratch memory.
 bool goes_by_strips(const Product& p, const Device& device);
 // The same of a hundred vectors or so, and how it has them.
 bool goes_wide(const Product& p, const Device& device);

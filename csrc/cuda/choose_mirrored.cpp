@@ -1,14 +1,10 @@
 // Which products with symmetric operands have small tiles that mirror the stored half, and are not left to dense torch on
 // unpacked copies.
-#include <limits>
-
 #include "choice.h"
 #include "engine_layout.h"
 
 namespace packedtri::cuda {
 namespace {
-
-constexpr int64_t ANY = std::numeric_limits<int64_t>::max();
 
 // Blocks of 64 x 64 x 64 multiplications.
 int64_t blocks(const Product& p) {

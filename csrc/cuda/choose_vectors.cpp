@@ -64,13 +64,14 @@ int64_t most_thin(const Product& p, const Device& device) {
 
 // Whether a product can be computed by strips: there has to be room for the sums that are added up at last.
 bool strips_can(const Product& p, const Device& device) {
-    if (p.dtype != DType::f32 && p.dtype != DType::f64) return false;
+    if (has_complex_elements(p.dtype)) return false;
     if (!has_vectors(p) || is_mv(p) || !device.clusters) return false;
     if (p.k == 0 || p.k > STRIP_ORDER) return false;
     const int64_t vectors = strip_vectors(p), matrices = ceil_div(vectors_of(p), vectors) * p.batch;
     const StripSums sums = strip_sums(strip_units(p.k), matrices, device.multiprocessors,
                                       strips_sum_rows(p), strips_sum_columns(p));
-    return sums.all() * vectors * element_size(p.dtype) <= device.scratch;
+    const int64_t size = std::max<int64_t>(element_size(p.dtype), 4);
+    return sums.all() * vectors * size <= device.scratch;
 }
 
 // Up to so many vectors, from which order on strips are faster than the other kernels and than dense torch on unpacked
@@ -83,11 +84,18 @@ struct StripOrders {
     // Of batches of at least 8000 rows: for so many vectors, from this order on.
     int64_t least_vectors, most_vectors, in_batch;
 };
-// Measured on an H200 at orders of 256 to 12288.
+// Measured on an H100 at orders of 256 to 12288.
+constexpr StripOrders STRIPS_16_BITS[] = {
+    {{NEVER, NEVER, NEVER, NEVER, NEVER, NEVER}, NEVER, 5, 16, 1000},  // Sums along rows.
+    {{2500, 3500, NEVER, NEVER, NEVER, NEVER}, NEVER, 2, 16, 1000},    // Down columns.
+    {{2500, 3500, 3500, 4000, NEVER, NEVER}, NEVER, 2, 16, 1000},      // Both.
+    {{1000, 2000, 2500, 3500, NEVER, NEVER}, NEVER, 2, 16, 1000},      // Where dense torch is slow.
+};
+// Measured on an H200 at the same orders.
 constexpr StripOrders STRIPS_F32[] = {
-    {{NEVER, NEVER, 2500, 1500, 1400, 1500}, NEVER, 9, 32, 500},   // Sums along rows.
-    {{NEVER, 8000, 2500, 1500, 2500, 2500}, NEVER, 17, 32, 1000},  // Down columns.
-    {{2500, 2500, 500, 2500, 2500, 5500}, 350, 2, 32, 500},        // Both.
+    {{NEVER, NEVER, 2500, 1500, 1400, 1500}, NEVER, 9, 32, 500},
+    {{NEVER, 8000, 2500, 1500, 2500, 2500}, NEVER, 17, 32, 1000},
+    {{2500, 2500, 500, 2500, 2500, 5500}, 350, 2, 32, 500},
 };
 constexpr StripOrders STRIPS_F64[] = {
     {{NEVER, 970, 800, 830, 1700, 1600}, NEVER, 5, 32, 250},
@@ -100,8 +108,11 @@ bool strips_pay(const Product& p) {
     const bool both = has_symmetric(p), f64 = p.dtype == DType::f64;
     // Dense torch multiplies more of them sooner: by larger tiles, or in TF32.
     if (vectors > (f64 ? 96 : p.tf32 ? (both ? 32 : 64) : 128)) return false;
-    const int sums = both ? 2 : strips_sum_rows(p) ? 0 : 1;
-    const StripOrders& orders = (f64 ? STRIPS_F64 : STRIPS_F32)[sums];
+    const bool small = element_size(p.dtype) == 2;
+    // The kernel for a hundred vectors is faster with them.
+    if (small && vectors > 16 && n >= 6000) return false;
+    const int sums = both ? (small && slow_when_dense(p) ? 3 : 2) : strips_sum_rows(p) ? 0 : 1;
+    const StripOrders& orders = (small ? STRIPS_16_BITS : f64 ? STRIPS_F64 : STRIPS_F32)[sums];
     if (p.batch > 1 && n * p.batch >= 8000 && n >= orders.in_batch &&
         vectors >= orders.least_vectors && vectors <= orders.most_vectors)
         return true;
@@ -173,7 +184,8 @@ bool goes_wide(const Product& p, const Device& device) {
 
 bool wide_when_aligned(const Product& p, const Device& device) {
     if (any_forced() || is_mv(p) || !wide_fits(p, device) || !wide_pays(p)) return false;
-    if (maps_dense_operand(p)) return false;
+    if (maps_dense_operand(p) || goes_by_strips(p, device) || goes_by_fragments(p, device))
+        return false;
     // Of a triangle a few vectors at a time are as quick as a copy.
     if (!has_symmetric(p) && vectors_of(p) <= 16) return false;
     // One dense matrix for a whole batch would be copied for each.

@@ -44,14 +44,19 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) 
     const bool clusters = major == 9;
 #endif
     // Images of 16-bit operands are as large as these: room for those of an eighth of the memory.
-    return {multiprocessors, clusters, shared_kib, std::max(Device{}.scratch, memory / 8)};
+    Device device{multiprocessors, clusters, shared_kib, std::max(Device{}.scratch, memory / 8)};
+    // Of the devices that have them those of this kind were measured (choose_fragments.cpp); some are slow, which only the
+    // driver tells (current_device).
+    device.fast_doubles = clusters;
+    return device;
 }
 
 // The thresholds were measured on an H100 (docs/cuda.md).
 Config choose(const Product& p, const Device& device, bool scratch, int together) {
     if (is_mv(p)) return {Method::Vector, TileSize::Small, 1, 1, 1};
-    if (goes_wide(p, device)) return choose_wide(p, device);
+    if (goes_by_fragments(p, device)) return choose_fragments(p, device);
     if (scratch && goes_by_strips(p, device)) return {Method::Strips, TileSize::Small, 1, 1, 1};
+    if (goes_wide(p, device)) return choose_wide(p, device);
     if (goes_thin(p, device)) return {Method::Thin, TileSize::Small, 1, 1, 1};
     if (small_side(p, device)) return {Method::Small, TileSize::Small, 1, 1, 1};
     Config config = choose_direct(p, device, scratch);

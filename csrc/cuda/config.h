@@ -17,6 +17,8 @@ struct Device {
     int64_t scratch = int64_t{4} << 30;  // Bytes that tile images may take.
     // How many clusters of four and of eight blocks fit whose blocks have a multiprocessor each; zero: as usual.
     int fours = 0, eights = 0;
+    // Whether its tensor cores multiply float64 about as fast as other units multiply float32.
+    bool fast_doubles = false;
 
     // How many multiprocessors clusters of so many blocks can use. They do not straddle the parts of a device, some of
     // which lack multiprocessors: 31 of four and 15 of eight blocks are usual on 132.
@@ -42,7 +44,8 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 // operand of a hundred vectors or so (wide.h), of which Tile says how many a block has: 128 or 256, or 64 where there
 // are no more. Vector: for one vector (mv.h). Small: for many small products (small.h, small_side). Strips: for a
 // dense operand of some vectors, by tensor cores and with scratch memory (strips.h). Mapped: like Hopper for 16-bit
-// elements, but a dense operand whose rows are aligned comes by the copy engine (loader_mapped.cuh).
+// elements, but a dense operand whose rows are aligned comes by the copy engine (loader_mapped.cuh). Fragments: small
+// tiles by the tensor cores for float64, to whose registers elements go straight from memory (fragments.h).
 enum class Method : int32_t {
     Direct,
     Engine,
@@ -53,7 +56,8 @@ enum class Method : int32_t {
     Vector,
     Small,
     Strips,
-    Mapped
+    Mapped,
+    Fragments
 };
 enum class TileSize : int32_t { Small, Large };
 
@@ -91,6 +95,9 @@ inline bool is_persistent(DType dtype, const Config& config) {
 constexpr int tile_side(DType dtype, TileSize size) {
     return size == TileSize::Small || has_complex_elements(dtype) ? 64 : 128;
 }
+
+// Of those of Method::Fragments, and how many warps share a sum of them at most: Config::split says how many.
+constexpr int FRAGMENT_SIDE = 16, FRAGMENT_WARPS = 8;
 
 // Whether small tiles of 16-bit elements are multiplied by Hopper's tensor cores.
 constexpr bool by_warpgroups(DType dtype, const Config& config) {

@@ -26,6 +26,10 @@ Device query(int index) {
     Device device =
         describe(x.multiProcessorCount, x.major, static_cast<int>(x.sharedMemPerBlockOptin / 1024),
                  static_cast<int64_t>(x.totalGlobalMem));
+    int slower = 0;
+    check(cudaDeviceGetAttribute(&slower, cudaDevAttrSingleToDoublePrecisionPerfRatio, index),
+          "cannot read the rates of the device");
+    device.fast_doubles = device.fast_doubles && slower <= 2;
     if (device.clusters) {
         device.fours = clusters_apart(4, device.shared_kib);
         device.eights = clusters_apart(8, device.shared_kib);

@@ -19,6 +19,13 @@ std::string explain_small(const Product& p, int side) {
            std::to_string(side);
 }
 
+std::string explain_fragments(const Config& c) {
+    const std::string side = std::to_string(FRAGMENT_SIDE);
+    std::string text = "operands straight to registers, tiles " + side + " x " + side;
+    if (c.split > 1) text += ", sums shared by " + std::to_string(c.split) + " warps";
+    return text;
+}
+
 std::string explain_tiles(const Product& p, const Config& c) {
     const bool engine = by_images(c);
     const int side = side_of_tiles(p, c);
@@ -69,6 +76,7 @@ std::string explain(const Product& p, const Device& device) {
         case Method::Strips:
             return "strips of the triangle, " + std::to_string(strip_vectors(p)) +
                    " vectors at once";
+        case Method::Fragments: return explain_fragments(c);
         case Method::Small: return explain_small(p, small_side(p, device));
         default: return explain_tiles(p, c);
     }

@@ -1,6 +1,7 @@
 #include <optional>
 
 #include "engine.h"
+#include "fragments.h"
 #include "kernels.h"
 #include "launch.h"
 #include "mv.h"
@@ -21,6 +22,16 @@ void small(const Product& p, int side, cudaStream_t stream) {
         case DType::f64: return small_f64(p, side, stream);
         case DType::c64: return small_c64(p, side, stream);
         case DType::c128: return small_c128(p, side, stream);
+    }
+}
+
+bool strips(const Product& p, Scratch& scratch, cudaStream_t stream) {
+    switch (p.dtype) {
+        case DType::f16: return mm_strips_f16(p, scratch, stream);
+        case DType::bf16: return mm_strips_bf16(p, scratch, stream);
+        case DType::f32: return mm_strips_f32(p, scratch, stream);
+        case DType::f64: return mm_strips_f64(p, scratch, stream);
+        default: throw std::logic_error("[packedtri] no strips of complex numbers");
     }
 }
 
@@ -85,10 +96,10 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
             return by_triangles(p, [&](const Product& part) { mm_thin(part, stream); });
         case Method::Wide: return mm_wide(p, config, stream);
         case Method::Strips: {
-            const auto strips = p.dtype == DType::f32 ? mm_strips_f32 : mm_strips_f64;
             if (!strips(p, *scratch, stream)) mm(p, nullptr, stream);
             return;
         }
+        case Method::Fragments: return mm_fragments(p, config, stream);
         case Method::Small: return small(p, small_side(p, device), stream);
         case Method::Engine:
         case Method::Fused: {

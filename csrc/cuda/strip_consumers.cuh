@@ -13,6 +13,7 @@ class StripConsumer {
     using Math = typename Shape::Math;
     using Sums = typename Shape::Sums;
     using Tile = typename Shape::Tile;
+    using Acc = typename Shape::Acc;
 
     __device__ StripConsumer(const StripArgs<T>& args, typename Shape::Shared& shared)
         : args_(args), shared_(shared), at_(args), warp_(threadIdx.x / 32 % 8),
@@ -23,17 +24,11 @@ class StripConsumer {
         shared_.ring.wait_full(step);
         return at_.tile(shared_.tiles[step % Shape::STAGES]);
     }
-    __device__ void give_back(int step, int tile) {
-        // What threads have written, copies of words may overwrite.
-        if (!at_.whole(tile)) ptx::bulk_fence();
-        ptx::mbarrier_arrive(shared_.ring.empty(step));
-    }
-
     __device__ static void clear(Sums& sums) {
 #pragma unroll
         for (auto& sum : sums)
 #pragma unroll
-            for (T& x : sum) x = T{};
+            for (auto& x : sum) x = 0;
     }
     // Calls f(r, c, x, y) for the sums x and y, of elements r of vectors c and c + 1, that the lane has of 16 elements
     // from the `first` on.
@@ -48,29 +43,42 @@ class StripConsumer {
     }
 
     // What Math::multiply does, over stored elements only. The vectors come from memory as they are, from step k0 on.
-    template <bool ALONG, class Stored>
-    __device__ void add_stored(Sums& sums, Tile tile, int k0, Stored stored) const {
+    template <bool ALONG>
+    __device__ void add_stored(Sums& sums, Tile tile, int k0, const StripBlock& block) const {
         const int g = lane_ / 4, t = lane_ % 4;
 #pragma unroll 1
         for (int k = 0; k < STRIP_STEPS; ++k)
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                if (!stored(g + 8 * h, k)) continue;
-                const T a = ALONG ? *tile.at(g + 8 * h, k) : *tile.at(k, g + 8 * h);
+                if (!(ALONG ? block.has(g + 8 * h, k) : block.has(k, g + 8 * h))) continue;
+                const Acc a =
+                    Accumulator<T>::widen(ALONG ? *tile.at(g + 8 * h, k) : *tile.at(k, g + 8 * h));
 #pragma unroll
                 for (int v = 0; v < Shape::VECTORS / 8; ++v) {
                     // Addresses for all v at once would push sums out of the registers.
                     const int c = ptx::hidden(2 * t);
 #pragma unroll
                     for (int e = 0; e < 2; ++e)
-                        fma_into(sums[v][2 * h + e], a, at_.element(k0 + k, 8 * v + c + e));
+                        fma_into(sums[v][2 * h + e], a,
+                                 Accumulator<T>::widen(at_.element(k0 + k, 8 * v + c + e)));
                 }
             }
     }
-    // Whether tensor cores are to multiply a tile. Zeros past the diagonal must not meet elements of the vectors that
-    // are not finite.
-    __device__ bool is_ordinary(int tile, bool bad_vectors) const {
-        return !bad_vectors || !(Math::NEEDS_ORDINARY || at_.has_zeros(tile));
+    // Adds what a block of a tile makes with the vectors from step k on, whose elements are those of steps k0 on in
+    // memory. Zeros past the diagonal must not meet `bad` ones.
+    template <bool ALONG, class Vectors>
+    __device__ void add_block(Sums& sums, Tile from, const Vectors& x, int k, int k0,
+                              const StripBlock& block, bool bad) const {
+        if (!block.has_any()) return;
+        if (block.has_all()) {
+            if (!(bad && Math::NEEDS_ORDINARY) &&
+                Math::template multiply<ALONG, Shape::CHAINS, false>(sums, from, x, k, block))
+                return;
+        } else if (!bad &&
+                   Math::template multiply<ALONG, Shape::CHAINS, true>(sums, from, x, k, block)) {
+            return;
+        }
+        add_stored<ALONG>(sums, from, k0, block);
     }
 
     const StripArgs<T>& args_;
@@ -83,6 +91,7 @@ template <class T, class Shape>
 class StripRows : StripConsumer<T, Shape> {
     using Base = StripConsumer<T, Shape>;
     using Base::args_, Base::shared_, Base::at_, Base::warp_, Base::lane_;
+    using typename Base::Acc;
     using Sums = typename Base::Sums;
     // Named barriers: of the team, and of each half of it.
     static constexpr int TEAM_BARRIER = 1, HALF_BARRIER = 2;
@@ -96,10 +105,10 @@ class StripRows : StripConsumer<T, Shape> {
         for (int u = 0, step = 0; u < at_.units; ++u) {
             if (begins) put_strip(u);
             Sums sums = {};
-            for (int tile = 0; tile < STRIP_TILES; ++tile, ++step) {
+            for (int tile = 0; tile < Shape::TILES; ++tile, ++step) {
                 const auto memory = Base::take(step);
                 if (at_.exists(tile)) add_tile(sums, memory, tile);
-                Base::give_back(step, tile);
+                ptx::mbarrier_arrive(shared_.ring.empty(step));
             }
             store(sums, u);
             begins = at_.next();
@@ -126,17 +135,14 @@ class StripRows : StripConsumer<T, Shape> {
 
     // 16 rows, and a share of the columns.
     __device__ void add_tile(Sums& sums, typename Base::Tile memory, int tile) const {
-        constexpr int EACH = STRIP_TILE / Shape::SHARES;
-        const bool ordinary = Base::is_ordinary(tile, shared_.bad_strip == began_);
+        constexpr int EACH = Shape::TILE / Shape::SHARES;
+        const bool bad = shared_.bad_strip == began_;
 #pragma unroll(Shape::UNROLLED)
         for (int step = 0; step < EACH; step += STRIP_STEPS) {
             const int k = share_ * EACH + step, i0 = at_.row() + row_, j0 = at_.column(tile) + k;
-            const auto from = memory.from(row_, k);
-            if (ordinary && Base::Math::template multiply<true, Shape::CHAINS>(
-                                sums, from, shared_.strip, tile * STRIP_TILE + k))
-                continue;
-            Base::template add_stored<true>(
-                sums, from, j0, [&](int r, int c) { return i0 + r < args_.n && j0 + c <= i0 + r; });
+            Base::template add_block<true>(sums, memory.from(row_, k), shared_.strip,
+                                           tile * Shape::TILE + k, j0, {i0 - j0, args_.n - i0},
+                                           bad);
         }
     }
 
@@ -145,16 +151,16 @@ class StripRows : StripConsumer<T, Shape> {
         constexpr int THREADS = 32 * Shape::SHARES, VECTORS = Shape::VECTORS;
         const int barrier = HALF_BARRIER + row_ / 16, first = row_ * VECTORS;
         ptx::barrier_sync(barrier, THREADS);  // Those of the band before have been read.
-        Base::each_pair(sums, row_, [&](int r, int c, T x, T y) {
-            T* to = &shared_.row_sums[share_][r][c];
+        Base::each_pair(sums, row_, [&](int r, int c, Acc x, Acc y) {
+            Acc* to = &shared_.row_sums[share_][r][c];
             to[0] = x, to[1] = y;
         });
         ptx::barrier_sync(barrier, THREADS);
-        T* out = args_.by_rows + (at_.first + u) * (STRIP_BAND * VECTORS) + first;
-        const T* from = &shared_.row_sums[0][0][0] + first;
+        Acc* out = args_.by_rows + (at_.first + u) * (STRIP_BAND * VECTORS) + first;
+        const Acc* from = &shared_.row_sums[0][0][0] + first;
 #pragma unroll
         for (unsigned e = share_ * 32 + lane_; e < 16 * VECTORS; e += THREADS) {
-            T sum = from[e];
+            Acc sum = from[e];
 #pragma unroll
             for (int s = 1; s < Shape::SHARES; ++s) sum += from[s * STRIP_BAND * VECTORS + e];
             out[e] = sum;
@@ -169,58 +175,57 @@ template <class T, class Shape>
 class StripColumns : StripConsumer<T, Shape> {
     using Base = StripConsumer<T, Shape>;
     using Base::args_, Base::shared_, Base::at_, Base::warp_;
+    using typename Base::Acc;
     using Sums = typename Base::Sums;
+    // What the team multiplies at once, and so many times of a tile and of a strip.
+    static constexpr int TEAM_COLUMNS = STRIP_STEPS * Shape::TEAM / 32,
+                         EACH = Shape::TILE / TEAM_COLUMNS, PARTS = STRIP_WIDTH / TEAM_COLUMNS;
 
   public:
     __device__ StripColumns(const StripArgs<T>& args, typename Shape::Shared& shared)
-        : Base(args, shared), column_(warp_ * 16) {}
+        : Base(args, shared), column_(warp_ * STRIP_STEPS) {}
 
     __device__ void run() {
-        Sums sums[STRIP_TILES] = {};
+        Sums sums[PARTS] = {};
         for (int u = 0, step = 0; u < at_.units; ++u) {
             shared_.band_ring.wait_full(u);
 #pragma unroll
-            for (int tile = 0; tile < STRIP_TILES; ++tile, ++step) {
+            for (int tile = 0; tile < Shape::TILES; ++tile, ++step) {
                 const auto memory = Base::take(step);
-                if (at_.exists(tile)) add_tile(sums[tile], memory, tile, u);
-                Base::give_back(step, tile);
+#pragma unroll
+                for (int part = 0; part < EACH; ++part)
+                    if (at_.exists(tile)) add_tile(sums[tile * EACH + part], memory, tile, part, u);
+                ptx::mbarrier_arrive(shared_.ring.empty(step));
             }
             ptx::mbarrier_arrive(shared_.band_ring.empty(u));
-            T* to = args_.column_sums(blockIdx.x, at_.matrix, at_.strip);
+            Acc* to = args_.column_sums(blockIdx.x, at_.matrix, at_.strip);
             if (at_.next() || u + 1 == at_.units) store(sums, to);
         }
     }
 
   private:
     // 16 columns. Of a symmetric matrix the diagonal is added with the rows.
-    __device__ void add_tile(Sums& sums, typename Base::Tile memory, int tile, int u) const {
-        const bool ordinary = Base::is_ordinary(tile, shared_.bad_bands[u % 2] == u);
+    __device__ void add_tile(Sums& sums, typename Base::Tile memory, int tile, int part,
+                             int u) const {
+        const bool bad = shared_.bad_bands[u % 2] == u;
+        const int column = part * TEAM_COLUMNS + column_;
 #pragma unroll(Shape::UNROLLED)
         for (int k = 0; k < STRIP_BAND; k += STRIP_STEPS) {
-            const int i0 = at_.row() + k, j0 = at_.column(tile) + column_;
-            const auto from = memory.from(k, column_);
-            const auto multiply = [&](auto without_diagonal) {
-                return Base::Math::template multiply<false, Shape::CHAINS,
-                                                     decltype(without_diagonal)::value>(
-                    sums, from, shared_.bands[u % 2], k, i0 - j0);
-            };
-            if (ordinary && (Shape::BOTH && at_.has_zeros(tile)
-                                 ? multiply(std::integral_constant<bool, Shape::BOTH>{})
-                                 : multiply(std::false_type{})))
-                continue;
-            Base::template add_stored<false>(sums, from, i0, [&](int c, int r) {
-                return i0 + r < args_.n && j0 + c + (Shape::BOTH ? 1 : 0) <= i0 + r;
-            });
+            const int i0 = at_.row() + k, j0 = at_.column(tile) + column;
+            Base::template add_block<false>(sums, memory.from(k, column), shared_.bands[u % 2], k,
+                                            i0, {i0 - j0 - (Shape::BOTH ? 1 : 0), args_.n - i0},
+                                            bad);
         }
     }
 
-    __device__ void store(Sums (&sums)[STRIP_TILES], T* to) const {
+    __device__ void store(Sums (&sums)[PARTS], Acc* to) const {
 #pragma unroll
-        for (int tile = 0; tile < STRIP_TILES; ++tile) {
-            Base::each_pair(sums[tile], tile * STRIP_TILE + column_, [&](int c, int v, T x, T y) {
-                to[c * Shape::VECTORS + v] = x, to[c * Shape::VECTORS + v + 1] = y;
-            });
-            Base::clear(sums[tile]);
+        for (int part = 0; part < PARTS; ++part) {
+            Base::each_pair(sums[part], part * TEAM_COLUMNS + column_,
+                            [&](int c, int v, Acc x, Acc y) {
+                                to[c * Shape::VECTORS + v] = x, to[c * Shape::VECTORS + v + 1] = y;
+                            });
+            Base::clear(sums[part]);
         }
     }
 

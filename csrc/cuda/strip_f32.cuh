@@ -27,7 +27,7 @@ template <int VECTORS>
 struct StripMath<float, VECTORS> {
     static constexpr int STAGES = VECTORS < 64 ? 4 : 3;
     // Of the rows of a tile: a warp reads 4 elements of 8 rows, or 8 of 4, from no bank more than twice.
-    static constexpr int PITCH = STRIP_TILE + 8;
+    static constexpr int PITCH = STRIP_TILE<float> + 8;
     static constexpr bool NEEDS_ORDINARY = true;
     // Elements that three parts cannot hold because they are small are multiplied with UP before. Sums are finite all
     // the same beside elements of the triangle below MOST and of the vectors below MOST_OF_VECTORS.
@@ -59,9 +59,9 @@ struct StripMath<float, VECTORS> {
     };
 
     // As in float64. The six products of a sum follow one another, so CHAINS of them are under way at once.
-    template <bool ALONG, int CHAINS, bool WITHOUT_DIAGONAL = false, int K>
+    template <bool ALONG, int CHAINS, bool PARTLY, int K>
     __device__ static bool multiply(float (&acc)[VECTORS / 8][4], StripTile<float, PITCH> tile,
-                                    const Vectors<K>& x, int k0, int diagonal = 0) {
+                                    const Vectors<K>& x, int k0, const StripBlock& block) {
         const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         // Rows that lie 8 apart begin at the same place in a word.
         const float *even = ALONG ? tile.at(g, t) : tile.at(t, g),
@@ -75,7 +75,9 @@ struct StripMath<float, VECTORS> {
             for (int e = 0; e < 4; ++e) {
                 const int away = e % 2 * 8 * OUT + e / 2 * 8 * STEP;
                 const auto element = [&](float x, unsigned step) {
-                    if (WITHOUT_DIAGONAL && g + e % 2 * 8 == step + diagonal) return 0.f;
+                    const unsigned out = g + e % 2 * 8;
+                    if (PARTLY && !(ALONG ? block.has(out, step) : block.has(step, out)))
+                        return 0.f;
                     if (!decltype(up)::value) return x;
                     lost |= !(fabsf(x) < MOST);
                     return x * UP;

@@ -10,7 +10,7 @@ struct StripMath<double, VECTORS> {
     static constexpr int STAGES = VECTORS == 32 ? 3 : 4;
     // Of the rows of a tile: half a warp reads 4 x 4 elements along either side, from as good as 16 different pairs
     // of banks.
-    static constexpr int PITCH = STRIP_TILE + 4;
+    static constexpr int PITCH = STRIP_TILE<double> + 4;
     // Tensor cores multiply nan and infinity like any other number.
     static constexpr bool NEEDS_ORDINARY = false;
 
@@ -27,12 +27,12 @@ struct StripMath<double, VECTORS> {
         }
     };
 
-    // acc += 16 rows of a tile, 16 elements of each, times 16 steps of x; of 16 rows 16 columns where not ALONG, and
-    // without those `diagonal` columns right of their row if WITHOUT_DIAGONAL. Returns whether it could. Products of
-    // different vectors are independent, however many there are at once.
-    template <bool ALONG, int CHAINS, bool WITHOUT_DIAGONAL = false, int K>
+    // acc += 16 rows of a tile, 16 elements of each, times 16 steps of x; of 16 rows 16 columns where not ALONG. PARTLY:
+    // `block` says which elements count. Returns whether it could. Products of different vectors are independent, however
+    // many there are at once.
+    template <bool ALONG, int CHAINS, bool PARTLY, int K>
     __device__ static bool multiply(double (&acc)[VECTORS / 8][4], StripTile<double, PITCH> tile,
-                                    const Vectors<K>& x, int k0, int diagonal = 0) {
+                                    const Vectors<K>& x, int k0, const StripBlock& block) {
         const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         // Rows that lie 4 apart begin at the same place in a word.
         const double* from = ALONG ? tile.at(g, t) : tile.at(t, g);
@@ -41,7 +41,8 @@ struct StripMath<double, VECTORS> {
 #pragma unroll
         for (int e = 0; e < 8; ++e) {
             a[e] = from[e % 2 * 8 * OUT + e / 2 * 4 * STEP];
-            if (WITHOUT_DIAGONAL && g + e % 2 * 8 == t + e / 2 * 4 + diagonal) a[e] = 0;
+            const unsigned out = g + e % 2 * 8, step = t + e / 2 * 4;
+            if (PARTLY && !(ALONG ? block.has(out, step) : block.has(step, out))) a[e] = 0;
         }
 #pragma unroll
         for (int v = 0; v < VECTORS / 8; ++v) {

@@ -25,11 +25,9 @@ class StripProducer {
                 coming.next();
                 if (u + 1 < at_.units) load_band(coming, vectors);
             }
-            for (int tile = 0; tile < STRIP_TILES; ++tile, ++step) {
+            for (int tile = 0; tile < Shape::TILES; ++tile, ++step) {
                 shared_.ring.wait_empty(step);
-                if (at_.whole(tile)) copy_rows(step, tile);
-                else if (at_.exists(tile)) copy_elements(step, tile);
-                ptx::cp_async_arrive(shared_.ring.full(step));
+                copy_rows(step, tile);
             }
             at_.next();
         }
@@ -40,37 +38,29 @@ class StripProducer {
         return at_.tile(shared_.tiles[step % Shape::STAGES]);
     }
 
-    // The words in which the rows lie: one more than the elements take where these begin inside of a word. A warp
-    // starts the copies of its lanes one after the other, so all warps have some.
+    // The words in which the stored elements of the rows lie, from that on in which they begin. A warp starts the copies of its lanes one after the other, so all warps have some.
     __device__ void copy_rows(int step, int tile) const {
         constexpr unsigned EACH = STRIP_BAND / WARPS;
-        if (thread_ % 32 >= EACH) return;
-        const unsigned r = thread_ / 32 * EACH + thread_ % 32;
+        const unsigned lane = thread_ % 32, r = thread_ / 32 * EACH + lane % EACH;
         const auto to = stage(step);
-        const unsigned place = to.place_of(r);
-        const uint32_t bytes = (STRIP_TILE + (place > 0 ? to.WORD : 0)) * sizeof(T),
-                       barrier = shared_.ring.full(step);
-        ptx::mbarrier_expect(barrier, bytes);
-        ptx::bulk_load(
-            ptx::shared_address(to.row(r)),
-            at_.triangle + row_start(at_.row() + static_cast<int>(r)) + at_.column(tile) - place,
-            bytes, barrier);
-    }
-    // Near the diagonal and the last row: zeros for what is not stored.
-    __device__ void copy_elements(int step, int tile) const {
-        const auto to = stage(step);
-        const int j = at_.column(tile) + static_cast<int>(thread_ % 32);
-        for (unsigned r = thread_ / 32; r < STRIP_BAND; r += WARPS) {
-            const int i = at_.row() + static_cast<int>(r);
-            const T* from = at_.triangle + row_start(i) + j;
-            const uint32_t there = ptx::shared_address(to.at(r, thread_ % 32));
-#pragma unroll
-            for (int c = 0; c < STRIP_TILE; c += 32) {
-                const bool stored = i < args_.n && j + c <= i;
-                ptx::cp_async<sizeof(T)>(there + c * static_cast<uint32_t>(sizeof(T)),
-                                         stored ? from + c : at_.triangle, stored);
-            }
+        const int place = to.place_of(r), length = at_.length(tile, static_cast<int>(r));
+        int words = length > 0 && lane < EACH ? (place + length + to.WORD - 1) / to.WORD : 0;
+        const T* from =
+            at_.triangle + row_start(at_.row() + static_cast<int>(r)) + at_.column(tile) - place;
+        // The word in which the matrix ends may reach out of its memory.
+        const int64_t past = from + words * to.WORD - (at_.triangle + row_start(args_.n));
+        if (past > 0 && words > 0) {
+            --words;
+            for (int e = max(place, words * to.WORD); e < place + length; ++e)
+                to.row(r)[e] = from[e];
+            ptx::bulk_fence();
         }
+        const uint32_t barrier = shared_.ring.full(step);
+        if (words > 0) {
+            ptx::mbarrier_expect(barrier, words * 16);
+            ptx::bulk_load(ptx::shared_address(to.row(r)), from, words * 16, barrier);
+        }
+        ptx::mbarrier_arrive(barrier);
     }
 
     // The vectors at the rows of a band: to registers while the bands before are under way.

@@ -6,6 +6,7 @@
 #include "../index.h"
 #include "hopper.cuh"
 #include "ring.cuh"
+#include "strip_16bit.cuh"
 #include "strip_f32.cuh"
 #include "strip_f64.cuh"
 #include "strip_units.h"
@@ -27,11 +28,13 @@ struct StripArgs {
     int64_t all;  // Units of all groups of all matrices.
     int blocks;
     bool rows, columns;  // Which sums there are.
-    T* by_rows;          // STRIP_BAND elements of a group of vectors for each unit.
-    T* by_columns;  // STRIP_WIDTH elements of them for each strip that a block has: see column_sums.
+    using Acc = typename Accumulator<T>::type;
+    Acc* by_rows;  // STRIP_BAND elements of a group of vectors for each unit.
+    Acc*
+        by_columns;  // STRIP_WIDTH elements of them for each strip that a block has: see column_sums.
 
     // A block comes from strip to strip, so block + strip is another number for each pair of them.
-    __device__ T* column_sums(int64_t block, int64_t matrix, int strip) const {
+    __device__ Acc* column_sums(int64_t block, int64_t matrix, int strip) const {
         return by_columns + (block + matrix * units.strips() + strip) * STRIP_WIDTH * at_once;
     }
 };
@@ -42,6 +45,8 @@ template <class T, int VECTORS_, bool ROWS_, bool COLUMNS_>
 struct StripShape {
     using Math = StripMath<T, VECTORS_>;
     using Tile = StripTile<T, Math::PITCH>;
+    // Tiles of a unit, and their columns.
+    static constexpr int TILE = STRIP_TILE<T>, TILES = STRIP_WIDTH / TILE;
     static constexpr int VECTORS = VECTORS_, STAGES = Math::STAGES;
     static constexpr bool ROWS = ROWS_, COLUMNS = COLUMNS_, BOTH = ROWS && COLUMNS;
     static constexpr int TEAM = 256, CONSUMERS = BOTH ? 2 * TEAM : TEAM, PRODUCERS = 128,
@@ -56,17 +61,18 @@ struct StripShape {
     // Products under way at once, of as many times 8 vectors.
     static constexpr int CHAINS = std::min(VECTORS / 8, 4);
     // How many steps of a tile are laid out one after another: more need more registers.
-    static constexpr int UNROLLED = BOTH && sizeof(T) == 4 && VECTORS >= 32 ? 1 : 2;
+    static constexpr int UNROLLED = BOTH && sizeof(T) < 8 && VECTORS >= 32 ? 1 : 2;
     // Warps that have the same rows of a tile, each a part of their elements.
     static constexpr int SHARES = 4;
     // Of 16 rows or columns and all vectors, what a lane has: two neighbouring vectors of two of them, for each 8.
-    using Sums = T[VECTORS / 8][4];
+    using Acc = typename Accumulator<T>::type;
+    using Sums = Acc[VECTORS / 8][4];
 
     struct Shared {
         alignas(16) T tiles[STAGES][STRIP_BAND * Math::PITCH];
         typename Math::template Vectors<STRIP_WIDTH> strip;
         typename Math::template Vectors<STRIP_BAND> bands[2];
-        T row_sums[SHARES][STRIP_BAND][VECTORS];
+        Acc row_sums[SHARES][STRIP_BAND][VECTORS];
         Ring<STAGES> ring;
         Ring<2> band_ring;
         // The last strip and the last bands, as the block counts units, where the vectors have elements that tensor
@@ -74,7 +80,7 @@ struct StripShape {
         int bad_strip, bad_bands[2];
     };
     static_assert(sizeof(Shared) <= 227 * 1024, "");
-    static_assert(Math::PITCH * sizeof(T) % 16 == 0 && Math::PITCH >= STRIP_TILE + Tile::WORD, "");
+    static_assert(Math::PITCH * sizeof(T) % 16 == 0 && Math::PITCH >= TILE + Tile::WORD, "");
 };
 
 // Where a warp stands in the units of its block. Producers and consumers go through them each for themselves.
@@ -112,15 +118,15 @@ class StripWalk {
     }
 
     __device__ int row() const { return band * STRIP_BAND; }
-    __device__ int column(int tile) const { return strip * STRIP_WIDTH + tile * STRIP_TILE; }
-    // Of a tile of the unit, whether any elements are stored, whether all are, and whether it crosses the diagonal.
+    __device__ int column(int tile) const { return strip * STRIP_WIDTH + tile * Shape::TILE; }
+    // Whether any element of a tile of the unit is stored; and how many are of its row `r`.
     __device__ bool exists(int tile) const {
         return column(tile) < min(row() + STRIP_BAND, args.n);
     }
-    __device__ bool whole(int tile) const {
-        return row() + STRIP_BAND <= args.n && !has_zeros(tile);
+    __device__ int length(int tile, int r) const {
+        const int i = row() + r;
+        return i < args.n ? max(0, min(Shape::TILE, i + 1 - column(tile))) : 0;
     }
-    __device__ bool has_zeros(int tile) const { return column(tile) + STRIP_TILE > row() + 1; }
     __device__ typename Shape::Tile tile(T* memory) const {
         return {memory, static_cast<unsigned>(ptx::past_word(triangle))};
     }

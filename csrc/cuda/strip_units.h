@@ -5,9 +5,8 @@
 
 namespace packedtri::cuda {
 
-// Rows of a band, and columns of a tile and of a strip.
-constexpr int STRIP_BAND = 32, STRIP_TILE = 128, STRIP_TILES = 2,
-              STRIP_WIDTH = STRIP_TILES * STRIP_TILE;
+// Rows of a band, and columns of a strip.
+constexpr int STRIP_BAND = 32, STRIP_WIDTH = 256;
 // No GPU has memory for matrices of a larger order, whose units an int would not hold.
 constexpr int64_t STRIP_ORDER = 1 << 20;
 

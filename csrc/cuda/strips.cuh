@@ -1,7 +1,8 @@
 // The kernels behind strips.h, for Hopper.
 //
 // The triangle is cut into strips of 256 columns, each of which is cut into bands of 32 rows. A block has bands of a
-// strip that follow one another. Some of its warps bring them to shared memory, by tiles of 32 x 128; of each tile a
+// strip that follow one another. Some of its warps bring them to shared memory, by tiles of 32 x 128, or 32 x 256 in 16-bit
+// types; of each tile a
 // team of others multiplies the rows with the vectors at the columns of the strip, and another team the columns with the
 // vectors at the rows of the band: both where the matrix is symmetric. What the columns add up stays in registers as
 // long as the strip does, what the rows add up as long as the band; then they go to scratch memory, and a second kernel
@@ -59,10 +60,10 @@ __global__ void __launch_bounds__(ADD_STRIPS_THREADS)
     if (matrix >= int64_t{args.batch} * args.groups || vector >= args.vectors) return;
     const StripUnits& units = args.units;
     const int strip = i / STRIP_WIDTH;
-    T sum{};
+    typename StripArgs<T>::Acc sum = 0;
     if (args.rows) {
         const int band = i / STRIP_BAND;
-        const T* from =
+        const auto* from =
             args.by_rows + (matrix * units.all() * STRIP_BAND + i % STRIP_BAND) * args.at_once + c;
 #pragma unroll 8
         for (int s = 0; s <= strip; ++s)
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(ADD_STRIPS_THREADS)
             sum += args.column_sums(b, matrix, strip)[place];
     }
     args.y[matrix / args.groups * args.y_batch_stride + i * args.y_step + vector * args.y_next] =
-        sum;
+        Accumulator<T>::round(sum);
 }
 
 template <class T>
@@ -117,8 +118,9 @@ bool launch_strips(StripArgs<T> args, Scratch& scratch, cudaStream_t stream) {
     args.blocks = static_cast<int>(std::min<int64_t>(args.all, current_device().multiprocessors));
     const int64_t matrices = int64_t{args.batch} * args.groups;
     const StripSums sums = strip_sums(args.units, matrices, args.blocks, args.rows, args.columns);
-    args.by_rows = static_cast<T*>(
-        scratch.reserve_if_free(sums.all() * VECTORS * static_cast<int64_t>(sizeof(T))));
+    using Acc = typename Shape::Acc;
+    args.by_rows = static_cast<Acc*>(
+        scratch.reserve_if_free(sums.all() * VECTORS * static_cast<int64_t>(sizeof(Acc))));
     if (!args.by_rows) return false;
     args.by_columns = args.by_rows + sums.by_rows * VECTORS;
     const auto kernel = strips_kernel<T, Shape>;
@@ -131,12 +133,21 @@ bool launch_strips(StripArgs<T> args, Scratch& scratch, cudaStream_t stream) {
     return true;
 }
 
-template <class T, int VECTORS>
-bool run_strips(const Product& p, Scratch& scratch, cudaStream_t stream) {
-    const StripArgs<T> args = strip_args<T>(p);
+template <int VECTORS, class T>
+bool run_strips(const StripArgs<T>& args, Scratch& scratch, cudaStream_t stream) {
     if (!args.columns) return launch_strips<T, VECTORS, true, false>(args, scratch, stream);
     if (!args.rows) return launch_strips<T, VECTORS, false, true>(args, scratch, stream);
     return launch_strips<T, VECTORS, true, true>(args, scratch, stream);
+}
+
+template <class T>
+bool run_strips(const Product& p, Scratch& scratch, cudaStream_t stream) {
+    const StripArgs<T> args = strip_args<T>(p);
+    if (args.at_once == 8) return run_strips<8>(args, scratch, stream);
+    if (args.at_once == 16) return run_strips<16>(args, scratch, stream);
+    if constexpr (sizeof(T) < 8)
+        if (args.at_once == 64) return run_strips<64>(args, scratch, stream);
+    return run_strips<32>(args, scratch, stream);
 }
 
 }  // namespace packedtri::cuda

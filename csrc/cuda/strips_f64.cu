@@ -3,11 +3,7 @@
 namespace packedtri::cuda {
 
 bool mm_strips_f64(const Product& p, Scratch& scratch, cudaStream_t stream) {
-    switch (strip_vectors(p)) {
-        case 8: return run_strips<double, 8>(p, scratch, stream);
-        case 16: return run_strips<double, 16>(p, scratch, stream);
-        default: return run_strips<double, 32>(p, scratch, stream);
-    }
+    return run_strips<double>(p, scratch, stream);
 }
 
 }  // namespace packedtri::cuda

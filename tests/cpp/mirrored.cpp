@@ -9,7 +9,7 @@ int main() {
     std::string dtype, op;
     int64_t n, m, batch;
     while (std::cin >> dtype >> op >> n >> m >> batch) {
-        const Product p = symmetric_product(op, named_dtype(dtype), n, m, batch);
+        const Product p = batched_product(op, named_dtype(dtype), n, m, batch);
         std::cout << cuda::mirrored_pays(p, hopper) << '\n';
     }
 }

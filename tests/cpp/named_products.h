@@ -36,15 +36,16 @@ inline Product named_product(const std::string& op, DType dtype, int64_t n, int6
     return p;
 }
 
-// One with a symmetric operand, "S@dense" or "S@S-packed" for example.
-inline Product symmetric_product(const std::string& op, DType dtype, int64_t n, int64_t m,
-                                 int64_t batch) {
+// One of a batch, "S@dense" or "U@S-packed" for example.
+inline Product batched_product(const std::string& op, DType dtype, int64_t n, int64_t m,
+                               int64_t batch) {
     const auto at = op.find('@'), end = op.find("-packed");
     const bool packed = end != std::string::npos;
     const std::string left = op.substr(0, at), right = op.substr(at + 1, end - at - 1);
     Product p = lower_product(dtype, n, batch);
     const auto set = [&](Operand& x, const std::string& name, int64_t rows, int64_t cols) {
         if (name == "S") x.kind = Kind::Symmetric;
+        if (name == "U") x.kind = Kind::Upper;
         if (name != "dense") return;
         x = times_columns(dtype, n, m).b;
         x.rows = rows;

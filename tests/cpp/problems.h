@@ -4,6 +4,7 @@
 #include "check.h"
 #include "cuda/choose_direct.cpp"
 #include "cuda/choose_engine.cpp"
+#include "cuda/choose_fragments.cpp"
 #include "cuda/choose_mirrored.cpp"
 #include "cuda/choose_parts.cpp"
 #include "cuda/choose_sharing.cpp"
@@ -20,7 +21,10 @@ using cuda::Config;
 using cuda::Method;
 using cuda::TileSize;
 
+// The Hopper chip is one whose float64 is slow, as an H20: on an H100 most small products have kernels that multiply in
+// float64 whatever the type (choose_fragments.cpp), before all others.
 inline const cuda::Device hopper{132, true}, ampere{108, false, 163}, ada{128, false, 99};
+inline const cuda::Device h100 = cuda::describe(132, 9, 227, int64_t{80} << 30);
 
 // Two triangles, whose product is packed.
 inline Product lower_product(DType dtype, int64_t n, int64_t batch = 1) {

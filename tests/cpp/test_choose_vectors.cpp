@@ -21,7 +21,7 @@ void a_hundred_vectors() {
     CHECK(!is_wide(cuda::choose(p, hopper)), "rows that are not aligned");
     CHECK(cuda::wide_when_aligned(p, hopper), "a copy of them");
     CHECK(cuda::explain(p, hopper).find("rows of the dense operand aligned, then 64") == 0, "told");
-    config(DType::bf16, Kind::Symmetric, 8192, 4);
+    config(DType::bf16, Kind::Symmetric, 8192, 20);
     CHECK(cuda::wide_when_aligned(p, hopper), "short rows");
     config(DType::bf16, Kind::Lower, 4096, 100, 8);
     CHECK(cuda::wide_when_aligned(p, hopper), "batches");
@@ -34,7 +34,7 @@ void a_hundred_vectors() {
     CHECK(!is_wide(cuda::choose(p, cuda::Device{108, false})), "another chip");
     CHECK(config(DType::f16, Kind::Upper, 4096, 256).tile == TileSize::Large, "256 at once");
     CHECK(config(DType::bf16, Kind::Lower, 1024, 64, 32).split == 1, "enough parts in a batch");
-    CHECK(is_wide(config(DType::bf16, Kind::Symmetric, 8192, 8)), "symmetric, few");
+    CHECK(is_wide(config(DType::bf16, Kind::Symmetric, 8192, 24)), "symmetric, few");
     CHECK(!is_wide(config(DType::bf16, Kind::Symmetric, 4096, 64)), "symmetric, middle-sized");
     CHECK(cuda::leaves_to_dense(p, hopper), "left to dense torch");
     CHECK(!is_wide(config(DType::bf16, Kind::Lower, 8192, 16)), "few vectors");
@@ -114,7 +114,7 @@ void few_vectors() {
     CHECK(cuda::explain(symmetric, hopper).find("two passes") != std::string::npos, "explain");
 }
 
-// More of them in float32 and float64 go by strips on Hopper, where there is memory for what they add up.
+// More of them go by strips on Hopper, where there is memory for what they add up.
 void some_vectors() {
     static const char dense = 0;
     Product p{};
@@ -140,6 +140,13 @@ void some_vectors() {
     CHECK(!strips(DType::f32, Kind::Symmetric, 4096, 100), "not of a smaller one");
     CHECK(!strips(DType::f32, Kind::Symmetric, 8192, 130), "many vectors");
     CHECK(!strips(DType::bf16, Kind::Lower, 8192, 16), "bfloat16");
+    CHECK(strips(DType::bf16, Kind::Symmetric, 4096, 16) &&
+              !strips(DType::bf16, Kind::Symmetric, 3072, 16),
+          "symmetric, bfloat16");
+    CHECK(strips(DType::bf16, Kind::Symmetric, 3301, 16) &&
+              !strips(DType::bf16, Kind::Symmetric, 8192, 24),
+          "where dense torch is slow, and where 64 vectors at once are faster");
+    CHECK(strips(DType::bf16, Kind::Lower, 2048, 16, 16), "a batch of bfloat16");
     CHECK(strips(DType::f64, Kind::Symmetric, 1024, 16, 64), "a batch");
     CHECK(!strips(DType::f64, Kind::Symmetric, 128, 16, 64), "small ones");
     strips(DType::f32, Kind::Symmetric, 8192, 50);

@@ -43,6 +43,7 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
         "test_schedule",
         "test_config",
         "test_choose_direct",
+        "test_choose_fragments",
         "test_choose_vectors",
         "test_left_to_dense",
         "test_engine_work",
@@ -124,6 +125,18 @@ def test_symmetric_products_are_mirrored_where_that_was_fastest(tmp_path: Path) 
         chosen = row["us"]["mirrored" if mirrored == "1" else "else"]
         losses[row["dtype"]].append(chosen / min(row["us"].values()))
     assert_fastest(losses, 2000, mean=1.006, most=1.35)
+
+
+def test_operands_go_straight_to_registers_where_that_was_fastest(tmp_path: Path) -> None:
+    """The limits of these kernels, and how warps share sums, against timings."""
+    fields = ("dtype", "op", "n", "m", "batch")
+    file = "fragments-nvidia-h100-80gb-hbm3.json"
+    losses = defaultdict(list)
+    for row, (warps,) in shares_of("fragments.cpp", file, fields, tmp_path):
+        us = row["us"]
+        chosen = us["else" if warps == "0" else f"{warps} warps"]
+        losses[row["dtype"]].append(chosen / min(us.values()))
+    assert_fastest(losses, 5000, mean=1.03, most=2)
 
 
 def test_poison_reaches_the_bindings(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ void complex_products_and_squares() {
 // On Hopper small tiles mirror symmetric operands, where there are few multiplications.
 void small_symmetric_products_stay_here() {
     const auto mirrored = [](DType dtype, const char* op, int64_t n, int64_t m, int64_t batch = 1) {
-        const Product p = symmetric_product(op, dtype, n, m, batch);
+        const Product p = batched_product(op, dtype, n, m, batch);
         const bool here = !cuda::leaves_to_dense(p, hopper);
         CHECK(!here || cuda::mirrors(dtype, cuda::choose(p, hopper)), "by tiles that do");
         CHECK(cuda::leaves_to_dense(p, ampere), "blocks cannot share sums there");
@@ -228,7 +228,7 @@ void small_symmetric_products_stay_here() {
     CHECK(mirrored(DType::bf16, "S@dense", 32, 32, 512) &&
               mirrored(DType::bf16, "S@dense", 128, 16, 128),
           "many of bfloat16");
-    CHECK(cuda::small_side(symmetric_product("S@dense", DType::bf16, 32, 32, 1024), hopper) == 32,
+    CHECK(cuda::small_side(batched_product("S@dense", DType::bf16, 32, 32, 1024), hopper) == 32,
           "one block or warp has each of more");
 }
 

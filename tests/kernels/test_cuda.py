@@ -16,6 +16,7 @@ from cases import (
     PAIRS,
     SIXTEEN_BITS,
     SMALL,
+    THIN,
     Failures,
     Force,
     assert_same,
@@ -293,8 +294,10 @@ def test_big_product(method: int, device: str, rng: torch.Generator, force: Forc
 
 @needs_memory
 @pytest.mark.parametrize("kind", [LOWER, UPPER])
-def test_big_thin(kind: int, device: str, rng: torch.Generator) -> None:
+@pytest.mark.parametrize("method", [-1, THIN], ids=["chosen", "thin"])
+def test_big_thin(method: int, kind: int, device: str, rng: torch.Generator, force: Force) -> None:
     """A big triangle times one and several columns, and rows times it."""
+    force(method, -1, -1, -1, -1)
     t = random((numel(BIG),), torch.bfloat16, device, rng)
     for thin, left in itertools.product((1, 5), (False, True)):
         x = random((thin, BIG) if left else (BIG, thin), torch.bfloat16, device, rng)

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from cases import DIRECT, SMALL, Failures, Force, assert_same, memory_filled
+from cases import DIRECT, FRAGMENTS, SMALL, Failures, Force, assert_same, memory_filled
 from solve_cases import SIZES, SOLVED, definite, kernels, matrix, pack, solved_dtypes
 from torch import Tensor
 
@@ -64,12 +64,18 @@ def test_cholesky_large(
 
 
 @solved_dtypes
+@pytest.mark.parametrize("method", [DIRECT, FRAGMENTS], ids=["direct", "fragments"])
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_cholesky_by_leaves(
-    batch: tuple[int, ...], dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+    batch: tuple[int, ...],
+    method: int,
+    dtype: torch.dtype,
+    device: str,
+    rng: torch.Generator,
+    force: Force,
 ) -> None:
     """The way of large batches and of devices with little shared memory."""
-    force(DIRECT, -1, -1, -1, -1)
+    force(method, -1, -1, -1, -1)
     for n in (65, 129, 400):
         a = definite(batch, n, dtype, rng)
         a[..., n - 1, n - 1] = -1

@@ -8,7 +8,19 @@ from functools import partial
 
 import pytest
 import torch
-from cases import ENGINE, FUSED, HOPPER, SMALL, Force, draw_operand, each, hopper, mm
+from cases import (
+    ENGINE,
+    FLOATS,
+    FUSED,
+    HOPPER,
+    SMALL,
+    STRIPS,
+    Force,
+    draw_operand,
+    each,
+    hopper,
+    mm,
+)
 from torch import Tensor
 
 from packedtri import _library
@@ -188,11 +200,12 @@ def test_vectors_at_once(device: str, dtype: torch.dtype, rng: torch.Generator) 
 
 
 @hopper
-def test_strips_at_once(device: str, rng: torch.Generator) -> None:
+def test_strips_at_once(device: str, rng: torch.Generator, force: Force) -> None:
     """Some vectors, whose sums meet in scratch memory."""
     n, m = 2600, 16
+    force(STRIPS, -1, -1, -1, -1)
     calls: list[Call] = []
-    for dtype, kind in each((torch.float32, torch.float64), (LOWER, UPPER, SYMMETRIC)):
+    for dtype, kind in each(FLOATS, (LOWER, UPPER, SYMMETRIC)):
         gpu = torch.device("cuda", torch.cuda.current_device())
         kernel = _library.cuda_kernel(dtype, n, m, 1, (kind, DENSE, DENSE), gpu)
         assert "strips" in kernel, kernel

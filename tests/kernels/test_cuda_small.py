@@ -41,8 +41,9 @@ def assert_same_finite(c: Tensor, a: Operand, b: Operand, c_kind: int) -> None:
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("n", [5, 33] if SMALL else [1, 2, 16, 31, 32, 33, 64, 65, 100, 128])
-def test_small(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+def test_small(n: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force) -> None:
     """More products than multiprocessors."""
+    force(WHOLE, -1, -1, -1, -1)
     failures = Failures()
     for (a_kind, b_kind), c_kind, odd in each(PAIRS, (LOWER, DENSE), (False, True)):
         a = draw_operand(a_kind, n, dtype, rng, batch=(150,), draw=random_integers)
@@ -84,13 +85,14 @@ def test_small_symmetric(
     [(16, 40_000), (31, 20_000), (32, 20_000), (64, 5_000), (65, 1_500), (128, 1_000)],
 )
 def test_small_turns(
-    n: int, batch: int, device: str, dtype: torch.dtype, rng: torch.Generator
+    n: int, batch: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
 ) -> None:
     """Blocks and warps take several products in turn.
 
     Of 8, 16 and 32 threads a product, 132 multiprocessors of 2048 threads hold 33,792, 16,896 and
     8,448 at once; of larger ones their shared memory holds less than half of the batch.
     """
+    force(WHOLE, -1, -1, -1, -1)
     failures = Failures()
     pairs = (*FEW_PAIRS, (SYMMETRIC, DENSE), (LOWER, HERMITIAN), (HERMITIAN, HERMITIAN))
     for a_kind, b_kind in pairs:
@@ -120,8 +122,11 @@ def test_batches_by_tiles(
 
 
 @pytest.mark.parametrize("n", [7, 40, 100])
-def test_small_shapes(n: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+def test_small_shapes(
+    n: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
     """Thin dense operands, by rows and by columns, with gaps, and one operand for the batch."""
+    force(WHOLE, -1, -1, -1, -1)
     failures = Failures()
     for kind, m, batch in each((LOWER, UPPER), (2, 19), ((140,), ())):
         t = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
@@ -140,8 +145,9 @@ def test_small_shapes(n: int, device: str, dtype: torch.dtype, rng: torch.Genera
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 @pytest.mark.parametrize("n", [9, 40, 100])
 def test_small_nonfinite(
-    n: int, value: float, device: str, dtype: torch.dtype, rng: torch.Generator
+    n: int, value: float, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
 ) -> None:
+    force(WHOLE, -1, -1, -1, -1)
     failures = Failures()
     for (a_kind, b_kind), c_kind in each(PAIRS, (LOWER, DENSE)):
         a = draw_operand(a_kind, n, dtype, rng, batch=(140,))

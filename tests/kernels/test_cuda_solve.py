@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from cases import DIRECT, SMALL, Failures, Force, assert_same
+from cases import DIRECT, FRAGMENTS, SMALL, Failures, Force, assert_same
 from solve_cases import SIZES, SOLVED, definite, kernels, matrix, pack, solved_dtypes, triangle
 from torch import Tensor
 
@@ -72,7 +72,7 @@ def test_solve_batches(dtype: torch.dtype, device: str, rng: torch.Generator) ->
 
 
 @solved_dtypes
-@pytest.mark.parametrize("method", [-1, DIRECT], ids=["panels", "leaves"])
+@pytest.mark.parametrize("method", [-1, DIRECT, FRAGMENTS], ids=["panels", "leaves", "fragments"])
 def test_solve_of_middle_size(
     method: int, dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import (
+    FLOATS,
     SMALL,
     STRIPS,
     Failures,
@@ -33,7 +34,7 @@ pytestmark = [pytest.mark.cuda, hopper]
 KINDS = (LOWER, UPPER, SYMMETRIC)
 # Of small matrices so many give every block of a GPU several bands, one after the other.
 MANY = 60
-dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
 
 def by_strips(force: Force, dtype: torch.dtype) -> None:
@@ -78,7 +79,7 @@ def test_strips_start_anywhere(
     """Rows that begin at every place in a word of 16 bytes, and matrices of batches likewise."""
     failures = Failures()
     by_strips(force, dtype)
-    for n, kind, by in each((290,) if SMALL else (290, 701), KINDS, (0, 1, 2, 3)):
+    for n, kind, by in each((290,) if SMALL else (290, 701), KINDS, range(8)):
         a = draw_operand(kind, n, dtype, rng, batch=(2,), draw=random_integers)
         b = draw_operand(DENSE, n, dtype, rng, cols=11, draw=random_integers)
         with failures.case(f"{n=}, {kind=}, {by} elements further"):
@@ -226,7 +227,7 @@ def test_strips_repeat(dtype: torch.dtype, device: str, rng: torch.Generator, fo
 
 
 @pytest.mark.skipif(SMALL, reason="large sizes")
-@dtypes
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_no_room_for_strips(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
     """Products that the memory left would not do for go without scratch memory."""
     n, m = 12000, 12

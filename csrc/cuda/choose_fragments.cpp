@@ -1,0 +1,128 @@
+// Which products have small tiles whose operands go straight to registers (fragments.h), and how many warps share a sum.
+#include "choice.h"
+
+namespace packedtri::cuda {
+namespace {
+
+// The kernel counts elements of a matrix in 32 bits, and by whole tiles.
+bool counts_in_32_bits(const Operand& x) {
+    constexpr int64_t most = int64_t{1} << 31;
+    const bool dense = x.kind == Kind::Dense && x.stagger == Stagger::None;
+    const int64_t side = std::max(x.rows, x.cols), stride = std::max(x.row_stride, x.col_stride),
+                  pitch = dense ? stride : side + (x.stagger == Stagger::None ? 0 : stride);
+    return (side + FRAGMENT_SIDE) * (pitch + FRAGMENT_SIDE) < most;
+}
+
+bool fragments_can(const Product& p) { return counts_in_32_bits(p.a) && counts_in_32_bits(p.b); }
+
+int64_t tiles(const Product& p) {
+    const int64_t m = ceil_div(p.m, FRAGMENT_SIDE), n = ceil_div(p.n, FRAGMENT_SIDE);
+    return (p.c.kind == Kind::Lower && m == n ? row_start(m) : m * n) * p.batch;
+}
+// Of tiles, as if all sums were as long.
+int64_t longest_sum(const Product& p) { return ceil_div(p.k, FRAGMENT_SIDE); }
+
+// Below so many blocks of 16 x 16 x 16 multiplications these tiles are faster than what a product has otherwise: where no
+// dimension is larger than 16, 32, 64, 128, and of larger ones.
+struct Most {
+    int64_t up_to_16, up_to_32, up_to_64, up_to_128, beyond;
+    constexpr int64_t of(int64_t order) const {
+        return order <= 16    ? up_to_16
+               : order <= 32  ? up_to_32
+               : order <= 64  ? up_to_64
+               : order <= 128 ? up_to_128
+                              : beyond;
+    }
+};
+
+// Of kinds of products. A triangle counts half of what its dense matrix would.
+struct MostOfKinds {
+    Most triangles, triangle_and_dense, symmetric_and_dense, symmetric_and_packed, dense;
+};
+// From timings of an H100 (benchmarks/shares).
+constexpr MostOfKinds MOST_16_BITS{{ANY, 1400, 2400, 2500, 1850},
+                                   {ANY, 2000, 1350, 6000, 1370},
+                                   {ANY, 5600, 2300, 4000, 4600},
+                                   {ANY, ANY, 4600, 3450, 4200},
+                                   {ANY, 1500, 4600, 2000, 900}};
+constexpr MostOfKinds MOST_F32{{ANY, 680, ANY, 4600, 36000},
+                               {ANY, 2800, 27000, 64000, 18000},
+                               {ANY, 8000, 27000, 64000, 12000},
+                               {ANY, ANY, ANY, 32000, 36000},
+                               {ANY, 1500, ANY, 8000, 4200}};
+constexpr MostOfKinds MOST_F64{{ANY, ANY, ANY, 29000, 12000},
+                               {ANY, ANY, 55000, 25000, 5300},
+                               {ANY, ANY, 110000, 12500, 5200},
+                               {ANY, ANY, ANY, ANY, 18500},
+                               {ANY, ANY, ANY, 2000, 4200}};
+constexpr MostOfKinds MOST_C64{{ANY, ANY, ANY, ANY, 40000},
+                               {ANY, 2800, ANY, ANY, 110000},
+                               {ANY, ANY, 110000, 128000, 32000},
+                               {ANY, ANY, ANY, ANY, 36000},
+                               {ANY, ANY, ANY, ANY, 18500}};
+constexpr MostOfKinds MOST_C128{{ANY, ANY, ANY, ANY, 40000},
+                                {ANY, ANY, ANY, 75000, 18000},
+                                {ANY, 8000, 10800, 2300, 2300},
+                                {ANY, ANY, ANY, 32000, 18500},
+                                {ANY, ANY, ANY, ANY, 18500}};
+// Beside the kernel for two lower triangles (lane_grid.cuh).
+constexpr Most MOST_BESIDE_LANE_GRID{0, 256, 1400, 0, 0};
+
+const MostOfKinds& most_of(DType dtype) {
+    switch (dtype) {
+        case DType::f32: return MOST_F32;
+        case DType::f64: return MOST_F64;
+        case DType::c64: return MOST_C64;
+        case DType::c128: return MOST_C128;
+        default: return MOST_16_BITS;
+    }
+}
+
+const Most& most_of(const Product& p) {
+    // What may be rounded to TF32 has other kernels nearly as soon as 16-bit elements do.
+    const MostOfKinds& of = p.tf32 ? MOST_16_BITS : most_of(p.dtype);
+    if (beside_dense(p)) return of.symmetric_and_dense;
+    if (has_symmetric(p)) return of.symmetric_and_packed;
+    if (triangles(p) == 2) return of.triangles;
+    return triangles(p) == 1 ? of.triangle_and_dense : of.dense;
+}
+
+bool fragments_pay(const Product& p, const Device& device) {
+    if (!device.fast_doubles) return false;
+    const int64_t order = longest(p), all = tiles(p) * longest_sum(p) / (1 + triangles(p));
+    if (order <= 64 && is_plain(p) && goes_by_lane_grid(p))
+        return all < MOST_BESIDE_LANE_GRID.of(order);
+    return all < most_of(p).of(order);
+}
+
+// By as many warps as take the least time for the longest part of a sum and for all of them together, which multiply
+// complex elements a quarter as fast.
+int choose_warps(const Product& p, const Device& device) {
+    const int64_t sum = std::max<int64_t>(3, longest_sum(p));
+    const double apiece = (has_complex_elements(p.dtype) ? 0.264 : 0.132) *
+                          static_cast<double>(tiles(p)) / device.multiprocessors;
+    int best = 1;
+    double least = std::numeric_limits<double>::infinity();
+    for (int warps = FRAGMENT_WARPS; warps >= 1; warps /= 2) {
+        const double cost = static_cast<double>(ceil_div(sum, warps)) + apiece * warps;
+        if (cost >= least) continue;
+        least = cost;
+        best = warps;
+    }
+    return best;
+}
+
+}  // namespace
+
+bool goes_by_fragments(const Product& p, const Device& device) {
+    if (!fragments_can(p) || p.m == 0 || p.n == 0 || p.batch == 0) return false;
+    if (any_forced() || forced.tile >= 0) return is_forced(Method::Fragments);
+    return !is_mv(p) && fragments_pay(p, device);
+}
+
+Config choose_fragments(const Product& p, const Device& device) {
+    const int split = forced.split, warps = split >= 1 ? split : choose_warps(p, device);
+    return {Method::Fragments, TileSize::Small, std::min(warps, FRAGMENT_WARPS), 1, 1};
+}
+
+}  // namespace packedtri::cuda
