@@ -1,5 +1,6 @@
 // Which products have small tiles whose operands go straight to registers (fragments.h), and how many warps share a sum.
 #include "choice.h"
+#include "engine_layout.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -45,28 +46,72 @@ constexpr MostOfKinds MOST_16_BITS{{ANY, 1400, 2400, 2500, 1850},
                                    {ANY, 5600, 2300, 4000, 4600},
                                    {ANY, ANY, 4600, 3450, 4200},
                                    {ANY, 1500, 4600, 2000, 900}};
-constexpr MostOfKinds MOST_F32{{ANY, 680, ANY, 4600, 36000},
+constexpr MostOfKinds MOST_F32{{ANY, 680, ANY, 4600, 17000},
                                {ANY, 2800, 27000, 64000, 18000},
                                {ANY, 8000, 27000, 64000, 12000},
                                {ANY, ANY, ANY, 32000, 36000},
                                {ANY, 1500, ANY, 8000, 4200}};
-constexpr MostOfKinds MOST_F64{{ANY, ANY, ANY, 29000, 12000},
+constexpr MostOfKinds MOST_F64{{ANY, ANY, ANY, 29000, 10000},
                                {ANY, ANY, 55000, 25000, 5300},
                                {ANY, ANY, 110000, 12500, 5200},
                                {ANY, ANY, ANY, ANY, 18500},
                                {ANY, ANY, ANY, 2000, 4200}};
-constexpr MostOfKinds MOST_C64{{ANY, ANY, ANY, ANY, 40000},
-                               {ANY, 2800, ANY, ANY, 110000},
-                               {ANY, ANY, 110000, 128000, 32000},
-                               {ANY, ANY, ANY, ANY, 36000},
-                               {ANY, ANY, ANY, ANY, 18500}};
-constexpr MostOfKinds MOST_C128{{ANY, ANY, ANY, ANY, 40000},
-                                {ANY, ANY, ANY, 75000, 18000},
+constexpr MostOfKinds MOST_C64{{ANY, ANY, ANY, ANY, 125000},
+                               {ANY, 2800, ANY, ANY, 190000},
+                               {ANY, ANY, 110000, 128000, 36000},
+                               {ANY, ANY, ANY, ANY, 190000},
+                               {ANY, ANY, ANY, ANY, 190000}};
+constexpr MostOfKinds MOST_C128{{ANY, ANY, ANY, ANY, 88000},
+                                {ANY, ANY, ANY, 75000, 18500},
                                 {ANY, 8000, 10800, 2300, 2300},
-                                {ANY, ANY, ANY, 32000, 18500},
-                                {ANY, ANY, ANY, ANY, 18500}};
+                                {ANY, ANY, ANY, 32000, 33000},
+                                {ANY, ANY, ANY, ANY, 22000}};
 // Beside the kernel for two lower triangles (lane_grid.cuh).
 constexpr Most MOST_BESIDE_LANE_GRID{0, 256, 1400, 0, 0};
+
+// Of one matrix beside vectors, up to 4, 8, 16, 32, 64, 128 and 256 of them: up to which order, where it is more than FEW_ROWS.
+// One block has all of a sum, so that others, whose blocks share sums, are faster with long ones.
+constexpr int64_t FEW_ROWS = 384, MOST_VECTORS = 256, TIMED = 3072;
+struct MostBesideVectors {
+    int64_t along[7], across[7], symmetric[7];
+};
+constexpr MostBesideVectors VECTORS_16_BITS{{900, 700, 700, 600, 400, 400, 0},
+                                            {600, 650, 550, 500, 400, 400, 0},
+                                            {1400, 1400, 1100, 650, 550, 400, 0}};
+constexpr MostBesideVectors VECTORS_F32{{900, 1800, TIMED, TIMED, 2500, 1600, 520},
+                                        {600, 700, 1200, TIMED, 1800, 1100, 450},
+                                        {TIMED, TIMED, TIMED, 2500, 1100, 600, 0}};
+constexpr MostBesideVectors VECTORS_F64{{1600, TIMED, TIMED, 2500, 1400, 900, 450},
+                                        {600, TIMED, TIMED, TIMED, 2500, 900, 450},
+                                        {TIMED, TIMED, TIMED, 2500, 1100, 600, 0}};
+constexpr MostBesideVectors VECTORS_C64{{TIMED, TIMED, TIMED, TIMED, TIMED, TIMED, TIMED},
+                                        {TIMED, TIMED, TIMED, TIMED, TIMED, TIMED, TIMED},
+                                        {TIMED, TIMED, TIMED, TIMED, 1700, 800, 900}};
+constexpr MostBesideVectors VECTORS_C128{{TIMED, TIMED, TIMED, TIMED, TIMED, TIMED, 1400},
+                                         {TIMED, TIMED, TIMED, TIMED, TIMED, TIMED, 1400},
+                                         {TIMED, TIMED, TIMED, TIMED, 600, 0, 0}};
+
+const MostBesideVectors& beside_vectors(DType dtype) {
+    switch (dtype) {
+        case DType::f32: return VECTORS_F32;
+        case DType::f64: return VECTORS_F64;
+        case DType::c64: return VECTORS_C64;
+        case DType::c128: return VECTORS_C128;
+        default: return VECTORS_16_BITS;
+    }
+}
+
+int64_t most_rows(const Product& p) {
+    const int64_t vectors = vectors_of(p);
+    // Rows of so few 16-bit elements are not aligned, which makes others slow.
+    if (element_size(p.dtype) == 2 && vectors <= 4 && !maps_dense_operand(p) &&
+        (has_symmetric(p) || !sums_along_rows(p)))
+        return 2300;
+    const MostBesideVectors& of = beside_vectors(p.tf32 ? DType::bf16 : p.dtype);
+    int bucket = 0;
+    while (vectors > int64_t{4} << bucket) ++bucket;
+    return (has_symmetric(p) ? of.symmetric : sums_along_rows(p) ? of.along : of.across)[bucket];
+}
 
 const MostOfKinds& most_of(DType dtype) {
     switch (dtype) {
@@ -89,6 +134,8 @@ const Most& most_of(const Product& p) {
 
 bool fragments_pay(const Product& p, const Device& device) {
     if (!device.fast_doubles) return false;
+    if (p.batch == 1 && has_vectors(p) && p.k > FEW_ROWS && vectors_of(p) <= MOST_VECTORS)
+        return p.k <= most_rows(p);
     const int64_t order = longest(p), all = tiles(p) * longest_sum(p) / (1 + triangles(p));
     if (order <= 64 && is_plain(p) && goes_by_lane_grid(p))
         return all < MOST_BESIDE_LANE_GRID.of(order);

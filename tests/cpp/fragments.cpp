@@ -1,5 +1,5 @@
-// By how many warps products have small tiles whose operands go straight to registers: reads products from its input, one
-// a line, as "float64 S@dense 96 32 16" with the number of matrices, and writes 0 for those that have other kernels.
+// Which products have small tiles whose operands go straight to registers: reads products from its input, one a line, as
+// "float64 S@dense 96 32 16" with the number of matrices, and writes 1 or 0 for each, and by how many warps it would be.
 #include <iostream>
 #include <string>
 
@@ -10,7 +10,7 @@ int main() {
     int64_t n, m, batch;
     while (std::cin >> dtype >> op >> n >> m >> batch) {
         const Product p = batched_product(op, named_dtype(dtype), n, m, batch);
-        const bool chosen = cuda::goes_by_fragments(p, h100);
-        std::cout << (chosen ? cuda::choose_fragments(p, h100).split : 0) << '\n';
+        std::cout << cuda::goes_by_fragments(p, h100) << ' '
+                  << cuda::choose_fragments(p, h100).split << '\n';
     }
 }
