@@ -40,34 +40,34 @@ struct Most {
 struct MostOfKinds {
     Most triangles, triangle_and_dense, symmetric_and_dense, symmetric_and_packed, dense;
 };
-// From timings of an H100 (benchmarks/shares).
-constexpr MostOfKinds MOST_16_BITS{{ANY, 1400, 2400, 2500, 1850},
-                                   {ANY, 2000, 1350, 6000, 1370},
-                                   {ANY, 5600, 2300, 4000, 4600},
-                                   {ANY, ANY, 4600, 3450, 4200},
-                                   {ANY, 1500, 4600, 2000, 900}};
-constexpr MostOfKinds MOST_F32{{ANY, 680, ANY, 4600, 17000},
-                               {ANY, 2800, 27000, 64000, 18000},
-                               {ANY, 8000, 27000, 64000, 12000},
-                               {ANY, ANY, ANY, 32000, 36000},
-                               {ANY, 1500, ANY, 8000, 4200}};
-constexpr MostOfKinds MOST_F64{{ANY, ANY, ANY, 29000, 10000},
-                               {ANY, ANY, 55000, 25000, 5300},
-                               {ANY, ANY, 110000, 12500, 5200},
-                               {ANY, ANY, ANY, ANY, 18500},
-                               {ANY, ANY, ANY, 2000, 4200}};
+// From timings of an H100 (benchmarks/shares), and less where operands of a batch do not fit in the L2 cache.
+constexpr MostOfKinds MOST_16_BITS{{ANY, 1401, 2401, 2501, 1856},
+                                   {ANY, 2049, 1351, 6251, 1373},
+                                   {ANY, 5601, 2305, 4097, 4609},
+                                   {ANY, ANY, 4609, 3457, 4201},
+                                   {ANY, 1537, 4609, 2017, 937}};
+constexpr MostOfKinds MOST_F32{{ANY, 683, ANY, 4609, 17000},
+                               {ANY, 2801, 27649, 64001, 18000},
+                               {ANY, 8193, 27649, 64001, 12289},
+                               {ANY, ANY, ANY, 32257, 36000},
+                               {ANY, 1537, ANY, 8065, 4201}};
+constexpr MostOfKinds MOST_F64{{ANY, ANY, ANY, 29401, 10000},
+                               {ANY, ANY, 20000, 25001, 5325},
+                               {ANY, ANY, 40000, 12501, 5185},
+                               {ANY, ANY, ANY, ANY, 18514},
+                               {ANY, ANY, ANY, 2017, 4201}};
 constexpr MostOfKinds MOST_C64{{ANY, ANY, ANY, ANY, 125000},
-                               {ANY, 2800, ANY, ANY, 190000},
-                               {ANY, ANY, 110000, 128000, 36000},
+                               {ANY, 2801, ANY, ANY, 190000},
+                               {ANY, ANY, 110593, 128001, 36865},
                                {ANY, ANY, ANY, ANY, 190000},
                                {ANY, ANY, ANY, ANY, 190000}};
 constexpr MostOfKinds MOST_C128{{ANY, ANY, ANY, ANY, 88000},
-                                {ANY, ANY, ANY, 75000, 18500},
-                                {ANY, 8000, 10800, 2300, 2300},
-                                {ANY, ANY, ANY, 32000, 33000},
+                                {ANY, ANY, ANY, 75601, 18433},
+                                {ANY, 8193, 10801, 2305, 2305},
+                                {ANY, ANY, ANY, 32257, 33000},
                                 {ANY, ANY, ANY, ANY, 22000}};
 // Beside the kernel for two lower triangles (lane_grid.cuh).
-constexpr Most MOST_BESIDE_LANE_GRID{0, 256, 1400, 0, 0};
+constexpr Most MOST_BESIDE_LANE_GRID{0, 257, 1400, 0, 0};
 
 // Of one matrix beside vectors, up to 4, 8, 16, 32, 64, 128 and 256 of them: up to which order, where it is more than FEW_ROWS.
 // One block has all of a sum, so that others, whose blocks share sums, are faster with long ones.
@@ -75,13 +75,13 @@ constexpr int64_t FEW_ROWS = 384, MOST_VECTORS = 256, TIMED = 3072;
 struct MostBesideVectors {
     int64_t along[7], across[7], symmetric[7];
 };
-constexpr MostBesideVectors VECTORS_16_BITS{{900, 700, 700, 600, 400, 400, 0},
-                                            {600, 650, 550, 500, 400, 400, 0},
+constexpr MostBesideVectors VECTORS_16_BITS{{800, 600, 500, 500, 400, 400, 0},
+                                            {600, 600, 500, 500, 400, 400, 0},
                                             {1400, 1400, 1100, 650, 550, 400, 0}};
-constexpr MostBesideVectors VECTORS_F32{{900, 1800, TIMED, TIMED, 2500, 1600, 520},
-                                        {600, 700, 1200, TIMED, 1800, 1100, 450},
+constexpr MostBesideVectors VECTORS_F32{{900, 900, 1000, 2500, 2500, 1600, 520},
+                                        {600, 700, 900, 1800, 1800, 1100, 450},
                                         {TIMED, TIMED, TIMED, 2500, 1100, 600, 0}};
-constexpr MostBesideVectors VECTORS_F64{{1600, TIMED, TIMED, 2500, 1400, 900, 450},
+constexpr MostBesideVectors VECTORS_F64{{1000, 1000, 1000, 2500, 1000, 900, 450},
                                         {600, TIMED, TIMED, TIMED, 2500, 900, 450},
                                         {TIMED, TIMED, TIMED, 2500, 1100, 600, 0}};
 constexpr MostBesideVectors VECTORS_C64{{TIMED, TIMED, TIMED, TIMED, TIMED, TIMED, TIMED},
