@@ -46,6 +46,32 @@ void larger_ones() {
     CHECK(cuda::choose(p, h100).method == Method::Vector, "one vector");
 }
 
+// Beside vectors other kernels share long sums among blocks, and read what is stored once.
+void columns() {
+    const auto method = [](DType dtype, Kind kind, int64_t n, int64_t m) {
+        Product p = times_columns(dtype, n, m);
+        p.a.kind = kind;
+        const Config c = cuda::choose(p, h100);
+        CHECK(cuda::leaves_to_dense(p, h100) == cuda::leaves_to_dense(p, hopper) ||
+                  c.method == Method::Fragments,
+              "what goes here is not left to dense torch");
+        return c.method;
+    };
+    CHECK(method(DType::f64, Kind::Lower, 900, 16) == Method::Fragments &&
+              method(DType::f64, Kind::Lower, 1100, 16) == Method::Strips,
+          "float64");
+    CHECK(method(DType::f32, Kind::Upper, 600, 4) == Method::Fragments &&
+              method(DType::f32, Kind::Upper, 768, 4) == Method::Thin,
+          "sums down columns");
+    CHECK(method(DType::f64, Kind::Symmetric, 3072, 8) == Method::Fragments &&
+              method(DType::f64, Kind::Symmetric, 3100, 8) == Method::Strips,
+          "as far as was measured");
+    CHECK(method(DType::c128, Kind::Lower, 3072, 64) == Method::Fragments, "complex128");
+    CHECK(method(DType::bf16, Kind::Symmetric, 2048, 4) == Method::Fragments &&
+              method(DType::bf16, Kind::Symmetric, 4096, 4) == Method::Strips,
+          "rows of columns that are not aligned");
+}
+
 // What is no product of whole matrices, and what the kernel cannot count.
 void other_operands() {
     Product p = lower_product(DType::f64, 100);
@@ -65,6 +91,7 @@ void other_operands() {
 int main() {
     small_products();
     larger_ones();
+    columns();
     other_operands();
     std::puts("choose_fragments: ok");
 }
