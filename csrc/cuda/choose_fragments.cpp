@@ -91,13 +91,18 @@ constexpr MostBesideVectors VECTORS_C128{{TIMED, TIMED, TIMED, TIMED, TIMED, TIM
                                          {TIMED, TIMED, TIMED, TIMED, TIMED, TIMED, 1400},
                                          {TIMED, TIMED, TIMED, TIMED, 600, 0, 0}};
 
-const MostBesideVectors& beside_vectors(DType dtype) {
-    switch (dtype) {
-        case DType::f32: return VECTORS_F32;
-        case DType::f64: return VECTORS_F64;
-        case DType::c64: return VECTORS_C64;
-        case DType::c128: return VECTORS_C128;
-        default: return VECTORS_16_BITS;
+struct Limits {
+    const MostOfKinds& of_kinds;
+    const MostBesideVectors& beside_vectors;
+};
+// What may be rounded to TF32 has other kernels nearly as soon as 16-bit elements do.
+Limits limits(const Product& p) {
+    switch (p.tf32 ? DType::bf16 : p.dtype) {
+        case DType::f32: return {MOST_F32, VECTORS_F32};
+        case DType::f64: return {MOST_F64, VECTORS_F64};
+        case DType::c64: return {MOST_C64, VECTORS_C64};
+        case DType::c128: return {MOST_C128, VECTORS_C128};
+        default: return {MOST_16_BITS, VECTORS_16_BITS};
     }
 }
 
@@ -107,25 +112,14 @@ int64_t most_rows(const Product& p) {
     if (element_size(p.dtype) == 2 && vectors <= 4 && !maps_dense_operand(p) &&
         (has_symmetric(p) || !sums_along_rows(p)))
         return 2300;
-    const MostBesideVectors& of = beside_vectors(p.tf32 ? DType::bf16 : p.dtype);
+    const MostBesideVectors& of = limits(p).beside_vectors;
     int bucket = 0;
     while (vectors > int64_t{4} << bucket) ++bucket;
     return (has_symmetric(p) ? of.symmetric : sums_along_rows(p) ? of.along : of.across)[bucket];
 }
 
-const MostOfKinds& most_of(DType dtype) {
-    switch (dtype) {
-        case DType::f32: return MOST_F32;
-        case DType::f64: return MOST_F64;
-        case DType::c64: return MOST_C64;
-        case DType::c128: return MOST_C128;
-        default: return MOST_16_BITS;
-    }
-}
-
 const Most& most_of(const Product& p) {
-    // What may be rounded to TF32 has other kernels nearly as soon as 16-bit elements do.
-    const MostOfKinds& of = p.tf32 ? MOST_16_BITS : most_of(p.dtype);
+    const MostOfKinds& of = limits(p).of_kinds;
     if (beside_dense(p)) return of.symmetric_and_dense;
     if (has_symmetric(p)) return of.symmetric_and_packed;
     if (triangles(p) == 2) return of.triangles;
