@@ -156,6 +156,17 @@ def assert_exact(c: Tensor, a: Operand, b: Operand, c_kind: int) -> None:
     assert_same(densify(c, a.n, c_kind), expected)
 
 
+def assert_vectors(failures: Failures, s: Operand, x: Operand, case: str) -> None:
+    """A packed matrix times a dense one of every layout, and transposes of this times the other."""
+    for name, stored in vector_layouts(x.stored).items():
+        with failures.case(f"{case}, {name}"):
+            c = mm(shifted(s.stored), stored, s.n, s.kind, DENSE, DENSE)
+            assert_exact(c, s, x, DENSE)
+        with failures.case(f"{case}, {name} left"):
+            c = mm(stored.mT, s.stored, s.n, DENSE, s.kind, DENSE)
+            assert_exact(c, Operand(x.stored.mT, DENSE, s.n), s, DENSE)
+
+
 def assert_both_sides(failures: Failures, a: Operand, b: Operand, case: str) -> None:
     """A packed matrix times a dense one, and the transpose of this times the packed one."""
     with failures.case(f"{case}, columns"):
@@ -180,6 +191,30 @@ def assert_same(got: Tensor, expected: Tensor) -> None:
 def assert_close_or_equal(c: Tensor, expected: Tensor, atol: float) -> None:
     """Finite elements within one rounding, infinite ones equal, and nan in the same places."""
     torch.testing.assert_close(c, expected, rtol=epsilon(c.dtype), atol=atol, equal_nan=True)
+
+
+# (row, column) in the stored triangle. No row of a symmetric matrix has two of them.
+BAD = ((0, 0), (70, 69), (131, 131), (150, 149), (199, 3), (198, 130))
+
+
+def with_bad(x: Operand, value: float) -> Operand:
+    """The same operand but for elements of this value at `BAD`."""
+    stored = x.stored.clone()
+    if x.kind == DENSE:
+        rows, cols = (torch.tensor(at, device=stored.device) for at in zip(*BAD, strict=True))
+        stored[rows, cols] = value
+    else:
+        stored[[numel(i) + j for i, j in BAD]] = value
+    return Operand(stored, x.kind, x.n)
+
+
+def assert_same_nonfinite(c: Tensor, product: Tensor, n: int, c_kind: int) -> None:
+    """A result of `mm` against the product of stored elements, some of which are not finite."""
+    got, expected = densify(c, n, c_kind), take_part(product, part_of(c_kind))
+    # Whether infinite times complex is infinite or nan depends on the parts.
+    assert torch.equal(got.isfinite(), expected.isfinite())
+    ok = got.isfinite() if got.is_complex() else slice(None)
+    assert_close_or_equal(got[ok], expected[ok], atol=0)
 
 
 class Failures:
