@@ -2,142 +2,21 @@
 // straight from memory to registers.
 #pragma once
 
+#include "fragment_loader.cuh"
+#include "fragment_math.cuh"
 #include "main_loop.cuh"
 #include "product_launch.cuh"
 
 namespace packedtri::cuda {
 
-// What elements are multiplied and summed in here, and the conversions.
-template <class T>
-struct DoublePrecision {
-    using type = double;
-    __device__ static double widen(T x) { return Accumulator<T>::widen(x); }
-    __device__ static T round(double x) { return static_cast<T>(x); }
-};
-template <>
-struct DoublePrecision<__half> {
-    using type = double;
-    __device__ static double widen(__half x) { return __half2float(x); }
-    __device__ static __half round(double x) { return __double2half(x); }
-};
-template <>
-struct DoublePrecision<__nv_bfloat16> {
-    using type = double;
-    __device__ static double widen(__nv_bfloat16 x) { return __bfloat162float(x); }
-    __device__ static __nv_bfloat16 round(double x) { return __double2bfloat16(x); }
-};
-template <class R>
-struct DoublePrecision<Complex<R>> {
-    using type = Complex<double>;
-    __device__ static type widen(Complex<R> x) { return {x.re, x.im}; }
-    __device__ static Complex<R> round(type x) {
-        return {static_cast<R>(x.re), static_cast<R>(x.im)};
-    }
-};
-
-// 16 rows of A, or columns of B, by 16 steps of k: lane l has lines l / 4 and l / 4 + 8, and every fourth step from l % 4
-// on. A symmetric operand is read left of its diagonal by memory rows that run along k, right of it by such as run across,
-// as the transpose.
-template <class T>
-class FragmentLoader {
-    static constexpr int UNITS = 2, LINES = 8 * UNITS;
-
-  public:
-    static constexpr int STEPS = 16;
-    struct Fragments {
-        T x[UNITS][STEPS / 4];
-    };
-
-    // The matrix begins `matrix` elements after the panel, and its first line here is r0. `along`: whether memory rows run
-    // along k, unless the operand is symmetric. `left`: whether it is A.
-    __device__ FragmentLoader(const Panel<T>& panel, int64_t matrix, Kind kind, bool hermitian,
-                              bool along, bool left, int r0)
-        : panel_(panel), data_(panel.data + matrix), mirrored_(kind == Kind::Symmetric),
-          hermitian_(is_complex<T> && hermitian), along_(along), left_(left), r0_(r0) {}
-
-    // Steps [k0, k0 + 16), zeros past the stored elements.
-    __device__ __forceinline__ void load(Fragments& f, int k0) const {
-        const int lane = static_cast<int>(threadIdx.x) % 32, r = r0_ + lane / 4, k = k0 + lane % 4;
-        if (on_diagonal(k0)) {
-#pragma unroll
-            for (int u = 0; u < UNITS; ++u)
-#pragma unroll
-                for (int v = 0; v < STEPS / 4; ++v) load_any(f.x[u][v], r + 8 * u, k + 4 * v);
-        } else if (runs_along(k0)) {
-#pragma unroll
-            for (int u = 0; u < UNITS; ++u) {
-                const int row = r + 8 * u, length = row < panel_.rows ? panel_.length(row) : 0;
-                const T* from = data_ + (row_offset(row) + k);
-#pragma unroll
-                for (int v = 0; v < STEPS / 4; ++v)
-                    load_if(f.x[u][v], from + 4 * v, k + 4 * v < length);
-            }
-        } else {
-#pragma unroll
-            for (int v = 0; v < STEPS / 4; ++v) {
-                const int row = k + 4 * v, length = row < panel_.rows ? panel_.length(row) : 0;
-                const T* from = data_ + (row_offset(row) + r);
-#pragma unroll
-                for (int u = 0; u < UNITS; ++u)
-                    load_if(f.x[u][v], from + 8 * u, r + 8 * u < length);
-            }
-        }
-        if (hermitian_ && !on_diagonal(k0) && runs_along(k0) != left_) conjugate(f);
-    }
-
-    // Element (r, k), or zero. Returns whether it is stored.
-    __device__ __forceinline__ bool load_any(T& x, int r, int k) const {
-        const bool by_rows = mirrored_ ? k <= r : along_;
-        const int row = by_rows ? r : k, col = by_rows ? k : r;
-        const bool stored = row < panel_.rows && col < panel_.length(row);
-        load_if(x, data_ + (row_offset(row) + col), stored);
-        if constexpr (is_complex<T>)
-            if (hermitian_) x.im = r == k ? 0 : negate_if(x.im, by_rows != left_);
-        return stored;
-    }
-
-    // Whether steps [k0, k0 + 16) hold structural zeros.
-    __device__ bool crosses_diagonal(int k0) const {
-        if (mirrored_) return false;
-        return along_ ? panel_.crosses_diagonal(r0_, k0, STEPS)
-                      : panel_.crosses_diagonal(k0, r0_, LINES);
-    }
-
-    __device__ static void conjugate(Fragments& f) {
-#pragma unroll
-        for (int u = 0; u < UNITS; ++u)
-#pragma unroll
-            for (int v = 0; v < STEPS / 4; ++v) f.x[u][v] = conjugate_if(f.x[u][v], true);
-    }
-
-  private:
-    __device__ bool on_diagonal(int k0) const {
-        return mirrored_ && k0 + STEPS > r0_ && k0 < r0_ + LINES;
-    }
-    __device__ bool runs_along(int k0) const { return mirrored_ ? k0 < r0_ : along_; }
-    // In 32 bits, which suffice (fragments_can).
-    __device__ int row_offset(int row) const {
-        return row * static_cast<int>(panel_.ld) + (panel_.packed ? row_start<int>(row) : 0);
-    }
-    __device__ __forceinline__ static void load_if(T& x, const T* from, bool needed) {
-        x = T{};
-        if (needed) x = *from;
-    }
-
-    const Panel<T>& panel_;
-    const T* data_;
-    const bool mirrored_, hermitian_, along_, left_;
-    const int r0_;
-};
-
 // A tile of 16 x 16 sums, of which each warp of a block adds up a share of the terms.
 template <class T>
 class FragmentTile {
-    using Sum = typename DoublePrecision<T>::type;
+    using Math = DoubleMath<T>;
+    using Sum = typename Math::Sum;
     using Loader = FragmentLoader<T>;
     using Fragments = typename Loader::Fragments;
     static constexpr int SIDE = FRAGMENT_SIDE, STEPS = Loader::STEPS, NT = SIDE / 8, ACCS = NT * 4;
-    static constexpr int PARTS = is_complex<T> ? 2 : 1;  // Real and imaginary.
     // The rows that a quarter of a warp writes at once lie in different banks.
     static constexpr int PITCH = SIDE + (is_complex<T> ? 4 : 8);
 
@@ -165,10 +44,10 @@ class FragmentTile {
         // The zeros past a diagonal, times an infinite or nan element, are nan: such an element leaves its mark on every
         // sum that it enters.
         if (__any_sync(~0u, padded && !tile.is_finite())) {
-            double again[PARTS * ACCS];
+            typename Math::Sums again[NT];
             multiply_stored(args, i0, j0, matrix, first, range.end, again);
 #pragma unroll
-            for (int e = 0; e < PARTS * ACCS; ++e) tile.sums_[e / ACCS][e % ACCS] = again[e];
+            for (int n = 0; n < NT; ++n) tile.sums_[n] = again[n];
         }
         tile.put(sums + warp * SIDE * PITCH);
         __syncthreads();
@@ -194,46 +73,17 @@ class FragmentTile {
         load_a_.load(a, k);
         load_b_.load(b, k);
         if (is_complex<T> && conj_b_) Loader::conjugate(b);
-        Sum x[8], y[NT][4];
+        typename Math::B y[NT];
 #pragma unroll
-        for (int e = 0; e < 8; ++e) x[e] = DoublePrecision<T>::widen(a.x[e % 2][e / 2]);
-#pragma unroll
-        for (int n = 0; n < NT; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) y[n][e] = DoublePrecision<T>::widen(b.x[n][e]);
-        if constexpr (is_complex<T>) {
-            const auto re = [](Sum z) { return z.re; };
-            const auto im = [](Sum z) { return z.im; };
-            add_products(sums_[0], x, y, re, re);
-            add_products(sums_[1], x, y, re, im);
-            add_products(sums_[1], x, y, im, re);
-            add_products(sums_[0], x, y, [](Sum z) { return negate_if(z.im, true); }, im);
-        } else {
-            const auto all = [](Sum z) { return z; };
-            add_products(sums_[0], x, y, all, all);
-        }
+        for (int n = 0; n < NT; ++n) y[n] = Math::right(b.x[n]);
+        Math::add_products(sums_, Math::left(a.x), y);
         return load_a_.crosses_diagonal(k) || load_b_.crosses_diagonal(k);
-    }
-    // Of parts of the elements.
-    template <class OfA, class OfB>
-    __device__ __forceinline__ static void add_products(double (&sums)[ACCS], const Sum (&x)[8],
-                                                        const Sum (&y)[NT][4], OfA of_a, OfB of_b) {
-        double a[8];
-#pragma unroll
-        for (int e = 0; e < 8; ++e) a[e] = of_a(x[e]);
-#pragma unroll
-        for (int n = 0; n < NT; ++n) {
-            double b[4];
-#pragma unroll
-            for (int e = 0; e < 4; ++e) b[e] = of_b(y[n][e]);
-            ptx::mma_16816(sums + n * 4, a, b);
-        }
     }
 
     __device__ bool is_finite() const {
         bool all = true;
 #pragma unroll
-        for (int e = 0; e < PARTS * ACCS; ++e) all &= finite(sums_[e / ACCS][e % ACCS]);
+        for (int e = 0; e < ACCS; ++e) all &= finite(sums_[e / 4][e % 4]);
         return all;
     }
 
@@ -249,7 +99,7 @@ class FragmentTile {
     // takes are not the main loop's.
     __device__ __noinline__ static void multiply_stored(const ProductArgs<T>& args, int i0, int j0,
                                                         int64_t matrix, int first, int end,
-                                                        double* sums) {
+                                                        typename Math::Sums* sums) {
         const int apart = static_cast<int>(blockDim.x) / 32 * STEPS;
         const Loader load_a = loader_a(args, i0, matrix), load_b = loader_b(args, j0, matrix);
 #pragma unroll 1
@@ -263,15 +113,9 @@ class FragmentTile {
                     const bool in_a = load_a.load_any(x, i0 + row_of(e), k),
                                in_b = load_b.load_any(y, j0 + col_of(e), k);
                     if (in_a && in_b)
-                        fma_into(sum, DoublePrecision<T>::widen(x),
-                                 DoublePrecision<T>::widen(conjugate_if(y, args.conj_b)));
+                        fma_into(sum, Math::widen(x), Math::widen(conjugate_if(y, args.conj_b)));
                 }
-            if constexpr (is_complex<T>) {
-                sums[e] = sum.re;
-                sums[ACCS + e] = sum.im;
-            } else {
-                sums[e] = sum;
-            }
+            sums[e / 4].set(e % 4, sum);
         }
     }
 
@@ -279,11 +123,12 @@ class FragmentTile {
 #pragma unroll
         for (int e = 0; e < ACCS; e += 2) {
             Sum* place = to + row_of(e) * PITCH + col_of(e);
+            const Sum first = sums_[e / 4][e % 4], second = sums_[e / 4][e % 4 + 1];
             if constexpr (is_complex<T>) {
-                place[0] = {sums_[0][e], sums_[1][e]};
-                place[1] = {sums_[0][e + 1], sums_[1][e + 1]};
+                place[0] = first;
+                place[1] = second;
             } else {
-                *reinterpret_cast<double2*>(place) = make_double2(sums_[0][e], sums_[0][e + 1]);
+                *reinterpret_cast<double2*>(place) = make_double2(first, second);
             }
         }
     }
@@ -301,14 +146,14 @@ class FragmentTile {
             for (int w = 1; w < warps; ++w) sum = add(sum, sums[(w * SIDE + row) * PITCH + col]);
             T* to = c + row_offset(i, args.c_ld, args.c_packed) + j;
             Sum value = scale(sum, alpha);
-            if (beta != 0) value = add(value, scale(DoublePrecision<T>::widen(*to), beta));
-            *to = DoublePrecision<T>::round(value);
+            if (beta != 0) value = add(value, scale(Math::widen(*to), beta));
+            *to = Math::round(value);
         }
     }
 
     const bool conj_b_;
     const Loader load_a_, load_b_;
-    double sums_[PARTS][ACCS] = {};
+    typename Math::Sums sums_[NT];
 };
 
 template <class T>
