@@ -36,6 +36,15 @@ inline bool beside_dense(const Product& p) {
     return has_symmetric(p) && (p.a.kind == Kind::Dense || p.b.kind == Kind::Dense);
 }
 
+// Whether elements of a matrix can be counted in 32 bits, with `beyond` rows and columns more.
+inline bool counts_in_32_bits(const Operand& x, int64_t beyond) {
+    constexpr int64_t most = int64_t{1} << 31;
+    const bool dense = x.kind == Kind::Dense && x.stagger == Stagger::None;
+    const int64_t side = std::max(x.rows, x.cols), stride = std::max(x.row_stride, x.col_stride),
+                  pitch = dense ? stride : side + (x.stagger == Stagger::None ? 0 : stride);
+    return (side + beyond) * (pitch + beyond) < most;
+}
+
 // How many operands are triangles.
 inline int triangles(const Product& p) { return is_triangular(p.a.kind) + is_triangular(p.b.kind); }
 
@@ -175,6 +184,10 @@ void complete_engine(Config& config, const Product& p, const Device& device);
 // Whether a product has small tiles whose operands go straight to registers, and how.
 bool goes_by_fragments(const Product& p, const Device& device);
 Config choose_fragments(const Product& p, const Device& device);
+
+// Whether a product of a batch has a packed operand in shared memory as a whole, and how.
+bool goes_resident(const Product& p, const Device& device);
+Config choose_resident(const Product& p, const Device& device);
 
 // Whether a product has the kernel for few vectors, and is fastest with it.
 bool goes_thin(const Product& p, const Device& device);

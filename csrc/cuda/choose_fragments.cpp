@@ -5,16 +5,10 @@
 namespace packedtri::cuda {
 namespace {
 
-// The kernel counts elements of a matrix in 32 bits, and by whole tiles.
-bool counts_in_32_bits(const Operand& x) {
-    constexpr int64_t most = int64_t{1} << 31;
-    const bool dense = x.kind == Kind::Dense && x.stagger == Stagger::None;
-    const int64_t side = std::max(x.rows, x.cols), stride = std::max(x.row_stride, x.col_stride),
-                  pitch = dense ? stride : side + (x.stagger == Stagger::None ? 0 : stride);
-    return (side + FRAGMENT_SIDE) * (pitch + FRAGMENT_SIDE) < most;
+// The kernel counts so, and by whole tiles.
+bool fragments_can(const Product& p) {
+    return counts_in_32_bits(p.a, FRAGMENT_SIDE) && counts_in_32_bits(p.b, FRAGMENT_SIDE);
 }
-
-bool fragments_can(const Product& p) { return counts_in_32_bits(p.a) && counts_in_32_bits(p.b); }
 
 int64_t tiles(const Product& p) {
     const int64_t m = ceil_div(p.m, FRAGMENT_SIDE), n = ceil_div(p.n, FRAGMENT_SIDE);

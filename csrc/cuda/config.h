@@ -45,7 +45,8 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 // are no more. Vector: for one vector (mv.h). Small: for many small products (small.h, small_side). Strips: for a
 // dense operand of some vectors, by tensor cores and with scratch memory (strips.h). Mapped: like Hopper for 16-bit
 // elements, but a dense operand whose rows are aligned comes by the copy engine (loader_mapped.cuh). Fragments: small
-// tiles by the tensor cores for float64, to whose registers elements go straight from memory (fragments.h).
+// tiles by the tensor cores for float64, to whose registers elements go straight from memory (fragments.h). Resident: for
+// batches beside dense matrices, with the packed operand in a block's shared memory as a whole (resident.h).
 enum class Method : int32_t {
     Direct,
     Engine,
@@ -57,7 +58,8 @@ enum class Method : int32_t {
     Small,
     Strips,
     Mapped,
-    Fragments
+    Fragments,
+    Resident
 };
 enum class TileSize : int32_t { Small, Large };
 
@@ -159,6 +161,35 @@ inline bool has_vectors(const Product& p) {
            (p.a.kind == Kind::Dense) != (p.b.kind == Kind::Dense);
 }
 inline int64_t vectors_of(const Product& p) { return p.a.kind == Kind::Dense ? p.m : p.n; }
+
+// Method::Resident. Config::split says how many warps a block has, of so many at most, and Config::group how many matrices.
+constexpr int resident_warps(DType dtype) { return has_complex_elements(dtype) ? 8 : 12; }
+// How much shared memory each packed matrix takes: from the word of 16 bytes on in which it begins, and with what is read
+// beyond.
+inline int64_t resident_bytes(const Product& p) {
+    return ceil_div((row_start(p.k) + 16) * element_size(p.dtype), 16) * 16 + 16;
+}
+// What a warp has of a result at once, in blocks of 16 rows by 8 columns, if the packed matrix is to the left of the other.
+struct ResidentShape {
+    int rows, cols;
+};
+constexpr ResidentShape resident_shape(DType dtype, TileSize tile) {
+    const bool large = tile == TileSize::Large;
+    switch (dtype) {
+        case DType::f16:
+        case DType::bf16: return {2, 4};
+        case DType::f32: return large ? ResidentShape{4, 2} : ResidentShape{2, 2};
+        case DType::f64: return large ? ResidentShape{4, 2} : ResidentShape{2, 2};
+        case DType::c64: return {2, 2};
+        case DType::c128: return {2, 1};
+    }
+    return {};
+}
+// Of how many such tiles a result is made up.
+inline int64_t resident_tasks(const Product& p, TileSize tile) {
+    const ResidentShape shape = resident_shape(p.dtype, tile);
+    return ceil_div(p.k, 16 * shape.rows) * ceil_div(vectors_of(p), 8 * shape.cols);
+}
 
 // How many vectors Method::Strips has at once.
 inline int strip_vectors(const Product& p) {

@@ -26,6 +26,12 @@ std::string explain_fragments(const Config& c) {
     return text;
 }
 
+std::string explain_resident(const Config& c) {
+    return "packed operand in shared memory, " + std::to_string(c.split) + " warps for " +
+           (c.group > 1 ? std::to_string(c.group) + " matrices" : "a matrix") +
+           (c.tile == TileSize::Large ? ", large tiles" : "");
+}
+
 std::string explain_tiles(const Product& p, const Config& c) {
     const bool engine = by_images(c);
     const int side = side_of_tiles(p, c);
@@ -77,6 +83,7 @@ std::string explain(const Product& p, const Device& device) {
             return "strips of the triangle, " + std::to_string(strip_vectors(p)) +
                    " vectors at once";
         case Method::Fragments: return explain_fragments(c);
+        case Method::Resident: return explain_resident(c);
         case Method::Small: return explain_small(p, small_side(p, device));
         default: return explain_tiles(p, c);
     }

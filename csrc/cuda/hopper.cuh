@@ -126,6 +126,12 @@ __device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void* fro
         : "memory");
 #endif
 }
+// Has the L2 cache fetch `bytes`, a multiple of 16, from an address that is one.
+__device__ __forceinline__ void bulk_prefetch(const void* from, uint32_t bytes) {
+#if PACKEDTRI_HOPPER
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
 // Orders this thread's writes to shared memory before later accesses by bulk copies and tensor cores.
 __device__ __forceinline__ void bulk_fence() {
 #if PACKEDTRI_HOPPER

@@ -6,6 +6,7 @@
 #include "launch.h"
 #include "mv.h"
 #include "products.h"
+#include "resident.h"
 #include "small.h"
 #include "strips.h"
 #include "thin.h"
@@ -100,6 +101,7 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
             return;
         }
         case Method::Fragments: return mm_fragments(p, config, stream);
+        case Method::Resident: return mm_resident(p, config, stream);
         case Method::Small: return small(p, small_side(p, device), stream);
         case Method::Engine:
         case Method::Fused: {

@@ -42,7 +42,7 @@ PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
 # on, and the grouping of tiles.
 Force = Callable[[int, int, int, int, int], None]
 DIRECT, ENGINE, HOPPER, THIN, FUSED, WIDE, WHOLE, STRIPS, MAPPED = 0, 1, 2, 3, 4, 5, 7, 8, 9
-FRAGMENTS = 10
+FRAGMENTS, RESIDENT = 10, 11
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SIXTEEN_BITS = FLOATS[:2]
 # What the engine multiplies.
@@ -198,13 +198,14 @@ BAD = ((0, 0), (70, 69), (131, 131), (150, 149), (199, 3), (198, 130))
 
 
 def with_bad(x: Operand, value: float) -> Operand:
-    """The same operand but for elements of this value at `BAD`."""
+    """The same operand but for elements of this value at `BAD`, as far as it has rows."""
     stored = x.stored.clone()
+    bad = [(i, j) for i, j in BAD if i < x.n]
     if x.kind == DENSE:
-        rows, cols = (torch.tensor(at, device=stored.device) for at in zip(*BAD, strict=True))
+        rows, cols = (torch.tensor(at, device=stored.device) for at in zip(*bad, strict=True))
         stored[rows, cols] = value
     else:
-        stored[[numel(i) + j for i, j in BAD]] = value
+        stored[[numel(i) + j for i, j in bad]] = value
     return Operand(stored, x.kind, x.n)
 
 

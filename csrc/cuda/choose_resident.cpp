@@ -1,0 +1,157 @@
+// Which batches have their packed operand in shared memory as a whole (resident.h), and how.
+#include "choice.h"
+
+namespace packedtri::cuda {
+namespace {
+
+// The kernel counts elements in 32 bits, and by whole tiles.
+bool resident_can(const Product& p, const Device& device) {
+    if (!device.clusters || !has_vectors(p) || p.m == 0 || p.n == 0 || p.k == 0 || p.batch == 0)
+        return false;
+    const Operand result{nullptr, Kind::Dense, p.m, p.n, p.c.row_stride, 1, 0};
+    return resident_bytes(p) <= device.shared_kib * 1024 - 1024 && counts_in_32_bits(result, 64) &&
+           counts_in_32_bits(p.b.kind == Kind::Dense ? p.b : p.a, 64);
+}
+
+// Large tiles are multiplied with fewer loads, but leave more idle at the edges, and fewer warps at work.
+TileSize choose_tile(const Product& p) {
+    const bool large = vectors_of(p) > 32 && ((p.dtype == DType::f32 && p.k > 150) ||
+                                              (p.dtype == DType::f64 && p.k > 110));
+    return large ? TileSize::Large : TileSize::Small;
+}
+
+// Few warps of a block are soon done, and others take their place; but a multiprocessor wants sixteen at work, and what all
+// its blocks read of dense matrices had better be in its L1 cache.
+struct BlockSize {
+    int warps, matrices;
+};
+BlockSize choose_block(const Product& p, const Device& device, TileSize tile) {
+    const int64_t bytes = resident_bytes(p), tiles = resident_tasks(p, tile);
+    const double on_one =
+        static_cast<double>(p.batch) / static_cast<double>(device.multiprocessors);
+    // So that no warp is without a tile, and of small matrices more, as long as there are two blocks for each.
+    const int64_t wanted = p.k <= 40 ? 4 : p.k > 64 ? 1 : bytes <= 10240 ? 2 : ceil_div(4, tiles);
+    const int64_t matrices =
+        std::max<int64_t>(1, std::min(wanted, static_cast<int64_t>(on_one / 1.9)));
+    const int64_t tasks = tiles * matrices,
+                  room = device.shared_kib * 1024 / (bytes * matrices + 1024);
+    const double blocks =
+        std::min(on_one / static_cast<double>(matrices), static_cast<double>(room));
+    const bool complex = has_complex_elements(p.dtype);
+    int warps = blocks < 1.5 ? 12 : blocks < 3 && !complex ? 8 : 4;
+    if (vectors_of(p) > (element_size(p.dtype) == 2 ? 64 : 32) && !complex) {
+        if (bytes > 51200) warps = 12;
+        else if (bytes > 20480) warps = std::max(warps, 8);
+        else if (p.k > 64 && ceil_div(tasks, 4) >= 2 * ceil_div(tasks, 8))
+            warps = std::max(warps, 8);
+    }
+    warps = std::min(warps, resident_warps(p.dtype));
+    while (warps > 4 && tasks <= warps - 4) warps -= 4;
+    return {warps, static_cast<int>(matrices)};
+}
+
+// Between which orders the kernel is faster than what a product has otherwise. Beside fewer than three quarters as many
+// vectors there is no upper limit.
+struct Orders {
+    int64_t least, most = ANY;
+};
+constexpr Orders NO_ORDERS{ANY};
+
+// Of a triangle to the left of the dense matrix, to its right, and of a symmetric matrix on either side.
+struct OrdersOfKinds {
+    Orders left, right, symmetric;
+    const Orders& of(const Product& p) const {
+        return has_symmetric(p) ? symmetric : p.b.kind == Kind::Dense ? left : right;
+    }
+};
+constexpr OrdersOfKinds OF_NO_KIND{NO_ORDERS, NO_ORDERS, NO_ORDERS};
+// Of batches of so many matrices and more.
+constexpr int64_t MANY_MATRICES = 528, SOME_MATRICES = 200, LEAST_MATRICES = 100;
+struct OrdersOfBatches {
+    OrdersOfKinds many, some, few;
+    const OrdersOfKinds& of(const Product& p) const {
+        return p.batch >= MANY_MATRICES ? many : p.batch >= SOME_MATRICES ? some : few;
+    }
+};
+// Beside up to so many vectors matrices that are larger have other kernels as well.
+constexpr int64_t VECTORS = 32;
+bool beside_few(const Product& p) { return vectors_of(p) <= VECTORS && p.k > VECTORS; }
+struct OrdersOfType {
+    OrdersOfBatches beside_matrices, beside_vectors;
+    const Orders& of(const Product& p) const {
+        return (beside_few(p) ? beside_vectors : beside_matrices).of(p).of(p);
+    }
+};
+// From timings of an H100 (benchmarks/shares).
+constexpr OrdersOfType ORDERS_16_BITS{
+    {{{30, 160}, NO_ORDERS, {30, 80}}, {{32, 160}, NO_ORDERS, {65, 0}}, OF_NO_KIND},
+    {{{33}, NO_ORDERS, {33}}, {{97}, NO_ORDERS, {65}}, OF_NO_KIND}};
+constexpr OrdersOfType ORDERS_F32{{{{17}, {33}, {17}}, {{24}, {33}, {28}}, {{32}, {33}, {40}}},
+                                  {{{33}, {33}, {33}}, {{65}, {65}, {90}}, OF_NO_KIND}};
+constexpr OrdersOfType ORDERS_F64{
+    {{{17}, {33}, {17, 161}}, {{24}, {33}, {28, 161}}, {{40, 112}, {33, 112}, {40, 161}}},
+    {{{33}, {33}, {33}}, {{65}, {65}, {65}}, OF_NO_KIND}};
+constexpr OrdersOfType ORDERS_C64{
+    {{{17}, {17}, {17}}, {{32}, {33}, {33}}, {{32}, {50}, {40}}},
+    {{{33, 64}, NO_ORDERS, {129}}, {{97, 161}, NO_ORDERS, {192}}, OF_NO_KIND}};
+constexpr OrdersOfType ORDERS_C128{
+    {{{17}, {17}, {8, 90}}, {{33}, {17}, {8, 97}}, {{33}, {17}, {8, 112}}},
+    {{{33}, {33}, {33}}, {{33}, {33}, {33}}, OF_NO_KIND}};
+
+const OrdersOfType& orders(DType dtype) {
+    switch (dtype) {
+        case DType::f32: return ORDERS_F32;
+        case DType::f64: return ORDERS_F64;
+        case DType::c64: return ORDERS_C64;
+        case DType::c128: return ORDERS_C128;
+        default: return ORDERS_16_BITS;
+    }
+}
+
+// Whether blocks that go from tile to tile have full ones (persistent.cuh).
+bool large_tiles_of_f64(const Product& p) {
+    return p.dtype == DType::f64 && !has_symmetric(p) && !beside_few(p) &&
+           p.batch >= SOME_MATRICES && p.k > 96 && large_tiles_fit(p);
+}
+
+// A large triangle beside hardly any vectors is only read, by more blocks than there is room for here.
+bool hardly_any_vectors(const Product& p) {
+    return vectors_of(p) <= 8 && !has_symmetric(p) && element_size(p.dtype) > 2 &&
+           !has_complex_elements(p.dtype) && resident_bytes(p) > 102400;
+}
+
+// Where rows of vectors are not aligned, elements of 16 bits are read one by one.
+bool slow_vectors(const Product& p) {
+    const bool aligned = runs_along_rows(p.b) && p.b.row_stride % 8 == 0;
+    return element_size(p.dtype) == 2 && !beside_few(p) && !aligned;
+}
+
+bool resident_pays(const Product& p, const Device& device) {
+    if (p.tf32 || p.batch < LEAST_MATRICES || large_tiles_of_f64(p) || slow_vectors(p) ||
+        hardly_any_vectors(p))
+        return false;
+    if (element_size(p.dtype) > 2 && !device.fast_doubles) return false;
+    const Orders& of = orders(p.dtype).of(p);
+    return p.k >= of.least && (p.k <= of.most || (!beside_few(p) && 4 * vectors_of(p) < 3 * p.k));
+}
+
+}  // namespace
+
+bool goes_resident(const Product& p, const Device& device) {
+    if (!resident_can(p, device)) return false;
+    if (any_forced() || forced.tile >= 0) return is_forced(Method::Resident);
+    return resident_pays(p, device);
+}
+
+Config choose_resident(const Product& p, const Device& device) {
+    const TileSize tile =
+        forced.tile >= 0 ? static_cast<TileSize>(forced.tile.load()) : choose_tile(p);
+    auto [warps, matrices] = choose_block(p, device, tile);
+    if (forced.split >= 1) warps = std::min(forced.split.load(), resident_warps(p.dtype));
+    if (forced.group >= 1) matrices = forced.group;
+    const int64_t room = (device.shared_kib * 1024 - 1024) / resident_bytes(p);
+    return {Method::Resident, tile, warps, 1,
+            static_cast<int>(std::min<int64_t>({matrices, room, p.batch}))};
+}
+
+}  // namespace packedtri::cuda

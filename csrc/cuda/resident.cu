@@ -1,0 +1,80 @@
+#include "resident.cuh"
+
+#include "product_launch.cuh"
+#include "resident.h"
+
+namespace packedtri::cuda {
+namespace {
+
+struct FragmentShape {
+    static constexpr int BM = FRAGMENT_SIDE, BN = FRAGMENT_SIDE;
+};
+
+// Whether rows, `row` elements apart in matrices `matrix` apart, can be read or written by so many elements at once.
+bool words_fit(const void* data, int64_t row, int64_t matrix, int64_t elements, int64_t size) {
+    const int64_t bytes = std::min<int64_t>(16, elements * size);
+    return reinterpret_cast<uintptr_t>(data) % bytes == 0 && row * size % bytes == 0 &&
+           matrix * size % bytes == 0;
+}
+
+template <class T, DType DTYPE, TileSize TILE>
+void run_tiles(const Product& p, const Config& config, cudaStream_t stream) {
+    constexpr ResidentShape SHAPE = resident_shape(DTYPE, TILE);
+    constexpr int MT = SHAPE.rows, NT = SHAPE.cols, THREADS = 32 * resident_warps(DTYPE);
+    const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
+    const bool left = p.b.kind == Kind::Dense;
+    const Operand &packed = left ? p.a : p.b, &dense = left ? p.b : p.a;
+    const OrientedPanel<T>& x = left ? b : a;
+    const int64_t size = element_size(p.dtype), elements = p.k * vectors_of(p);
+    ResidentArgs<T> args{
+        arguments<FragmentShape>(p, config, a, b),
+        static_cast<const T*>(packed.data),
+        static_cast<const T*>(dense.data),
+        packed.batch_stride,
+        dense.batch_stride,
+        left,
+        packed.hermitian,
+        static_cast<int>(p.k),
+        static_cast<int>(vectors_of(p)),
+        static_cast<int>(x.panel.ld),
+        x.k_major,
+        !x.k_major && words_fit(dense.data, x.panel.ld, dense.batch_stride, NT, size),
+        left && words_fit(p.c.data, p.c.row_stride, p.c.batch_stride, 2 * NT, size),
+        config.group,
+        static_cast<int>(resident_bytes(p)),
+        dense.batch_stride == elements ? static_cast<int>(elements * size / 16 * 16) : 0};
+    const Kind kind = left ? packed.kind : transposed(packed.kind);
+    const auto kernel = kind == Kind::Lower ? resident_kernel<T, MT, NT, THREADS, Kind::Lower>
+                        : kind == Kind::Upper
+                            ? resident_kernel<T, MT, NT, THREADS, Kind::Upper>
+                            : resident_kernel<T, MT, NT, THREADS, Kind::Symmetric>;
+    allow_shared(kernel);
+    launch_overlapping(kernel, grid_of(ceil_div(p.batch, config.group)),
+                       dim3(static_cast<unsigned>(32 * config.split)), args, stream,
+                       "cannot launch a product", 1, args.slot * args.apiece);
+}
+
+template <class T, DType DTYPE>
+void run(const Product& p, const Config& config, cudaStream_t stream) {
+    constexpr ResidentShape SMALL = resident_shape(DTYPE, TileSize::Small),
+                            LARGE = resident_shape(DTYPE, TileSize::Large);
+    if constexpr (SMALL.rows != LARGE.rows || SMALL.cols != LARGE.cols)
+        if (config.tile == TileSize::Large)
+            return run_tiles<T, DTYPE, TileSize::Large>(p, config, stream);
+    run_tiles<T, DTYPE, TileSize::Small>(p, config, stream);
+}
+
+}  // namespace
+
+void mm_resident(const Product& p, const Config& config, cudaStream_t stream) {
+    switch (p.dtype) {
+        case DType::f16: return run<__half, DType::f16>(p, config, stream);
+        case DType::bf16: return run<__nv_bfloat16, DType::bf16>(p, config, stream);
+        case DType::f32: return run<float, DType::f32>(p, config, stream);
+        case DType::f64: return run<double, DType::f64>(p, config, stream);
+        case DType::c64: return run<Complex<float>, DType::c64>(p, config, stream);
+        case DType::c128: return run<Complex<double>, DType::c128>(p, config, stream);
+    }
+}
+
+}  // namespace packedtri::cuda
