@@ -17,6 +17,9 @@ bool words_fit(const void* data, int64_t row, int64_t matrix, int64_t elements, 
            matrix * size % bytes == 0;
 }
 
+// Bytes of a dense matrix.
+constexpr int64_t MOST_PREFETCHED = int64_t{1} << 20;
+
 template <class T, DType DTYPE, TileSize TILE>
 void run_tiles(const Product& p, const Config& config, cudaStream_t stream) {
     constexpr ResidentShape SHAPE = resident_shape(DTYPE, TILE);
@@ -42,7 +45,9 @@ void run_tiles(const Product& p, const Config& config, cudaStream_t stream) {
         left && words_fit(p.c.data, p.c.row_stride, p.c.batch_stride, 2 * NT, size),
         config.group,
         static_cast<int>(resident_bytes(p)),
-        dense.batch_stride == elements ? static_cast<int>(elements * size / 16 * 16) : 0};
+        dense.batch_stride == elements && elements * size <= MOST_PREFETCHED
+            ? static_cast<int>(elements * size / 16 * 16)
+            : 0};
     const Kind kind = left ? packed.kind : transposed(packed.kind);
     const auto kernel = kind == Kind::Lower ? resident_kernel<T, MT, NT, THREADS, Kind::Lower>
                         : kind == Kind::Upper

@@ -20,10 +20,10 @@ struct ResidentArgs {
     bool left;                            // Whether the packed matrix is the left operand.
     bool hermitian;                       // Whether that is a Hermitian one.
     int order, columns;                   // Of P; and how many columns X has.
-    int ld;      // Of X: from row to row, or from column to column, if it is `along`.
-    bool along;  // Whether columns of X lie in memory as such.
-    bool x_words,
-        c_words;     // Whether elements of neighbouring columns may be loaded, or stored, at once.
+    int ld;          // Of X: from row to row, or from column to column, if it is `along`.
+    bool along;      // Whether columns of X lie in memory as such.
+    bool x_words;    // Whether elements of neighbouring columns may be loaded at once.
+    bool c_words;    // Whether those of C may be stored so.
     int apiece;      // How many matrices a block has.
     int slot;        // Bytes of shared memory for each.
     int prefetched;  // Bytes of each X that the L2 cache fetches at once.
@@ -80,13 +80,6 @@ class ResidentColumns {
         }
     }
 
-    __device__ static void conjugate(Fragments& f) {
-#pragma unroll
-        for (int n = 0; n < NT; ++n)
-#pragma unroll
-            for (int v = 0; v < 4; ++v) f.x[n][v] = conjugate_if(f.x[n][v], true);
-    }
-
   private:
     const ResidentArgs<T>& args_;
     const T* data_;
@@ -124,7 +117,6 @@ class ResidentTile {
     __device__ explicit ResidentTile(const ResidentArgs<T>& args) : args_(args) {}
 
     __device__ __forceinline__ void multiply(const T* data, int64_t matrix, int r0, int s0) {
-        const bool conj_b = is_complex<T> && args_.product.conj_b;
         Lines lines(data, args_.order, args_.hermitian, !args_.left, r0);
         Columns columns(args_, matrix, s0);
         const int begin = KIND == Kind::Upper ? r0 : 0,
@@ -135,7 +127,6 @@ class ResidentTile {
         // In the first round nothing is multiplied, in the last one nothing is loaded.
 #pragma unroll 1
         for (int k = begin - STEPS; k < end; k += STEPS) {
-            if (conj_b && args_.left) Columns::conjugate(coming);
             typename Math::B y[NT];
 #pragma unroll
             for (int n = 0; n < NT; ++n) y[n] = Math::right(coming.x[n]);
@@ -151,9 +142,7 @@ class ResidentTile {
 #pragma unroll
             for (int m = 0; m < MT; ++m) {
                 if (!lines.needed(m, k)) continue;
-                auto x = lines.load(m, k);
-                if (conj_b && !args_.left) Lines::conjugate(x);
-                Math::add_products(sums_[m], Math::left(x.x), y);
+                Math::add_products(sums_[m], Math::left(lines.load(m, k).x), y);
             }
         }
     }
@@ -224,8 +213,7 @@ class ResidentTile {
             for (int k = 0; k < p.k; ++k) {
                 T x, y;
                 const bool in_a = a.load_any(x, i, k), in_b = b.load_any(y, j, k);
-                if (in_a && in_b)
-                    fma_into(sum, Math::widen(x), Math::widen(conjugate_if(y, p.conj_b)));
+                if (in_a && in_b) fma_into(sum, Math::widen(x), Math::widen(y));
             }
             p.c[matrix * p.c_batch_stride + i * p.c_ld + j] = Math::round(sum);
         }
