@@ -120,14 +120,18 @@ bool hardly_any_vectors(const Product& p) {
            !has_complex_elements(p.dtype) && resident_bytes(p) > 102400;
 }
 
-// Where rows of vectors are not aligned, elements of 16 bits are read one by one.
-bool slow_vectors(const Product& p) {
-    const bool aligned = runs_along_rows(p.b) && p.b.row_stride % 8 == 0;
-    return element_size(p.dtype) == 2 && !beside_few(p) && !aligned;
+// Where rows of dense matrices are not aligned, elements are read one by one: those of 16 bits too slowly, others where
+// kernels for small products pad little.
+bool slow_rows(const Product& p) {
+    const Operand& dense = p.b.kind == Kind::Dense ? p.b : p.a;
+    const bool aligned =
+        runs_along_rows(dense) && dense.row_stride * element_size(p.dtype) % 16 == 0;
+    if (element_size(p.dtype) == 2) return !beside_few(p) && !(aligned && p.b.kind == Kind::Dense);
+    return !aligned && ((p.k > 20 && p.k <= 32) || (p.k > 40 && p.k <= 64));
 }
 
 bool resident_pays(const Product& p, const Device& device) {
-    if (p.tf32 || p.batch < LEAST_MATRICES || large_tiles_of_f64(p) || slow_vectors(p) ||
+    if (p.tf32 || p.batch < LEAST_MATRICES || large_tiles_of_f64(p) || slow_rows(p) ||
         hardly_any_vectors(p))
         return false;
     if (element_size(p.dtype) > 2 && !device.fast_doubles) return false;

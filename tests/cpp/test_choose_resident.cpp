@@ -36,6 +36,10 @@ void batches() {
     CHECK(!resident("L@dense", DType::bf16, 65, 65, 1024) &&
               resident("L@dense", DType::bf16, 65, 16, 1024),
           "rows of 16-bit elements that are not aligned");
+    CHECK(!resident("L@dense", DType::f32, 49, 49, 1024) &&
+              resident("L@dense", DType::f32, 48, 48, 1024) &&
+              resident("L@dense", DType::f32, 65, 65, 1024),
+          "rows that are not aligned");
     CHECK(!resident("L@dense", DType::f64, 128, 128, 1024) &&
               resident("L@dense", DType::f64, 129, 129, 1024),
           "where large tiles are full blocks go from tile to tile");
