@@ -6,7 +6,8 @@ namespace {
 
 // The kernel counts elements in 32 bits, and by whole tiles.
 bool resident_can(const Product& p, const Device& device) {
-    if (!device.clusters || !has_vectors(p) || p.m == 0 || p.n == 0 || p.k == 0 || p.batch == 0)
+    if (!device.clusters || !has_vectors(p) || is_mv(p) || p.m == 0 || p.n == 0 || p.k == 0 ||
+        p.batch == 0)
         return false;
     const Operand result{nullptr, Kind::Dense, p.m, p.n, p.c.row_stride, 1, 0};
     return resident_bytes(p) <= device.shared_kib * 1024 - 1024 && counts_in_32_bits(result, 64) &&
@@ -50,18 +51,20 @@ BlockSize choose_block(const Product& p, const Device& device, TileSize tile) {
     return {warps, static_cast<int>(matrices)};
 }
 
-// Between which orders the kernel is faster than what a product has otherwise. Beside fewer than three quarters as many
-// vectors there is no upper limit.
+// Between which orders the kernel is faster than what a product has otherwise.
 struct Orders {
     int64_t least, most = ANY;
 };
 constexpr Orders NO_ORDERS{ANY};
 
-// Of a triangle to the left of the dense matrix, to its right, and of a symmetric matrix on either side.
+// Of a triangle to the left of the dense matrix and to its right, and of a symmetric matrix to the left; to the right, of
+// which there are no timings, others stay.
 struct OrdersOfKinds {
     Orders left, right, symmetric;
     const Orders& of(const Product& p) const {
-        return has_symmetric(p) ? symmetric : p.b.kind == Kind::Dense ? left : right;
+        const bool to_left = p.b.kind == Kind::Dense;
+        if (has_symmetric(p)) return to_left ? symmetric : NO_ORDERS;
+        return to_left ? left : right;
     }
 };
 constexpr OrdersOfKinds OF_NO_KIND{NO_ORDERS, NO_ORDERS, NO_ORDERS};
@@ -87,16 +90,16 @@ constexpr OrdersOfType ORDERS_16_BITS{
     {{{30, 160}, NO_ORDERS, {30, 80}}, {{32, 160}, NO_ORDERS, {65, 0}}, OF_NO_KIND},
     {{{33}, NO_ORDERS, {33}}, {{97}, NO_ORDERS, {65}}, OF_NO_KIND}};
 constexpr OrdersOfType ORDERS_F32{{{{17}, {33}, {17}}, {{24}, {33}, {28}}, {{32}, {33}, {40}}},
-                                  {{{33}, {33}, {33}}, {{65}, {65}, {90}}, OF_NO_KIND}};
+                                  {{{33}, NO_ORDERS, {33}}, {{65}, NO_ORDERS, {90}}, OF_NO_KIND}};
 constexpr OrdersOfType ORDERS_F64{
     {{{17}, {33}, {17, 161}}, {{24}, {33}, {28, 161}}, {{40, 112}, {33, 112}, {40, 161}}},
-    {{{33}, {33}, {33}}, {{65}, {65}, {65}}, OF_NO_KIND}};
+    {{{33}, NO_ORDERS, {33}}, {{65}, NO_ORDERS, {65}}, OF_NO_KIND}};
 constexpr OrdersOfType ORDERS_C64{
     {{{17}, {17}, {17}}, {{32}, {33}, {33}}, {{32}, {50}, {40}}},
     {{{33, 64}, NO_ORDERS, {129}}, {{97, 161}, NO_ORDERS, {192}}, OF_NO_KIND}};
 constexpr OrdersOfType ORDERS_C128{
     {{{17}, {17}, {8, 90}}, {{33}, {17}, {8, 97}}, {{33}, {17}, {8, 112}}},
-    {{{33}, {33}, {33}}, {{33}, {33}, {33}}, OF_NO_KIND}};
+    {{{33}, NO_ORDERS, {33}}, {{33}, NO_ORDERS, {33}}, OF_NO_KIND}};
 
 const OrdersOfType& orders(DType dtype) {
     switch (dtype) {
@@ -124,9 +127,11 @@ bool hardly_any_vectors(const Product& p) {
 // kernels for small products pad little.
 bool slow_rows(const Product& p) {
     const Operand& dense = p.b.kind == Kind::Dense ? p.b : p.a;
-    const bool aligned =
-        runs_along_rows(dense) && dense.row_stride * element_size(p.dtype) % 16 == 0;
-    if (element_size(p.dtype) == 2) return !beside_few(p) && !(aligned && p.b.kind == Kind::Dense);
+    const int64_t size = element_size(p.dtype);
+    const bool aligned = runs_along_rows(dense) && dense.row_stride * size % 16 == 0 &&
+                         dense.batch_stride * size % 16 == 0 &&
+                         reinterpret_cast<uintptr_t>(dense.data) % 16 == 0;
+    if (size == 2) return !beside_few(p) && !aligned;
     return !aligned && ((p.k > 20 && p.k <= 32) || (p.k > 40 && p.k <= 64));
 }
 
@@ -136,7 +141,9 @@ bool resident_pays(const Product& p, const Device& device) {
         return false;
     if (element_size(p.dtype) > 2 && !device.fast_doubles) return false;
     const Orders& of = orders(p.dtype).of(p);
-    return p.k >= of.least && (p.k <= of.most || (!beside_few(p) && 4 * vectors_of(p) < 3 * p.k));
+    // Beside columns that are clearly fewer, but not few, there is no upper limit.
+    const bool fewer = p.b.kind == Kind::Dense && !beside_few(p) && 4 * p.n < 3 * p.k;
+    return p.k >= of.least && (p.k <= of.most || fewer);
 }
 
 }  // namespace

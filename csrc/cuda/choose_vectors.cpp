@@ -184,8 +184,7 @@ bool goes_wide(const Product& p, const Device& device) {
 
 bool wide_when_aligned(const Product& p, const Device& device) {
     if (any_forced() || is_mv(p) || !wide_fits(p, device) || !wide_pays(p)) return false;
-    if (maps_dense_operand(p) || goes_by_strips(p, device) || goes_by_fragments(p, device) ||
-        goes_resident(p, device))
+    if (maps_dense_operand(p) || goes_by_strips(p, device) || goes_by_fragments(p, device))
         return false;
     // Of a triangle a few vectors at a time are as quick as a copy.
     if (!has_symmetric(p) && vectors_of(p) <= 16) return false;

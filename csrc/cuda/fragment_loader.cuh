@@ -85,7 +85,7 @@ class FragmentLoader {
         return mirrored_ && k0 + STEPS > r0_ && k0 < r0_ + LINES;
     }
     __device__ bool runs_along(int k0) const { return mirrored_ ? k0 < r0_ : along_; }
-    // In 32 bits, which suffice (fragments_can).
+    // In 32 bits, which suffice (counts_in_32_bits).
     __device__ int row_offset(int row) const {
         return row * static_cast<int>(panel_.ld) + (panel_.packed ? row_start<int>(row) : 0);
     }

@@ -1,5 +1,6 @@
 // Products of fragments, which are what a warp's registers hold of operands: 16 rows of A or 8 columns of B, by 16 steps of
-// k. Lane l has every fourth step from l % 4 on.
+// k. Which four of these a lane has, and which rows and columns stand in which place, does not matter to a sum, as long as
+// both operands agree.
 #pragma once
 
 #include "ptx.cuh"
@@ -35,8 +36,8 @@ struct DoublePrecision<Complex<R>> {
     }
 };
 
-// By the tensor cores for float64, whatever the type: lane l has rows l / 4 and l / 4 + 8 of A and column l / 4 of B, and of
-// their product rows l / 4 and l / 4 + 8 of columns 2 (l % 4) and the next one.
+// By the tensor cores for float64, whatever the type: lane l has places l / 4 and l / 4 + 8 of the rows of A and place l / 4
+// of the columns of B, and of their product these rows in the columns at places 2 (l % 4) and the next one.
 template <class T>
 struct DoubleMath : DoublePrecision<T> {
     using Sum = typename DoublePrecision<T>::type;
@@ -107,8 +108,8 @@ struct DoubleMath : DoublePrecision<T> {
     }
 };
 
-// The same by the tensor cores for 16-bit elements, with sums in float32. They take pairs of steps for neighbours along k
-// that are four apart: the order of a sum does not matter, as long as both operands have the same.
+// The same by the tensor cores for 16-bit elements, with sums in float32. They take pairs of a lane's steps for neighbours
+// along k.
 template <class T>
 struct HalfMath : Accumulator<T> {
     using Sum = float;

@@ -6,9 +6,11 @@
 namespace packedtri::cuda {
 namespace {
 
+// Any tile that `arguments` takes: this kernel has no schedule.
 struct FragmentShape {
     static constexpr int BM = FRAGMENT_SIDE, BN = FRAGMENT_SIDE;
 };
+constexpr Config NO_SCHEDULE{Method::Resident, TileSize::Small, 1, 1, 1};
 
 // Whether rows, `row` elements apart in matrices `matrix` apart, can be read or written by so many elements at once.
 bool words_fit(const void* data, int64_t row, int64_t matrix, int64_t elements, int64_t size) {
@@ -29,8 +31,11 @@ void run_tiles(const Product& p, const Config& config, cudaStream_t stream) {
     const Operand &packed = left ? p.a : p.b, &dense = left ? p.b : p.a;
     const OrientedPanel<T>& x = left ? b : a;
     const int64_t size = element_size(p.dtype), elements = p.k * vectors_of(p);
+    // Rows of memory may be far apart, or one row all of them.
+    const bool no_gaps =
+        dense.batch_stride == elements && x.panel.ld == (x.k_major ? p.k : vectors_of(p));
     ResidentArgs<T> args{
-        arguments<FragmentShape>(p, config, a, b),
+        arguments<FragmentShape>(p, NO_SCHEDULE, a, b),
         static_cast<const T*>(packed.data),
         static_cast<const T*>(dense.data),
         packed.batch_stride,
@@ -45,9 +50,8 @@ void run_tiles(const Product& p, const Config& config, cudaStream_t stream) {
         left && words_fit(p.c.data, p.c.row_stride, p.c.batch_stride, 2 * NT, size),
         config.group,
         static_cast<int>(resident_bytes(p)),
-        dense.batch_stride == elements && elements * size <= MOST_PREFETCHED
-            ? static_cast<int>(elements * size / 16 * 16)
-            : 0};
+        no_gaps && elements * size <= MOST_PREFETCHED ? static_cast<int>(elements * size / 16 * 16)
+                                                      : 0};
     const Kind kind = left ? packed.kind : transposed(packed.kind);
     const auto kernel = kind == Kind::Lower ? resident_kernel<T, MT, NT, THREADS, Kind::Lower>
                         : kind == Kind::Upper

@@ -5,7 +5,6 @@
 #include "fragment_loader.cuh"
 #include "fragment_math.cuh"
 #include "hopper.cuh"
-#include "main_loop.cuh"
 #include "panel.cuh"
 #include "resident_lines.cuh"
 

@@ -77,7 +77,8 @@ class ResidentLines {
         }
     }
 
-    // Lines [16 m, 16 m + 16), zeros past the diagonal. Rows and steps past the end are elements of the matrix.
+    // Lines [16 m, 16 m + 16), zeros past the diagonal. Steps past the end are elements of the matrix; so are rows past the
+    // end, or what follows the matrix in shared memory (resident_bytes).
     __device__ __forceinline__ Fragments load(int m, int k0) const {
         const int i = r0_ + 16 * m;
         Fragments f;
@@ -109,15 +110,14 @@ class ResidentLines {
         return i < order_ && (LOWER || k0 >= i) && (UPPER || k0 <= i);
     }
 
+  private:
+    __device__ static int lane_step() { return static_cast<int>(threadIdx.x) % 4; }
     __device__ static void conjugate(Fragments& f) {
 #pragma unroll
         for (int u = 0; u < 2; ++u)
 #pragma unroll
             for (int v = 0; v < 4; ++v) f.x[u][v] = conjugate_if(f.x[u][v], true);
     }
-
-  private:
-    __device__ static int lane_step() { return static_cast<int>(threadIdx.x) % 4; }
 
     // Where elements are, by the rows of T that they lie in as rows of the operand, and as columns.
     __device__ int along(int m, int u, int k0, int v) const {

@@ -27,6 +27,9 @@ void batches() {
         const bool halves = element_size(dtype) == 2;
         CHECK(resident("L@dense", dtype, 64, 64, 1024, hopper) == halves, "doubles are slow");
         CHECK(resident("dense@L", dtype, 64, 64, 1024) != halves, "to the right");
+        CHECK(
+            !resident("dense@S", dtype, 64, 64, 1024) && !resident("dense@L", dtype, 64, 16, 1024),
+            "to the right, not timed");
         CHECK(!resident("L@dense", dtype, 64, 1, 1024), "vectors have a kernel of their own");
         CHECK(!resident("L@dense", dtype, 500, 500, 1024), "too large for shared memory");
     }
