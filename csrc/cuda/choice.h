@@ -36,13 +36,21 @@ inline bool beside_dense(const Product& p) {
     return has_symmetric(p) && (p.a.kind == Kind::Dense || p.b.kind == Kind::Dense);
 }
 
-// Whether elements of a matrix can be counted in 32 bits, with `beyond` rows and columns more.
+// The dense operand of a product of a packed matrix and vectors (has_vectors).
+inline const Operand& dense_operand(const Product& p) {
+    return p.a.kind == Kind::Dense ? p.a : p.b;
+}
+
+// Whether elements of a matrix, whose lines are so far apart, can be counted in 32 bits, with `beyond` rows and columns
+// more.
+inline bool counts_in_32_bits(int64_t lines, int64_t pitch, int64_t beyond) {
+    return (lines + beyond) * (pitch + beyond) < int64_t{1} << 31;
+}
 inline bool counts_in_32_bits(const Operand& x, int64_t beyond) {
-    constexpr int64_t most = int64_t{1} << 31;
     const bool dense = x.kind == Kind::Dense && x.stagger == Stagger::None;
     const int64_t side = std::max(x.rows, x.cols), stride = std::max(x.row_stride, x.col_stride),
                   pitch = dense ? stride : side + (x.stagger == Stagger::None ? 0 : stride);
-    return (side + beyond) * (pitch + beyond) < most;
+    return counts_in_32_bits(side, pitch, beyond);
 }
 
 // How many operands are triangles.

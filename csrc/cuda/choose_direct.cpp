@@ -46,21 +46,16 @@ bool enough_tiles(const Product& p, const Work& work) {
     return work.longest <= 3 || work.tiles_per_slot >= 0.75;
 }
 
-// Whether the kernel for 16-bit elements on Hopper reaches all of a matrix of `lines` memory rows, `pitch`
-// elements apart at most: it counts elements in 32 bits and by whole tiles.
-bool in_reach(int64_t lines, int64_t pitch) {
-    constexpr int64_t most = int64_t{1} << 31, tile = 64;
-    return (lines + tile) * (pitch + tile) < most;
-}
-// It also relies on the word in which the matrix ends holding elements of the last row only, so rows must
-// be as long as a word, and not overlap.
+// Whether the kernel for 16-bit elements on Hopper reaches all of a matrix: it counts elements in 32 bits and by whole
+// tiles. It also relies on the word in which the matrix ends holding elements of the last row only, so rows must be as long
+// as a word, and not overlap.
 bool in_reach(const Operand& x) {
     const bool by_rows = runs_along_rows(x);
     const int64_t lines = by_rows ? x.rows : x.cols, length = by_rows ? x.cols : x.rows;
     if (length < 8) return false;
-    if (x.kind != Kind::Dense) return in_reach(lines, length);
+    if (x.kind != Kind::Dense) return counts_in_32_bits(lines, length, 64);
     const int64_t pitch = by_rows ? x.row_stride : x.col_stride;
-    return pitch >= length && in_reach(lines, pitch);
+    return pitch >= length && counts_in_32_bits(lines, pitch, 64);
 }
 
 // Whether large tiles of a product have the kernel of persistent.cuh.
@@ -192,7 +187,8 @@ bool hopper_can(const Product& p, TileSize tile, const Device& device) {
     if (!device.clusters) return false;
     if (p.dtype == DType::f64) return !has_symmetric(p);
     return is_plain(p) && element_size(p.dtype) == 2 && tile == TileSize::Small && in_reach(p.a) &&
-           in_reach(p.b) && in_reach(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride);
+           in_reach(p.b) &&
+           counts_in_32_bits(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride, 64);
 }
 
 Config choose_direct(const Product& p, const Device& device, bool scratch) {

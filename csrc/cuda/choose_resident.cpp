@@ -4,14 +4,20 @@
 namespace packedtri::cuda {
 namespace {
 
+// Bytes that each block takes of the shared memory for blocks beside those that it asks for.
+constexpr int64_t OF_A_BLOCK = 1024;
+// How many packed matrices one can have.
+int64_t most_of_a_block(const Product& p, const Device& device) {
+    return (device.shared_kib * 1024 - OF_A_BLOCK) / resident_bytes(p);
+}
+
 // The kernel counts elements in 32 bits, and by whole tiles.
 bool resident_can(const Product& p, const Device& device) {
     if (!device.clusters || !has_vectors(p) || is_mv(p) || p.m == 0 || p.n == 0 || p.k == 0 ||
         p.batch == 0)
         return false;
-    const Operand result{nullptr, Kind::Dense, p.m, p.n, p.c.row_stride, 1, 0};
-    return resident_bytes(p) <= device.shared_kib * 1024 - 1024 && counts_in_32_bits(result, 64) &&
-           counts_in_32_bits(p.b.kind == Kind::Dense ? p.b : p.a, 64);
+    return most_of_a_block(p, device) >= 1 && counts_in_32_bits(dense_operand(p), 64) &&
+           counts_in_32_bits(std::max(p.m, p.n), p.c.row_stride, 64);
 }
 
 // Large tiles are multiplied with fewer loads, but leave more idle at the edges, and fewer warps at work.
@@ -35,7 +41,7 @@ BlockSize choose_block(const Product& p, const Device& device, TileSize tile) {
     const int64_t matrices =
         std::max<int64_t>(1, std::min(wanted, static_cast<int64_t>(on_one / 1.9)));
     const int64_t tasks = tiles * matrices,
-                  room = device.shared_kib * 1024 / (bytes * matrices + 1024);
+                  room = device.shared_kib * 1024 / (bytes * matrices + OF_A_BLOCK);
     const double blocks =
         std::min(on_one / static_cast<double>(matrices), static_cast<double>(room));
     const bool complex = has_complex_elements(p.dtype);
@@ -126,11 +132,10 @@ bool hardly_any_vectors(const Product& p) {
 // Where rows of dense matrices are not aligned, elements are read one by one: those of 16 bits too slowly, others where
 // kernels for small products pad little.
 bool slow_rows(const Product& p) {
-    const Operand& dense = p.b.kind == Kind::Dense ? p.b : p.a;
+    const Operand& dense = dense_operand(p);
     const int64_t size = element_size(p.dtype);
-    const bool aligned = runs_along_rows(dense) && dense.row_stride * size % 16 == 0 &&
-                         dense.batch_stride * size % 16 == 0 &&
-                         reinterpret_cast<uintptr_t>(dense.data) % 16 == 0;
+    const bool aligned = runs_along_rows(dense) &&
+                         rows_begin_at(16, dense.data, dense.row_stride, dense.batch_stride, size);
     if (size == 2) return !beside_few(p) && !aligned;
     return !aligned && ((p.k > 20 && p.k <= 32) || (p.k > 40 && p.k <= 64));
 }
@@ -160,9 +165,8 @@ Config choose_resident(const Product& p, const Device& device) {
     auto [warps, matrices] = choose_block(p, device, tile);
     if (forced.split >= 1) warps = std::min(forced.split.load(), resident_warps(p.dtype));
     if (forced.group >= 1) matrices = forced.group;
-    const int64_t room = (device.shared_kib * 1024 - 1024) / resident_bytes(p);
-    return {Method::Resident, tile, warps, 1,
-            static_cast<int>(std::min<int64_t>({matrices, room, p.batch}))};
+    const int64_t most = std::min(most_of_a_block(p, device), p.batch);
+    return {Method::Resident, tile, warps, 1, static_cast<int>(std::min<int64_t>(matrices, most))};
 }
 
 }  // namespace packedtri::cuda

@@ -4,12 +4,6 @@
 namespace packedtri::cuda {
 namespace {
 
-// Whether each matrix of a batch lies in memory without gaps.
-bool in_one_piece(const Operand& x) {
-    if (x.kind != Kind::Dense) return true;
-    return runs_along_rows(x) ? x.row_stride == x.cols : x.col_stride == x.rows;
-}
-
 // With a symmetric operand, against unpacking it to memory for dense torch, whose launches take as long for a few products
 // as for hundreds (orders 4 to 128, 1 to 1024 products). Tiles of their own may suit them better still.
 bool symmetric_pays(const Product& p) {

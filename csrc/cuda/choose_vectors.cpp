@@ -189,8 +189,7 @@ bool wide_when_aligned(const Product& p, const Device& device) {
     // Of a triangle a few vectors at a time are as quick as a copy.
     if (!has_symmetric(p) && vectors_of(p) <= 16) return false;
     // One dense matrix for a whole batch would be copied for each.
-    const Operand& x = p.a.kind == Kind::Dense ? p.a : p.b;
-    return p.batch == 1 || x.batch_stride != 0;
+    return p.batch == 1 || dense_operand(p).batch_stride != 0;
 }
 
 bool turns(const ColumnBatch& x) {

@@ -149,6 +149,19 @@ inline bool runs_along_rows(const Operand& x) {
     return x.kind == Kind::Dense ? x.col_stride == 1 || x.cols <= 1 : x.kind != Kind::Upper;
 }
 
+// Whether each matrix of a batch lies in memory without gaps.
+inline bool in_one_piece(const Operand& x) {
+    if (x.kind != Kind::Dense) return true;
+    return runs_along_rows(x) ? x.row_stride == x.cols : x.col_stride == x.rows;
+}
+
+// Whether rows of memory, so many elements of `size` bytes apart, begin at multiples of `bytes` in all matrices of a batch.
+inline bool rows_begin_at(int64_t bytes, const void* data, int64_t row_stride, int64_t batch_stride,
+                          int64_t size) {
+    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0 &&
+           row_stride * size % bytes == 0 && batch_stride * size % bytes == 0;
+}
+
 // Whether the sums of a product of a triangle and a dense matrix run along the rows of the triangle's
 // memory: rows times T are the rows of Tᵀ times columns.
 inline bool sums_along_rows(const Product& p) {

@@ -41,10 +41,9 @@ bool mappable(const Product& p, const Operand& x) {
     if (x.kind != Kind::Dense || x.stagger != Stagger::None) return false;
     if (p.dtype == DType::f32) return false;
     const bool by_rows = runs_along_rows(x);
-    const int64_t stride = by_rows ? x.row_stride : x.col_stride, unit = 16 / element_size(p.dtype);
+    const int64_t stride = by_rows ? x.row_stride : x.col_stride;
     if (stride < (by_rows ? x.cols : x.rows)) return false;  // One row for all.
-    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && stride % unit == 0 &&
-           x.batch_stride % unit == 0;
+    return rows_begin_at(16, x.data, stride, x.batch_stride, element_size(p.dtype));
 }
 
 bool same_image(const Operand& x, const Operand& other) {

@@ -12,13 +12,6 @@ struct FragmentShape {
 };
 constexpr Config NO_SCHEDULE{Method::Resident, TileSize::Small, 1, 1, 1};
 
-// Whether rows, `row` elements apart in matrices `matrix` apart, can be read or written by so many elements at once.
-bool words_fit(const void* data, int64_t row, int64_t matrix, int64_t elements, int64_t size) {
-    const int64_t bytes = std::min<int64_t>(16, elements * size);
-    return reinterpret_cast<uintptr_t>(data) % bytes == 0 && row * size % bytes == 0 &&
-           matrix * size % bytes == 0;
-}
-
 // Bytes of a dense matrix.
 constexpr int64_t MOST_PREFETCHED = int64_t{1} << 20;
 
@@ -32,8 +25,7 @@ void run_tiles(const Product& p, const Config& config, cudaStream_t stream) {
     const OrientedPanel<T>& x = left ? b : a;
     const int64_t size = element_size(p.dtype), elements = p.k * vectors_of(p);
     // Rows of memory may be far apart, or one row all of them.
-    const bool no_gaps =
-        dense.batch_stride == elements && x.panel.ld == (x.k_major ? p.k : vectors_of(p));
+    const bool no_gaps = dense.batch_stride == elements && in_one_piece(dense);
     ResidentArgs<T> args{
         arguments<FragmentShape>(p, NO_SCHEDULE, a, b),
         static_cast<const T*>(packed.data),
@@ -46,8 +38,10 @@ void run_tiles(const Product& p, const Config& config, cudaStream_t stream) {
         static_cast<int>(vectors_of(p)),
         static_cast<int>(x.panel.ld),
         x.k_major,
-        !x.k_major && words_fit(dense.data, x.panel.ld, dense.batch_stride, NT, size),
-        left && words_fit(p.c.data, p.c.row_stride, p.c.batch_stride, 2 * NT, size),
+        !x.k_major &&
+            rows_begin_at(alignof(Words<T, NT>), dense.data, x.panel.ld, dense.batch_stride, size),
+        left && rows_begin_at(alignof(Words<T, 2 * NT>), p.c.data, p.c.row_stride, p.c.batch_stride,
+                              size),
         config.group,
         static_cast<int>(resident_bytes(p)),
         no_gaps && elements * size <= MOST_PREFETCHED ? static_cast<int>(elements * size / 16 * 16)

@@ -28,6 +28,12 @@ struct ResidentArgs {
     int prefetched;  // Bytes of each X that the L2 cache fetches at once.
 };
 
+// Elements that are loaded or stored at once: in words of up to 16 bytes, of which they have the alignment.
+template <class T, int N>
+struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Words {
+    T x[N];
+};
+
 // Fragments of X: 8 NT columns from s0 on, of which each lane has NT side by side.
 template <class T, int NT>
 class ResidentColumns {
@@ -61,13 +67,9 @@ class ResidentColumns {
                         f.x[n][v] = data_[at_[v] + step + n * next];
                 }
         } else if (args_.x_words) {
-            constexpr int BYTES = NT * static_cast<int>(sizeof(T));
-            struct alignas(BYTES < 16 ? BYTES : 16) Words {
-                T x[NT];
-            };
 #pragma unroll
             for (int v = 0; v < 4; ++v) {
-                const auto words = *reinterpret_cast<const Words*>(data_ + (at_[v] + step));
+                const auto words = *reinterpret_cast<const Words<T, NT>*>(data_ + (at_[v] + step));
 #pragma unroll
                 for (int n = 0; n < NT; ++n) f.x[n][v] = words.x[n];
             }
@@ -168,10 +170,6 @@ class ResidentTile {
     __device__ static int column(int x) { return static_cast<int>(threadIdx.x) % 4 * OWN + x; }
 
     __device__ void store(int64_t matrix, int r0, int s0) const {
-        constexpr int BYTES = OWN * static_cast<int>(sizeof(T));
-        struct alignas(BYTES < 16 ? BYTES : 16) Words {
-            T x[OWN];
-        };
         const ProductArgs<T>& p = args_.product;
         T* c = p.c + matrix * p.c_batch_stride;
         const int ld = static_cast<int>(p.c_ld), s = s0 + column(0);
@@ -180,12 +178,12 @@ class ResidentTile {
         for (int h = 0; h < 2 * MT; ++h) {
             const int r = r0 + row(h);
             if (r >= args_.order) continue;
-            Words own;
+            Words<T, OWN> own;
 #pragma unroll
             for (int x = 0; x < OWN; ++x)
                 own.x[x] = Math::round(sums_[h / 2][x % NT][h % 2 * 2 + x / NT]);
             if (words) {
-                *reinterpret_cast<Words*>(c + (r * ld + s)) = own;
+                *reinterpret_cast<Words<T, OWN>*>(c + (r * ld + s)) = own;
                 continue;
             }
 #pragma unroll
