@@ -197,6 +197,10 @@ Config choose_fragments(const Product& p, const Device& device);
 bool goes_resident(const Product& p, const Device& device);
 Config choose_resident(const Product& p, const Device& device);
 
+// Whether a product of a batch has images of its packed operands in shared memory.
+bool goes_by_shared_images(const Product& p, const Device& device);
+Config choose_shared_images(const Product& p);
+
 // Whether a product has the kernel for few vectors, and is fastest with it.
 bool goes_thin(const Product& p, const Device& device);
 // The same of more vectors of real elements, where there is scratch memory.

@@ -54,6 +54,7 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) 
 // The thresholds were measured on an H100 (docs/cuda.md).
 Config choose(const Product& p, const Device& device, bool scratch, int together) {
     if (is_mv(p)) return {Method::Vector, TileSize::Small, 1, 1, 1};
+    if (goes_by_shared_images(p, device)) return choose_shared_images(p);
     if (goes_resident(p, device)) return choose_resident(p, device);
     if (goes_by_fragments(p, device)) return choose_fragments(p, device);
     if (scratch && goes_by_strips(p, device)) return {Method::Strips, TileSize::Small, 1, 1, 1};

@@ -46,7 +46,8 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 // dense operand of some vectors, by tensor cores and with scratch memory (strips.h). Mapped: like Hopper for 16-bit
 // elements, but a dense operand whose rows are aligned comes by the copy engine (loader_mapped.cuh). Fragments: small
 // tiles by the tensor cores for float64, to whose registers elements go straight from memory (fragments.h). Resident: for
-// batches beside dense matrices, with the packed operand in a block's shared memory as a whole (resident.h).
+// batches beside dense matrices, with the packed operand in a block's shared memory as a whole (resident.h). SharedImages:
+// for batches of 16-bit elements, with tile images of the packed operands in a block's shared memory (shared_images.h).
 enum class Method : int32_t {
     Direct,
     Engine,
@@ -59,7 +60,8 @@ enum class Method : int32_t {
     Strips,
     Mapped,
     Fragments,
-    Resident
+    Resident,
+    SharedImages
 };
 enum class TileSize : int32_t { Small, Large };
 

@@ -70,7 +70,7 @@ struct EngineProduct {
 };
 
 // Whether the rows of memory of A and of B run across the sum. Of two products in a launch that is told
-// with each tile.
+// with each tile, and where it costs nothing. In TF32 and float32 that is 3% slower in the mean.
 template <bool A_, bool B_>
 struct Across {
     static constexpr bool KNOWN = true, A = A_, B = B_;

@@ -84,6 +84,7 @@ std::string explain(const Product& p, const Device& device) {
                    " vectors at once";
         case Method::Fragments: return explain_fragments(c);
         case Method::Resident: return explain_resident(c);
+        case Method::SharedImages: return "packed operands in shared memory, as tile images";
         case Method::Small: return explain_small(p, small_side(p, device));
         default: return explain_tiles(p, c);
     }

@@ -126,6 +126,27 @@ __device__ __forceinline__ void bulk_load_multicast(uint32_t to, const void* fro
         : "memory");
 #endif
 }
+// Copies `bytes` (a multiple of 16, both sides aligned) from shared memory, in the background.
+__device__ __forceinline__ void bulk_store(void* to, uint32_t from, uint32_t bytes) {
+#if PACKEDTRI_HOPPER
+    asm volatile(
+        "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
+        "cp.async.bulk.commit_group;" ::"l"(to),
+        "r"(from), "r"(bytes)
+        : "memory");
+#endif
+}
+// Waits until all that this thread copies so has been read, or written.
+__device__ __forceinline__ void bulk_store_read() {
+#if PACKEDTRI_HOPPER
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void bulk_store_done() {
+#if PACKEDTRI_HOPPER
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#endif
+}
 // Has the L2 cache fetch `bytes`, a multiple of 16, from an address that is one.
 __device__ __forceinline__ void bulk_prefetch(const void* from, uint32_t bytes) {
 #if PACKEDTRI_HOPPER

@@ -193,7 +193,8 @@ bool goes_on_unpacked(const Product& p, const Device& device) {
 bool leaves_to_dense(const Product& p, const Device& device) {
     if (p.k == 0 || any_forced() || goes_by_strips(p, device) || goes_thin(p, device) ||
         goes_wide(p, device) || (has_symmetric(p) && small_side(p, device) > 0) ||
-        mirrored_pays(p, device) || goes_by_fragments(p, device) || goes_resident(p, device))
+        mirrored_pays(p, device) || goes_by_fragments(p, device) || goes_resident(p, device) ||
+        goes_by_shared_images(p, device))
         return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);

@@ -7,6 +7,7 @@
 #include "mv.h"
 #include "products.h"
 #include "resident.h"
+#include "shared_images.h"
 #include "small.h"
 #include "strips.h"
 #include "thin.h"
@@ -102,6 +103,7 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
         }
         case Method::Fragments: return mm_fragments(p, config, stream);
         case Method::Resident: return mm_resident(p, config, stream);
+        case Method::SharedImages: return mm_shared_images(p, config, stream);
         case Method::Small: return small(p, small_side(p, device), stream);
         case Method::Engine:
         case Method::Fused: {

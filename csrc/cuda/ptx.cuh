@@ -60,6 +60,19 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t from) {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
     return x;
 }
+__device__ __forceinline__ uint32_t load_shared_u16(uint32_t from) {
+    uint16_t x;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(from) : "memory");
+    return x;
+}
+__device__ __forceinline__ uint4 load_shared_u32x4(uint32_t from) {
+    uint4 x;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(from)
+                 : "memory");
+    return x;
+}
 __device__ __forceinline__ float4 load_shared_f32x4(uint32_t from) {
     float4 x;
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -73,6 +86,17 @@ __device__ __forceinline__ void store_shared(uint32_t to, uint16_t x) {
 }
 __device__ __forceinline__ void store_shared(uint32_t to, uint32_t x) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+// The same when `needed`, without a branch.
+__device__ __forceinline__ void store_shared_if(uint32_t to, uint16_t x, bool needed) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p st.shared.u16 [%0], %1;\n}" ::"r"(to),
+                 "h"(x), "r"(static_cast<uint32_t>(needed))
+                 : "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t to, uint4 x) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
+                 "r"(x.w)
+                 : "memory");
 }
 __device__ __forceinline__ void cp_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
