@@ -22,6 +22,11 @@ inline bool is_forced(Method method) { return forced.method == static_cast<int>(
 // A limit that all sizes are within.
 constexpr int64_t ANY = std::numeric_limits<int64_t>::max();
 
+// Between which orders a kernel is faster than what a product has otherwise.
+struct Orders {
+    int64_t least, most = ANY;
+};
+
 inline int64_t longest(const Product& p) { return std::max({p.m, p.n, p.k}); }
 inline int64_t narrowest(const Product& p) { return std::min({p.m, p.n, p.k}); }
 // Multiplications of a matrix of the batch, as if all elements were stored.

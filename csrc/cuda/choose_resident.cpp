@@ -57,10 +57,6 @@ BlockSize choose_block(const Product& p, const Device& device, TileSize tile) {
     return {warps, static_cast<int>(matrices)};
 }
 
-// Between which orders the kernel is faster than what a product has otherwise.
-struct Orders {
-    int64_t least, most = ANY;
-};
 constexpr Orders NO_ORDERS{ANY};
 
 // Of a triangle to the left of the dense matrix and to its right, and of a symmetric matrix to the left; to the right, of

@@ -1,6 +1,6 @@
 // Which batches of 16-bit products have images of their packed operands in shared memory (shared_images.h).
 #include "choice.h"
-#include "shared_images.h"
+#include "shared_images_layout.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -12,20 +12,37 @@ bool shared_images_can(const Product& p, const Device& device) {
     const int dense = (p.a.kind == Kind::Dense) + (p.b.kind == Kind::Dense);
     if (dense == 2 || (dense == 1 && !maps_dense_operand(p))) return false;
     if (p.c.kind == Kind::Dense) {
-        if (p.n % 8 > 0 ||
-            !rows_begin_at(16, p.c.data, p.c.row_stride, p.c.batch_stride, 2) ||
+        // Rows are stored by whole words.
+        if (p.n % 8 > 0 || !rows_begin_at(16, p.c.data, p.c.row_stride, p.c.batch_stride, 2) ||
             !counts_in_32_bits(p.m, p.c.row_stride, 64))
             return false;
     } else if (dense > 0) {
         return false;
     }
-    return counts_in_32_bits(p.a, 64) && counts_in_32_bits(p.b, 64) && p.k <= 4 * Image::SIDE &&
+    return counts_in_32_bits(p.a, 64) && counts_in_32_bits(p.b, 64) &&
+           p.k <= SharedImagesLayout::MOST_SIDE * Image::SIDE &&
            shared_images_layout(p, device).bytes() <= device.shared_kib * 1024;
 }
 
-bool shared_images_pay(const Product& p, const Device&) {
-    (void)p;
-    return false;
+// Where each multiprocessor has a product, or nearly.
+Orders of_many(const Product& p) {
+    // Beside few vectors other kernels read less that is not stored.
+    if (has_vectors(p) && vectors_of(p) <= 32) return {p.batch < 500 ? 64 : 96};
+    if (triangles(p) == 2 && p.c.kind == Kind::Lower) return {p.batch < 200 ? 49 : 33};
+    return {33};
+}
+// Where about half of them have one: others have tiles for all.
+Orders of_some(const Product& p) {
+    if (!has_vectors(p)) return {triangles(p) == 2 ? 129 : 49};
+    if (vectors_of(p) <= 32) return {ANY};
+    return {49, has_symmetric(p) ? 128 : 224};
+}
+
+// From timings of an H100 (benchmarks/shares).
+bool shared_images_pay(const Product& p, const Device& device) {
+    if (2 * p.batch + 8 < device.multiprocessors) return false;
+    const Orders of = p.batch + 32 < device.multiprocessors ? of_some(p) : of_many(p);
+    return p.k >= of.least && p.k <= of.most;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "shared_images.cuh"
 
-#include "kernels.h"
 #include "product_launch.cuh"
+#include "shared_images.h"
 #include "tensor_map.h"
 
 namespace packedtri::cuda {

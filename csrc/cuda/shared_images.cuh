@@ -6,7 +6,7 @@
 #include "fragment_loader.cuh"
 #include "hopper.cuh"
 #include "shared_image.cuh"
-#include "shared_images.h"
+#include "shared_images_layout.h"
 #include "wgmma.cuh"
 
 namespace packedtri::cuda {
@@ -136,6 +136,7 @@ class SharedImagesConsumer {
 
     __device__ void run() {
         const bool packed = args_.product.c_packed;
+        clear_images();
         for (matrix_ = blockIdx.x; matrix_ < args_.product.batch; matrix_ += gridDim.x) {
             make_images();
             multiply();
@@ -154,13 +155,22 @@ class SharedImagesConsumer {
 
     // -------------------------------------------------------------------------------- images
 
+    // Rows past the end of a matrix are multiplied as well.
+    __device__ void clear_images() const {
+        const uint32_t first = memory_.image(0), end = first + args_.layout.images_bytes();
+        for (uint32_t at = first + threadIdx.x * 16; at < end; at += THREADS * 16)
+            ptx::store_shared(at, uint4{});
+        ptx::block_sync<THREADS>();
+    }
+
     __device__ void make_images() {
         const SharedImagesLayout& layout = args_.layout;
         for (int x = 0; x < layout.operands; ++x) {
             ptx::mbarrier_wait(memory_.raw_full(raw_.slot), raw_.parity);
-            const int place = ptx::past_word(args_.packed[x] + matrix_ * args_.stride[x]);
-            SharedImage(memory_.raw(raw_.slot), place, args_.product.k, args_.mirrored[x])
-                .make(memory_.image(x), warp_, 4 * GROUPS);
+            const SharedImage image(memory_.raw(raw_.slot),
+                                    ptx::past_word(args_.packed[x] + matrix_ * args_.stride[x]),
+                                    args_.product.k, args_.mirrored[x]);
+            image.make(memory_.image(x), warp_, 4 * GROUPS);
             // What shares its place with the last one is staged first.
             if (!layout.shares_staging() || x + 1 < layout.operands) release_raw();
         }
@@ -247,6 +257,7 @@ class SharedImagesConsumer {
         }
         ptx::wgmma_wait();
         const int row = i * SIDE + warp_ % 4 * 16, col = j * SIDE;
+        if (row >= p.m) return;
         if (p.c_packed) stage_packed(acc, row, col);
         else store_dense(acc, row, col);
         // Zeros past a diagonal make nan of an infinite or nan element: it leaves its mark on every sum that it enters.

@@ -8,6 +8,7 @@
 #include "cuda/choose_mirrored.cpp"
 #include "cuda/choose_parts.cpp"
 #include "cuda/choose_resident.cpp"
+#include "cuda/choose_shared_images.cpp"
 #include "cuda/choose_sharing.cpp"
 #include "cuda/choose_small.cpp"
 #include "cuda/choose_split.cpp"
