@@ -22,9 +22,12 @@ bool resident_can(const Product& p, const Device& device) {
 
 // Large tiles are multiplied with fewer loads, but leave more idle at the edges, and fewer warps at work.
 TileSize choose_tile(const Product& p) {
-    const bool large = vectors_of(p) > 32 && ((p.dtype == DType::f32 && p.k > 150) ||
-                                              (p.dtype == DType::f64 && p.k > 110));
-    return large ? TileSize::Large : TileSize::Small;
+    if (has_complex_elements(p.dtype) || element_size(p.dtype) == 2) return TileSize::Small;
+    const int64_t vectors = vectors_of(p);
+    const bool f32 = p.dtype == DType::f32, many = vectors >= 384 && p.k > (f32 ? 32 : 47),
+               wide = f32 && vectors > p.k && p.k > 127;
+    return vectors > 32 && (p.k > (f32 ? 150 : 110) || many || wide) ? TileSize::Large
+                                                                     : TileSize::Small;
 }
 
 // Few warps of a block are soon done, and others take their place; but a multiprocessor wants sixteen at work, and what all
@@ -37,7 +40,11 @@ BlockSize choose_block(const Product& p, const Device& device, TileSize tile) {
     const double on_one =
         static_cast<double>(p.batch) / static_cast<double>(device.multiprocessors);
     // So that no warp is without a tile, and of small matrices more, as long as there are two blocks for each.
-    const int64_t wanted = p.k <= 40 ? 4 : p.k > 64 ? 1 : bytes <= 10240 ? 2 : ceil_div(4, tiles);
+    const int64_t wanted = vectors_of(p) >= 2 * p.k ? 1
+                           : p.k <= 40              ? 4
+                           : p.k > 64               ? 1
+                           : bytes <= 10240         ? 2
+                                                    : ceil_div(4, tiles);
     const int64_t matrices =
         std::max<int64_t>(1, std::min(wanted, static_cast<int64_t>(on_one / 1.9)));
     const int64_t tasks = tiles * matrices,
@@ -47,7 +54,7 @@ BlockSize choose_block(const Product& p, const Device& device, TileSize tile) {
     const bool complex = has_complex_elements(p.dtype);
     int warps = blocks < 1.5 ? 12 : blocks < 3 && !complex ? 8 : 4;
     if (vectors_of(p) > (element_size(p.dtype) == 2 ? 64 : 32) && !complex) {
-        if (bytes > 51200) warps = 12;
+        if (bytes > 51200 || (tile == TileSize::Large && vectors_of(p) > p.k)) warps = 12;
         else if (bytes > 20480) warps = std::max(warps, 8);
         else if (p.k > 64 && ceil_div(tasks, 4) >= 2 * ceil_div(tasks, 8))
             warps = std::max(warps, 8);
@@ -136,15 +143,37 @@ bool slow_rows(const Product& p) {
     return !aligned && ((p.k > 20 && p.k <= 32) || (p.k > 40 && p.k <= 64));
 }
 
+// Beside clearly more vectors than it has rows what is spared of the packed matrix matters less, and dense torch, or larger
+// tiles, multiply faster.
+bool too_many_vectors(const Product& p) {
+    const int64_t vectors = vectors_of(p);
+    if (vectors <= p.k) return false;
+    if (has_symmetric(p)) {
+        switch (p.dtype) {
+            case DType::f32: return vectors > 384 && p.k <= 128;
+            case DType::f64: return vectors > 256;
+            case DType::c64: return vectors >= 4 * p.k || vectors >= 256;
+            case DType::c128: return vectors >= 4 * p.k || vectors > 160 || p.k >= 80;
+            default: return false;
+        }
+    }
+    if (p.dtype != DType::f64) return false;
+    const bool to_right = p.a.kind == Kind::Dense;
+    return (p.k >= 70 && p.k <= 128 && vectors >= 2 * p.k) || (to_right && p.k >= 150);
+}
+
 bool resident_pays(const Product& p, const Device& device) {
     if (p.tf32 || p.batch < LEAST_MATRICES || large_tiles_of_f64(p) || slow_rows(p) ||
-        hardly_any_vectors(p))
+        hardly_any_vectors(p) || too_many_vectors(p))
         return false;
     if (element_size(p.dtype) > 2 && !device.fast_doubles) return false;
     const Orders& of = orders(p.dtype).of(p);
     // Beside columns that are clearly fewer, but not few, there is no upper limit.
     const bool fewer = p.b.kind == Kind::Dense && !beside_few(p) && 4 * p.n < 3 * p.k;
-    return p.k >= of.least && (p.k <= of.most || fewer);
+    // Beside so many there is work for all warps from small orders on.
+    const bool many = element_size(p.dtype) > 2 && of.least < ANY && p.batch >= SOME_MATRICES &&
+                      vectors_of(p) > VECTORS && vectors_of(p) >= 2 * p.k;
+    return p.k >= (many ? 17 : of.least) && (p.k <= of.most || fewer);
 }
 
 }  // namespace

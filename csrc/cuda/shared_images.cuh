@@ -18,9 +18,9 @@ struct SharedImagesArgs {
     const T* packed[2];  // What is read: one, if both operands are the same.
     int64_t stride[2];   // From matrix to matrix.
     bool mirrored[2];
-    int stored;           // Elements of each.
-    bool dense_is_a;      // Which operand is dense, if there is one.
-    bool dense_alike;     // Whether all matrices of the batch have the same.
+    int stored;        // Elements of each.
+    bool dense_is_a;   // Which operand is dense, if there is one.
+    bool dense_alike;  // Whether all matrices of the batch have the same.
     SharedImagesLayout layout;
 };
 
@@ -44,7 +44,9 @@ struct SharedImagesMemory {
     __device__ uint32_t panel(int slot) const {
         return base + layout.ring() + slot * layout.panel_bytes();
     }
-    __device__ uint32_t raw(int slot) const { return base + layout.raw() + slot * layout.raw_bytes; }
+    __device__ uint32_t raw(int slot) const {
+        return base + layout.raw() + slot * layout.raw_bytes;
+    }
     __device__ uint32_t staging() const { return base + layout.staging(); }
     __device__ uint32_t raw_full(int slot) const { return base + layout.barriers() + 16 * slot; }
     __device__ uint32_t raw_empty(int slot) const { return raw_full(slot) + 8; }
@@ -102,8 +104,7 @@ class SharedImagesProducer {
 
     __device__ void load_panel(int matrix, int panel) {
         const uint32_t to = memory_.panel(panel_.slot), full = memory_.panel_full(panel_.slot);
-        const bool along =
-            args_.dense_is_a ? args_.product.a_k_major : args_.product.b_k_major;
+        const bool along = args_.dense_is_a ? args_.product.a_k_major : args_.product.b_k_major;
         ptx::mbarrier_wait(memory_.panel_empty(panel_.slot), panel_.parity ^ 1);
         if (threadIdx.x % 32 == 0) {
             ptx::mbarrier_arrive_expect(full, args_.layout.panel_bytes());
@@ -228,8 +229,11 @@ class SharedImagesConsumer {
     template <Kind RUNS_ALONG>
     __device__ Strand strand(Kind kind, bool k_major, uint32_t image, int line, int k) const {
         if (kind == Kind::Dense)
-            return {memory_.panel(panel_.slot) + k * Image::BLOCK_BYTES, k_major ? NEVER : 0, false};
-        const int down = kind == Kind::Symmetric ? line : kind == RUNS_ALONG ? NEVER : 0,
+            return {memory_.panel(panel_.slot) + k * Image::BLOCK_BYTES, k_major ? NEVER : 0,
+                    false};
+        const int down = kind == Kind::Symmetric ? line
+                         : kind == RUNS_ALONG    ? NEVER
+                                                 : 0,
                   index = k >= down ? row_start<int>(k) + line : row_start<int>(line) + k;
         return {image + index * Image::BLOCK_BYTES, down, true};
     }
@@ -302,7 +306,8 @@ class SharedImagesConsumer {
                 ptx::store_shared(to + (c ^ row_of(0)) * 16 + h * 8 * Image::ROW_BYTES,
                                   pair(acc[4 * c + 2 * h], acc[4 * c + 2 * h + 1]));
         __syncwarp();
-        const int chunk = lane() % 8, j = col + chunk * WORD, y = lane() / 8, ld = static_cast<int>(p.c_ld);
+        const int chunk = lane() % 8, j = col + chunk * WORD, y = lane() / 8,
+                  ld = static_cast<int>(p.c_ld);
         T* c = p.c + matrix_ * p.c_batch_stride + ((row + y) * ld + j);
         const int rows = j < p.n ? p.m - row - y : 0;
 #pragma unroll

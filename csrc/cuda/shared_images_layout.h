@@ -11,10 +11,10 @@ namespace packedtri::cuda {
 
 // What a block of Method::SharedImages has in its shared memory, in this order, and for how many threads.
 struct SharedImagesLayout {
-    int side;       // Of a packed matrix, in blocks of its image.
-    int operands;   // Packed ones that are read: one, if both are the same.
-    int panels;     // Of the dense operand, if there is one: 64 of its vectors each, which are loaded one after another.
-    int slots;      // How many of them there is room for.
+    int side;      // Of a packed matrix, in blocks of its image.
+    int operands;  // Packed ones that are read: one, if both are the same.
+    int panels;  // Of the dense operand, if there is one: 64 of its vectors each, which are loaded one after another.
+    int slots;   // How many of them there is room for.
     int raw_slots;  // For packed matrices as they lie in memory: one, if both share it with what is staged of the result.
     int raw_bytes;  // Of each.
     int staging_bytes;  // What is staged beside them.
@@ -36,7 +36,9 @@ struct SharedImagesLayout {
     PACKEDTRI_HD constexpr int staging() const {
         return staging_bytes > 0 ? raw() + raw_slots * raw_bytes : raw();
     }
-    PACKEDTRI_HD constexpr int barriers() const { return raw() + raw_slots * raw_bytes + staging_bytes; }
+    PACKEDTRI_HD constexpr int barriers() const {
+        return raw() + raw_slots * raw_bytes + staging_bytes;
+    }
     // Two for each slot.
     PACKEDTRI_HD constexpr int bytes() const { return barriers() + 2 * 8 * (slots + raw_slots); }
     PACKEDTRI_HD constexpr int threads() const { return 128 * groups() + 32; }
@@ -57,8 +59,7 @@ inline SharedImagesLayout shared_images_layout(const Product& p, const Device& d
     x.panels = one ? static_cast<int>(ceil_div(vectors_of(p), Image::SIDE)) : 0;
     // From the word of 16 bytes on in which it begins, and with a row of a block that is read beyond.
     x.raw_bytes = static_cast<int>(ceil_div(row_start(p.k) * 2 + 32 + Image::ROW_BYTES, 16) * 16);
-    const int staged =
-        p.c.kind == Kind::Dense ? 4 * x.groups() * STAGED_TILE_BYTES : x.raw_bytes;
+    const int staged = p.c.kind == Kind::Dense ? 4 * x.groups() * STAGED_TILE_BYTES : x.raw_bytes;
     const int limit = device.shared_kib * 1024;
     x.raw_slots = x.operands;
     x.slots = x.panels > 0 ? 1 : 0;

@@ -17,19 +17,20 @@ bool resident(const char* op, DType dtype, int64_t n, int64_t m, int64_t batch,
 
 void batches() {
     for (const DType dtype : dtypes) {
-        CHECK(resident("L@dense", dtype, 64, 64, 1024) && resident("S@dense", dtype, 64, 64, 1024),
-              "%d", (int)dtype);
-        CHECK(!resident("L@dense", dtype, 64, 64, 64) && !resident("L@dense", dtype, 64, 64, 1),
-              "few matrices");
-        CHECK(!resident("L@L", dtype, 64, 64, 1024) && !resident("S@S", dtype, 64, 64, 1024),
-              "two packed operands");
-        CHECK(!resident("L@dense", dtype, 64, 64, 1024, ampere), "no bulk copies");
+        // Larger matrices of 16-bit elements have images in shared memory.
         const bool halves = element_size(dtype) == 2;
-        CHECK(resident("L@dense", dtype, 64, 64, 1024, hopper) == halves, "doubles are slow");
-        CHECK(resident("dense@L", dtype, 64, 64, 1024) != halves, "to the right");
-        CHECK(
-            !resident("dense@S", dtype, 64, 64, 1024) && !resident("dense@L", dtype, 64, 16, 1024),
-            "to the right, not timed");
+        const int64_t n = halves ? 32 : 64;
+        CHECK(resident("L@dense", dtype, n, n, 1024) && resident("S@dense", dtype, n, n, 1024),
+              "%d", (int)dtype);
+        CHECK(!resident("L@dense", dtype, n, n, 64) && !resident("L@dense", dtype, n, n, 1),
+              "few matrices");
+        CHECK(!resident("L@L", dtype, n, n, 1024) && !resident("S@S", dtype, n, n, 1024),
+              "two packed operands");
+        CHECK(!resident("L@dense", dtype, n, n, 1024, ampere), "no bulk copies");
+        CHECK(resident("L@dense", dtype, n, n, 1024, hopper) == halves, "doubles are slow");
+        CHECK(resident("dense@L", dtype, n, n, 1024) != halves, "to the right");
+        CHECK(!resident("dense@S", dtype, n, n, 1024) && !resident("dense@L", dtype, 64, 16, 1024),
+              "to the right, not timed");
         CHECK(!resident("L@dense", dtype, 64, 1, 1024), "vectors have a kernel of their own");
         CHECK(!resident("L@dense", dtype, 500, 500, 1024), "too large for shared memory");
     }
@@ -43,6 +44,13 @@ void batches() {
               resident("L@dense", DType::f32, 48, 48, 1024) &&
               resident("L@dense", DType::f32, 65, 65, 1024),
           "rows that are not aligned");
+    CHECK(resident("S@dense", DType::f32, 128, 256, 1024) &&
+              !resident("S@dense", DType::f32, 128, 512, 1024) &&
+              resident("L@dense", DType::f32, 128, 512, 1024),
+          "clearly more vectors");
+    CHECK(!resident("dense@L", DType::f32, 24, 24, 1024) &&
+              resident("dense@L", DType::f32, 24, 48, 1024),
+          "work for all warps");
     CHECK(!resident("L@dense", DType::f64, 128, 128, 1024) &&
               resident("L@dense", DType::f64, 129, 129, 1024),
           "where large tiles are full blocks go from tile to tile");

@@ -45,6 +45,7 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
         "test_choose_direct",
         "test_choose_fragments",
         "test_choose_resident",
+        "test_choose_shared_images",
         "test_choose_vectors",
         "test_left_to_dense",
         "test_engine_work",
@@ -141,17 +142,38 @@ def test_operands_go_straight_to_registers_where_that_was_fastest(tmp_path: Path
     assert_fastest(losses, len(shares), mean=1.03, most=2.6)
 
 
-def test_packed_operands_are_resident_where_that_was_fastest(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "mean", "most"),
+    [
+        ("resident-nvidia-h100-80gb-hbm3", 1.035, 2.5),
+        ("resident-wide-nvidia-h100-80gb-hbm3", 1.035, 1.5),
+    ],
+)
+def test_packed_operands_are_resident_where_that_was_fastest(
+    file: str, mean: float, most: float, tmp_path: Path
+) -> None:
     """The limits of this kernel, and what its warps and blocks have, against timings."""
     fields = ("dtype", "op", "n", "m", "batch")
-    file = "resident-nvidia-h100-80gb-hbm3.json"
     losses = defaultdict(list)
-    shares = shares_of("resident.cpp", file, fields, tmp_path)
+    shares = shares_of("resident.cpp", f"{file}.json", fields, tmp_path)
     for row, (chosen, tiles, warps, matrices) in shares:
         us = row["us"]
         name = f"{tiles} tiles, {warps} warps, {matrices} matrices"
         losses[row["dtype"]].append(us[name if chosen == "1" else "else"] / min(us.values()))
-    assert_fastest(losses, len(shares), mean=1.035, most=2.5)
+    assert_fastest(losses, len(shares), mean, most)
+
+
+def test_images_are_in_shared_memory_where_that_was_fastest(tmp_path: Path) -> None:
+    """The limits of this kernel against timings of it and of what was before."""
+    fields = ("dtype", "op", "n", "m", "batch")
+    file = "shared-images-nvidia-h100-80gb-hbm3.json"
+    losses = defaultdict(list)
+    shares = shares_of("shared_images.cpp", file, fields, tmp_path)
+    for row, (chosen,) in shares:
+        times = {x: row["us"][x] for x in ("else", "images")}
+        time = times["images" if chosen == "1" else "else"]
+        losses[row["dtype"]].append(time / min(times.values()))
+    assert_fastest(losses, len(shares), mean=1.01, most=1.5)
 
 
 def test_poison_reaches_the_bindings(tmp_path: Path) -> None:
