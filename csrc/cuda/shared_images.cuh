@@ -53,13 +53,17 @@ struct SharedImagesMemory {
     __device__ uint32_t panel_full(int slot) const { return raw_full(layout.raw_slots + slot); }
     __device__ uint32_t panel_empty(int slot) const { return panel_full(slot) + 8; }
 
-    // By one thread, before any is used.
+    // By one thread, before any is used. All lanes of the warp that brings operands arrive for what they have stored.
     __device__ void start() const {
-        for (int s = 0; s < layout.raw_slots + layout.slots; ++s) {
-            ptx::mbarrier_init(raw_full(s), 1);
-            ptx::mbarrier_init(raw_empty(s), 128 * layout.groups());
-        }
+        for (int s = 0; s < layout.raw_slots; ++s) start(raw_full(s), 32);
+        for (int s = 0; s < layout.slots; ++s) start(panel_full(s), 1);
         ptx::mbarrier_init_fence();
+    }
+
+  private:
+    __device__ void start(uint32_t full, int arrivals) const {
+        ptx::mbarrier_init(full, arrivals);
+        ptx::mbarrier_init(full + 8, 128 * layout.groups());
     }
 };
 
@@ -94,11 +98,13 @@ class SharedImagesProducer {
         if (e >= place && e < end)
             ptx::store_shared(to + e * static_cast<int>(sizeof(T)),
                               reinterpret_cast<const uint16_t*>(from)[e - place]);
-        __syncwarp();
-        if (lane == 0) {
+        if (lane > 0) {
+            ptx::mbarrier_arrive(full);
+        } else {
             ptx::mbarrier_arrive_expect(full, words * 16);
             if (words > 0) ptx::bulk_load(to, from - place, words * 16, full);
         }
+        __syncwarp();
         raw_.advance(args_.layout.raw_slots);
     }
 
