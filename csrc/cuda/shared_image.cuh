@@ -41,14 +41,14 @@ class SharedImage {
         const uint32_t row = octet / OCTETS, first = octet * OCTET;
         uint32_t to = image + row_start<uint32_t>(row) * Image::BLOCK_BYTES +
                       octet % OCTETS * (OCTET * Image::ROW_BYTES);
-        // Of rows past the end some other one is read.
+        // Of rows past the end the first one is read.
         uint32_t at[2], selector[2];
         bool exists[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             exists[half] = first + y_[half] < order_;
             const uint32_t start = row_start<uint32_t>(first) + first * y_[half],
-                           e = place_ + (exists[half] ? start : 0) + from_[half];
+                           e = place_ + (exists[half] ? start + from_[half] : 0);
             at[half] = raw_ + e / 2 * 4;
             selector[half] = e % 2 ? 0x5432 : 0x3210;
         }
