@@ -41,6 +41,10 @@ void batches() {
     p = batched_product("L@dense", DType::bf16, 128, 128, 1024);
     p.c.row_stride = 129;
     CHECK(!chosen(p), "a result whose rows are not aligned");
+    p = batched_product("L@U", DType::bf16, 97, 97, 1024);
+    p.c.row_stride = 104;
+    p.c.batch_stride = 97 * 104;
+    CHECK(!chosen(p), "rows that end within a word");
     p = batched_product("L@L-packed", DType::bf16, 128, 128, 1024);
     p.b.strict = true;
     CHECK(!chosen(p), "a strict triangle");
