@@ -173,7 +173,7 @@ bool resident_pays(const Product& p, const Device& device) {
     // Beside so many there is work for all warps from small orders on.
     const bool many = element_size(p.dtype) > 2 && of.least < ANY && p.batch >= SOME_MATRICES &&
                       vectors_of(p) > VECTORS && vectors_of(p) >= 2 * p.k;
-    return p.k >= (many ? 17 : of.least) && (p.k <= of.most || fewer);
+    return p.k >= (many ? std::min<int64_t>(17, of.least) : of.least) && (p.k <= of.most || fewer);
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ bool shared_images_can(const Product& p, const Device& device) {
 
 // Where each multiprocessor has a product, or nearly.
 Orders of_many(const Product& p) {
+    // More have not been timed.
+    if (has_vectors(p) && vectors_of(p) > 512) return {ANY};
     // Beside few vectors other kernels read less that is not stored.
     if (has_vectors(p) && vectors_of(p) <= 32) return {p.batch < 500 ? 64 : 96};
     if (triangles(p) == 2 && p.c.kind == Kind::Lower) return {p.batch < 200 ? 49 : 33};
@@ -34,14 +36,15 @@ Orders of_many(const Product& p) {
 // Where about half of them have one: others have tiles for all.
 Orders of_some(const Product& p) {
     if (!has_vectors(p)) return {triangles(p) == 2 ? 129 : 49};
-    if (vectors_of(p) <= 32) return {ANY};
+    // A block has all vectors of a product, for which others have tiles.
+    if (vectors_of(p) <= 32 || vectors_of(p) > p.k) return {ANY};
     return {49, has_symmetric(p) ? 128 : 224};
 }
 
 // From timings of an H100 (benchmarks/shares).
 bool shared_images_pay(const Product& p, const Device& device) {
-    if (2 * p.batch + 8 < device.multiprocessors) return false;
-    const Orders of = p.batch + 32 < device.multiprocessors ? of_some(p) : of_many(p);
+    if (15 * p.batch < 7 * device.multiprocessors) return false;
+    const Orders of = 4 * p.batch < 3 * device.multiprocessors ? of_some(p) : of_many(p);
     return p.k >= of.least && p.k <= of.most;
 }
 

@@ -47,7 +47,8 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 // elements, but a dense operand whose rows are aligned comes by the copy engine (loader_mapped.cuh). Fragments: small
 // tiles by the tensor cores for float64, to whose registers elements go straight from memory (fragments.h). Resident: for
 // batches beside dense matrices, with the packed operand in a block's shared memory as a whole (resident.h). SharedImages:
-// for batches of 16-bit elements, with tile images of the packed operands in a block's shared memory (shared_images.h).
+// for batches of 16-bit elements, with tile images of the packed operands in a block's shared memory (shared_images.h), of
+// which Config::group says how many a multiprocessor shall have room for.
 enum class Method : int32_t {
     Direct,
     Engine,

@@ -36,7 +36,7 @@ class SharedImage {
     __device__ static uint32_t lane() { return threadIdx.x % 32; }
 
     // A chunk of 8 elements a lane, of four rows at a time. Rows begin at numbers that are 0, 1, 3, 6, 2, 7, 5 and 4
-    // modulo 8, and four whose halves differ modulo 4 meet different banks.
+    // modulo 8, and four whose halves differ modulo 4 meet different banks, if the matrix begins at an even element.
     __device__ __forceinline__ void make_octet(uint32_t image, uint32_t octet) const {
         const uint32_t row = octet / OCTETS, first = octet * OCTET;
         uint32_t to = image + row_start<uint32_t>(row) * Image::BLOCK_BYTES +

@@ -51,6 +51,7 @@ void batches() {
     CHECK(!resident("dense@L", DType::f32, 24, 24, 1024) &&
               resident("dense@L", DType::f32, 24, 48, 1024),
           "work for all warps");
+    CHECK(resident("S@dense", DType::c128, 12, 36, 1024), "small orders all the same");
     CHECK(!resident("L@dense", DType::f64, 128, 128, 1024) &&
               resident("L@dense", DType::f64, 129, 129, 1024),
           "where large tiles are full blocks go from tile to tile");

@@ -34,7 +34,12 @@ void batches() {
         CHECK(!chosen(op, 64, 16, 1024) && chosen(op, 128, 16, 1024), "few vectors");
         CHECK(!chosen(op, 128, 1, 1024), "vectors have a kernel of their own");
     }
-    CHECK(chosen("L@dense", 200, 200, 64) && !chosen("S@dense", 200, 200, 64), "few matrices");
+    CHECK(chosen("L@dense", 200, 200, 62) && !chosen("L@dense", 200, 200, 61), "few matrices");
+    CHECK(!chosen("S@dense", 200, 200, 98) && chosen("S@dense", 200, 200, 99), "some matrices");
+    CHECK(!chosen("L@L-packed", 48, 48, 199) && chosen("L@L-packed", 48, 48, 200), "of order 48");
+    CHECK(chosen("L@dense", 64, 16, 499) && !chosen("L@dense", 64, 16, 500), "few vectors");
+    CHECK(!chosen("L@dense", 128, 136, 64) && !chosen("L@dense", 128, 520, 1024),
+          "more vectors than were timed");
     Product p = batched_product("L@dense", DType::bf16, 128, 128, 1024);
     p.beta = 1;
     CHECK(!chosen(p), "sums into what is there");

@@ -35,7 +35,7 @@ pytestmark = [
 
 PACKED = (LOWER, UPPER, SYMMETRIC)
 # About the edges of blocks and of words, and the largest; with results whose rows are aligned.
-ORDERS = (3, 72) if SMALL else (1, 2, 5, 8, 33, 63, 64, 65, 96, 129, 192, 200, 250, 256)
+ORDERS = (3, 72, 200) if SMALL else (1, 2, 5, 8, 33, 63, 64, 65, 96, 129, 192, 200, 250, 256)
 
 
 def shared_images(
@@ -108,6 +108,30 @@ def test_beside_dense(dtype: torch.dtype, device: str, rng: torch.Generator, for
     failures.report()
 
 
+@pytest.mark.skipif(SMALL, reason="many launches")
+def test_views(dtype: torch.dtype, device: str, rng: torch.Generator, force: Force) -> None:
+    """Dense matrices with gaps between rows and between matrices, any number of rows, and packed
+    matrices that are one for the whole batch.
+    """
+    failures = Failures()
+    for n, kind, m in each((72, 200), PACKED, (2, 13, 70, 200)):
+        s = draw_operand(kind, n, dtype, rng, batch=(4,), draw=random_integers)
+        x = draw_operand(DENSE, n, dtype, rng, batch=(4,), rows=m, draw=random_integers)
+        case = f"{n=}, {kind=}, {m=}"
+        shared_images(force, dtype, n, (DENSE, kind, DENSE), m)
+        gaps = x.stored.new_full((4, m + 1, n + 8), float("nan"))[:, :m, :n].copy_(x.stored)
+        tall = x.stored.new_full((4, n, m + 8 - m % 8), float("nan"))[..., :m].copy_(x.stored.mT)
+        for name, stored in (("gaps", gaps), ("columns with gaps", tall.mT)):
+            with failures.case(f"{case}, {name}"):
+                assert_exact(mm(stored, s.stored, n, DENSE, kind, DENSE), x, s, DENSE)
+        one = Operand(s.stored[0], kind, n)
+        other = draw_operand(LOWER, n, dtype, rng, batch=(4,), draw=random_integers)
+        with failures.case(f"{case}, one for all"):
+            c = mm(one.stored, other.stored, n, kind, LOWER, LOWER)
+            assert_exact(c, one, other, LOWER)
+    failures.report()
+
+
 @pytest.mark.skipif(SMALL, reason="many products")
 def test_many_products(dtype: torch.dtype, device: str, rng: torch.Generator, force: Force) -> None:
     """A block has one product after another, and no element of one reaches the next."""
@@ -118,7 +142,9 @@ def test_many_products(dtype: torch.dtype, device: str, rng: torch.Generator, fo
         (SYMMETRIC, DENSE, DENSE),
         (DENSE, UPPER, DENSE),
     )
-    for n, (a_kind, b_kind, c_kind), by in each((40, 72, 136, 200, 256), cases, (0, 3)):
+    for n, (a_kind, b_kind, c_kind), by in each((40, 65, 72, 129, 200, 250, 256), cases, (0, 3)):
+        if c_kind == DENSE and n % 8 > 0:
+            continue
         a, b = (
             draw_operand(kind, n, dtype, rng, batch=(1100,), draw=random_integers)
             for kind in (a_kind, b_kind)
@@ -156,23 +182,23 @@ def test_nonfinite(
     failures = Failures()
     kinds = (*PACKED, DENSE)
     for n, a_kind, b_kind, c_kind, a_bad in each(
-        (152, 151), kinds, kinds, (LOWER, DENSE), (True, False)
+        (152, 150, 200), kinds, kinds, (LOWER, DENSE), (True, False)
     ):
         dense = (a_kind == DENSE) + (b_kind == DENSE)
         if dense == 2 or (c_kind == LOWER and dense) or (c_kind == DENSE and n % 8 > 0):
             continue
-        # In the last matrix of a batch.
+        # In the second matrix of a batch.
         a, b = (
             draw_operand(kind, n, dtype, rng, batch=(3,), draw=random_integers)
             for kind in (a_kind, b_kind)
         )
         bad = a if a_bad else b
-        bad.stored[-1] = with_bad(Operand(bad.stored[-1], bad.kind, n), value).stored
-        product = stored_product(*(Operand(x.stored[-1], x.kind, n) for x in (a, b))).to(dtype)
+        bad.stored[1] = with_bad(Operand(bad.stored[1], bad.kind, n), value).stored
+        product = stored_product(*(Operand(x.stored[1], x.kind, n) for x in (a, b))).to(dtype)
         shared_images(force, dtype, n, (a_kind, b_kind, c_kind))
         with failures.case(f"{n=}, {a_kind=}, {b_kind=}, {c_kind=}, {a_bad=}"):
             c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind)
-            assert_same_nonfinite(c[-1], product, n, c_kind)
-            first = (Operand(x.stored[:-1], x.kind, n) for x in (a, b))
-            assert_exact(c[:-1], *first, c_kind)
+            assert_same_nonfinite(c[1], product, n, c_kind)
+            others = (Operand(x.stored[::2], x.kind, n) for x in (a, b))
+            assert_exact(c[::2], *others, c_kind)
     failures.report()
