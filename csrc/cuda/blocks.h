@@ -87,7 +87,7 @@ constexpr int64_t PANEL_IMAGES_LIMIT = int64_t{256} << 20;
 // since those that wait for one another then have it to themselves.
 inline int64_t panel_blocks(int64_t batch, int64_t items, const Device& device, int shared_bytes) {
     if (batch == 1 && items <= 4 * int64_t{device.multiprocessors}) return 1;
-    return (device.shared_kib + 1) * 1024 / (shared_bytes + 1024);
+    return device.room_for(shared_bytes);
 }
 
 // Where a range is cut that is longer than a panel, or than a leaf if there are no panels.

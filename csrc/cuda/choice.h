@@ -25,10 +25,14 @@ constexpr int64_t ANY = std::numeric_limits<int64_t>::max();
 // Between which orders a kernel is faster than what a product has otherwise.
 struct Orders {
     int64_t least, most = ANY;
+    bool contain(int64_t order) const { return order >= least && order <= most; }
 };
+constexpr Orders NO_ORDERS{ANY};
 
 inline int64_t longest(const Product& p) { return std::max({p.m, p.n, p.k}); }
 inline int64_t narrowest(const Product& p) { return std::min({p.m, p.n, p.k}); }
+// Whether there is nothing to multiply.
+inline bool is_empty(const Product& p) { return narrowest(p) == 0 || p.batch == 0; }
 // Multiplications of a matrix of the batch, as if all elements were stored.
 inline double volume(const Product& p) {
     return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);

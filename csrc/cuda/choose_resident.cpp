@@ -13,9 +13,7 @@ int64_t most_of_a_block(const Product& p, const Device& device) {
 
 // The kernel counts elements in 32 bits, and by whole tiles.
 bool resident_can(const Product& p, const Device& device) {
-    if (!device.clusters || !has_vectors(p) || is_mv(p) || p.m == 0 || p.n == 0 || p.k == 0 ||
-        p.batch == 0)
-        return false;
+    if (!device.clusters || !has_vectors(p) || is_mv(p) || is_empty(p)) return false;
     return most_of_a_block(p, device) >= 1 && counts_in_32_bits(dense_operand(p), 64) &&
            counts_in_32_bits(std::max(p.m, p.n), p.c.row_stride, 64);
 }
@@ -63,8 +61,6 @@ BlockSize choose_block(const Product& p, const Device& device, TileSize tile) {
     while (warps > 4 && tasks <= warps - 4) warps -= 4;
     return {warps, static_cast<int>(matrices)};
 }
-
-constexpr Orders NO_ORDERS{ANY};
 
 // Of a triangle to the left of the dense matrix and to its right, and of a symmetric matrix to the left; to the right, of
 // which there are no timings, others stay.

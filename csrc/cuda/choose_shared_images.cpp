@@ -6,8 +6,7 @@ namespace packedtri::cuda {
 namespace {
 
 bool shared_images_can(const Product& p, const Device& device) {
-    if (!device.clusters || element_size(p.dtype) != 2 || !is_plain(p) || is_mv(p) || p.m == 0 ||
-        p.n == 0 || p.k == 0 || p.batch == 0)
+    if (!device.clusters || element_size(p.dtype) != 2 || !is_plain(p) || is_mv(p) || is_empty(p))
         return false;
     const int dense = (p.a.kind == Kind::Dense) + (p.b.kind == Kind::Dense);
     if (dense == 2 || (dense == 1 && !maps_dense_operand(p))) return false;
@@ -21,13 +20,13 @@ bool shared_images_can(const Product& p, const Device& device) {
     }
     return counts_in_32_bits(p.a, 64) && counts_in_32_bits(p.b, 64) &&
            p.k <= SharedImagesLayout::MOST_SIDE * Image::SIDE &&
-           shared_images_layout(p, device).bytes() <= device.shared_kib * 1024;
+           device.room_for(shared_images_layout(p, device).bytes()) > 0;
 }
 
 // Where each multiprocessor has a product, or nearly.
 Orders of_many(const Product& p) {
     // More have not been timed.
-    if (has_vectors(p) && vectors_of(p) > 512) return {ANY};
+    if (has_vectors(p) && vectors_of(p) > 512) return NO_ORDERS;
     // Beside few vectors other kernels read less that is not stored.
     if (has_vectors(p) && vectors_of(p) <= 32) return {p.batch < 500 ? 64 : 96};
     if (triangles(p) == 2 && p.c.kind == Kind::Lower) return {p.batch < 200 ? 49 : 33};
@@ -37,15 +36,14 @@ Orders of_many(const Product& p) {
 Orders of_some(const Product& p) {
     if (!has_vectors(p)) return {triangles(p) == 2 ? 129 : 49};
     // A block has all vectors of a product, for which others have tiles.
-    if (vectors_of(p) <= 32 || vectors_of(p) > p.k) return {ANY};
+    if (vectors_of(p) <= 32 || vectors_of(p) > p.k) return NO_ORDERS;
     return {49, has_symmetric(p) ? 128 : 224};
 }
 
 // From timings of an H100 (benchmarks/shares).
 bool shared_images_pay(const Product& p, const Device& device) {
     if (15 * p.batch < 7 * device.multiprocessors) return false;
-    const Orders of = 4 * p.batch < 3 * device.multiprocessors ? of_some(p) : of_many(p);
-    return p.k >= of.least && p.k <= of.most;
+    return (4 * p.batch < 3 * device.multiprocessors ? of_some(p) : of_many(p)).contain(p.k);
 }
 
 }  // namespace

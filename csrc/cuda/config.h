@@ -31,6 +31,10 @@ struct Device {
         const int fitting = cluster == 4 ? fours : cluster == 8 ? eights : 0;
         return fitting > 0 ? cluster * fitting : usual(cluster);
     }
+    // For how many blocks of so much shared memory a multiprocessor has room. A KiB of each block's is not its own.
+    constexpr int room_for(int shared_bytes) const {
+        return (shared_kib + 1) * 1024 / (shared_bytes + 1024);
+    }
 };
 
 // The device of so much shared memory for a block and of `memory` bytes in all.

@@ -100,4 +100,19 @@ class FragmentLoader {
     const int r0_;
 };
 
+// Element (i, j) of a product over stored elements only.
+template <class Math, class T>
+__device__ __forceinline__ T product_of_stored(const FragmentLoader<T>& a,
+                                               const FragmentLoader<T>& b, int i, int j,
+                                               int steps) {
+    typename Math::Sum sum{};
+#pragma unroll 1
+    for (int k = 0; k < steps; ++k) {
+        T x, y;
+        const bool in_a = a.load_any(x, i, k), in_b = b.load_any(y, j, k);
+        if (in_a && in_b) fma_into(sum, Math::widen(x), Math::widen(y));
+    }
+    return Math::round(sum);
+}
+
 }  // namespace packedtri::cuda

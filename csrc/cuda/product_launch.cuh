@@ -84,6 +84,16 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const OrientedP
             schedule.size() * p.batch};
 }
 
+// The same of a product whose kernel has no schedule of tiles.
+struct AnyTile {
+    static constexpr int BM = 64, BN = 64;
+};
+template <class T>
+ProductArgs<T> arguments_without_tiles(const Product& p, const OrientedPanel<T>& a,
+                                       const OrientedPanel<T>& b) {
+    return arguments<AnyTile>(p, {Method::Direct, TileSize::Small, 1, 1, 1}, a, b);
+}
+
 // Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN, or with a symmetric operand `Mirrored`, if there is
 // such a main loop.
 template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM, class Mirrored = void>

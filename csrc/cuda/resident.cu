@@ -6,12 +6,6 @@
 namespace packedtri::cuda {
 namespace {
 
-// Any tile that `arguments` takes: this kernel has no schedule.
-struct FragmentShape {
-    static constexpr int BM = FRAGMENT_SIDE, BN = FRAGMENT_SIDE;
-};
-constexpr Config NO_SCHEDULE{Method::Resident, TileSize::Small, 1, 1, 1};
-
 // Bytes of a dense matrix.
 constexpr int64_t MOST_PREFETCHED = int64_t{1} << 20;
 
@@ -27,7 +21,7 @@ void run_tiles(const Product& p, const Config& config, cudaStream_t stream) {
     // Rows of memory may be far apart, or one row all of them.
     const bool no_gaps = dense.batch_stride == elements && in_one_piece(dense);
     ResidentArgs<T> args{
-        arguments<FragmentShape>(p, NO_SCHEDULE, a, b),
+        arguments_without_tiles(p, a, b),
         static_cast<const T*>(packed.data),
         static_cast<const T*>(dense.data),
         packed.batch_stride,

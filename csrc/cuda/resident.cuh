@@ -93,7 +93,6 @@ class ResidentColumns {
 template <class T, int MT, int NT, Kind KIND>
 class ResidentTile {
     using Math = FragmentMath<T>;
-    using Sum = typename Math::Sum;
     using Lines = ResidentLines<T, MT, KIND>;
     using Columns = ResidentColumns<T, NT>;
     static constexpr int STEPS = 16;
@@ -205,14 +204,8 @@ class ResidentTile {
             const int r = r0 + row(e / OWN), s = s0 + column(e % OWN);
             if (r >= args.order || s >= args.columns) continue;
             const int i = args.left ? r : s, j = args.left ? s : r;
-            Sum sum{};
-#pragma unroll 1
-            for (int k = 0; k < p.k; ++k) {
-                T x, y;
-                const bool in_a = a.load_any(x, i, k), in_b = b.load_any(y, j, k);
-                if (in_a && in_b) fma_into(sum, Math::widen(x), Math::widen(y));
-            }
-            p.c[matrix * p.c_batch_stride + i * p.c_ld + j] = Math::round(sum);
+            p.c[matrix * p.c_batch_stride + i * p.c_ld + j] =
+                product_of_stored<Math>(a, b, i, j, p.k);
         }
     }
 

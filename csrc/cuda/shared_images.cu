@@ -7,19 +7,13 @@
 namespace packedtri::cuda {
 namespace {
 
-// Any tile that `arguments` takes: this kernel has no schedule.
-struct ImageShape {
-    static constexpr int BM = Image::SIDE, BN = Image::SIDE;
-};
-constexpr Config NO_SCHEDULE{Method::SharedImages, TileSize::Small, 1, 1, 1};
-
 template <class T, int GROUPS>
 void launch(const SharedImagesArgs<T>& args, cudaStream_t stream) {
     const auto kernel = shared_images_kernel<T, GROUPS>;
     allow_shared(kernel);
     const Device& device = current_device();
-    const int room = (device.shared_kib + 1) * 1024 / (args.layout.bytes() + 1024),
-              on_one = std::min(room, SharedImagesLayout::most_blocks(GROUPS));
+    const int on_one =
+        std::min(device.room_for(args.layout.bytes()), SharedImagesLayout::most_blocks(GROUPS));
     const int64_t blocks =
         std::min<int64_t>(args.product.batch, int64_t{device.multiprocessors} * on_one);
     launch_overlapping(kernel, grid_of(blocks), dim3(static_cast<unsigned>(args.layout.threads())),
@@ -30,7 +24,7 @@ template <class T>
 void run(const Product& p, const Config& config, cudaStream_t stream) {
     const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
     SharedImagesArgs<T> args{};
-    args.product = arguments<ImageShape>(p, NO_SCHEDULE, a, b);
+    args.product = arguments_without_tiles(p, a, b);
     args.layout = shared_images_layout(p, current_device(), config.group);
     int count = 0;
     for (const Operand* x : {&p.a, &p.b}) {

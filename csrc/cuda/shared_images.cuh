@@ -4,6 +4,7 @@
 #pragma once
 
 #include "fragment_loader.cuh"
+#include "fragment_math.cuh"
 #include "hopper.cuh"
 #include "shared_image.cuh"
 #include "shared_images_layout.h"
@@ -388,14 +389,7 @@ class SharedImagesConsumer {
         for (int e = 0; e < 32; ++e) {
             const int i = row + row_of(e), j = col + col_of(e);
             if (i >= p.m || j >= (p.c_lower ? i + 1 : p.n)) continue;
-            float sum = 0;
-#pragma unroll 1
-            for (int k = 0; k < p.k; ++k) {
-                T x, y;
-                const bool in_a = a.load_any(x, i, k), in_b = b.load_any(y, j, k);
-                if (in_a && in_b) sum = fmaf(static_cast<float>(x), static_cast<float>(y), sum);
-            }
-            const T rounded = Accumulator<T>::round(sum);
+            const T rounded = product_of_stored<FragmentMath<T>>(a, b, i, j, p.k);
             if (p.c_packed)
                 ptx::store_shared(staging + (ptx::past_word(c) + row_start<int>(i) + j) * 2,
                                   *reinterpret_cast<const uint16_t*>(&rounded));

@@ -60,20 +60,18 @@ inline SharedImagesLayout shared_images_layout(const Product& p, const Device& d
     // From the word of 16 bytes on in which it begins, and with a row of a block that is read beyond.
     x.raw_bytes = static_cast<int>(ceil_div(row_start(p.k) * 2 + 32 + Image::ROW_BYTES, 16) * 16);
     const int staged = p.c.kind == Kind::Dense ? 4 * x.groups() * STAGED_TILE_BYTES : x.raw_bytes;
-    const int limit = device.shared_kib * 1024;
     x.raw_slots = x.operands;
     x.slots = x.panels > 0 ? 1 : 0;
     x.staging_bytes = staged;
-    if (x.bytes() > limit) {
+    if (device.room_for(x.bytes()) == 0) {
         x.staging_bytes = 0;
         x.raw_slots = 1;
         x.raw_bytes = std::max(x.raw_bytes, staged);
     }
-    const int each = (device.shared_kib + 1) * 1024 / blocks - 1024;
     while (x.panels > 0 && x.slots < std::min(2 * x.panels, 8)) {
         SharedImagesLayout more = x;
         ++more.slots;
-        if (more.bytes() > std::min(limit, each)) break;
+        if (device.room_for(more.bytes()) < blocks) break;
         x = more;
     }
     return x;
