@@ -4,7 +4,7 @@
 #   benchmarks/gpu_run.sh OUTPUT [STEP...]
 #
 # Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. Two more run
-# only where they are named. sweep has about 900 cases, which take two minutes: it looks for sizes at which
+# only where they are named. sweep has about 1100 cases, which take two minutes: it looks for sizes at which
 # dense torch is faster, and lists them at the end of its logs. conversions, three minutes, does the same with
 # the conversions of operands and results counted in dense torch's time. racecheck takes twenty seconds
 # and more a test, so its limit ends it before it has run them all.
@@ -124,6 +124,8 @@ for name in "${steps[@]}"; do
       step sweep_columns 240 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
         --output "$output/sweep_columns" "${types[@]}" "${sizes[@]}" --op L@dense \
         --m 1 --m 16 --m 64 --m 256
+      step sweep_vectors 120 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
+        --output "$output/sweep_vectors" "${types[@]}" "${sizes[@]}" --op U@x --op S@x
       step sweep_batched 120 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
         --output "$output/sweep_batched" "${types[@]}" --op L@L --op L@dense --op S@dense \
         --batch 1024 --ragged --batched-n 8:256:x2 --batched-n 12:192:x2

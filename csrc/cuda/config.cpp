@@ -93,14 +93,6 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     return config;
 }
 
-// One block takes long for more than 128 rows, which others wait for only in large batches. Of a large matrix
-// the parts of sums must not take longer than what they save; batches are the second dimension of a grid.
-bool mv_symmetric_can(const Product& p) {
-    if (!has_symmetric(p)) return false;
-    if (p.k <= MV_SMALL_SYMMETRIC) return p.k <= 128 || p.batch >= 100;
-    return (p.k >= 512 || p.batch >= 8) && p.batch <= 65535;
-}
-
 void force(int method, int tile, int split, int split_above, int group) {
     forced.method = method;
     forced.tile = tile;

@@ -230,8 +230,18 @@ Config choose(const Product& p, const Device& device, bool scratch = true, int t
 // Up to this order a block can have all of a symmetric matrix, to multiply it by a vector.
 constexpr int MV_SMALL_SYMMETRIC = 256;
 
-// Whether a symmetric matrix times a vector has the kernel that reads the triangle once (mv.h).
-bool mv_symmetric_can(const Product& p);
+// How a packed matrix is multiplied by a vector, to y (mv.h).
+struct MvChoice {
+    // Rows: a warp has some whole rows of one of many small matrices. Groups: a block has `group` elements of y; `warps`
+    // share their sums over rows of memory, over its columns, or, of a symmetric matrix, which is read twice then, over
+    // either. Columns: for sums over the columns of many matrices. Block: a block has all of a symmetric matrix. Parts: a
+    // large symmetric one is read once, and parts of sums go to scratch memory.
+    enum class Way { Rows, Groups, Columns, Block, Parts };
+    Way way;
+    int group = 0, warps = 0;
+};
+// `scratch`: whether there is any.
+MvChoice choose_mv(const Product& p, bool scratch = true);
 
 // What is left to dense torch, on unpacked copies, because it is faster with them, packing included
 // (measured on an H100, docs/cuda.md). Products of symmetric matrices, but of small ones (choose_mirrored.cpp, small.h):

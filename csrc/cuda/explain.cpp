@@ -19,6 +19,16 @@ std::string explain_small(const Product& p, int side) {
            std::to_string(side);
 }
 
+std::string explain_vector(const Product& p, const MvChoice& c) {
+    const bool groups = c.way == MvChoice::Way::Groups;
+    std::string text = groups && has_symmetric(p) ? "matrix-vector, two passes over the triangle"
+                                                  : "matrix-vector, one pass over the triangle";
+    if (groups)
+        text += ", " + std::to_string(c.group) + " elements a block, sums shared by " +
+                std::to_string(c.warps) + " warps";
+    return text;
+}
+
 std::string explain_fragments(const Config& c) {
     const std::string side = std::to_string(FRAGMENT_SIDE);
     std::string text = "operands straight to registers, tiles " + side + " x " + side;
@@ -72,9 +82,7 @@ std::string explain(const Product& p, const Device& device) {
     const Config c = choose(p, device);
     switch (c.method) {
         case Method::Vector:
-            return has_symmetric(p) && !mv_symmetric_can(p)
-                       ? "matrix-vector, two passes over the triangle"
-                       : "matrix-vector, one pass over the triangle";
+            return explain_vector(p, choose_mv(p));
         case Method::Thin:
             return has_symmetric(p) ? "a few vectors, two passes over the triangle"
                                     : "a few vectors";

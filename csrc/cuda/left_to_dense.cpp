@@ -153,16 +153,6 @@ bool sooner_than_images(const Product& p) {
     return p.batch > 1 || between(p, 0, p.c.kind == Kind::Lower ? 430 : 560);
 }
 
-// Of a symmetric matrix times a vector: those that are too large for one block, and too few.
-bool unpacked_mv(const Product& p) {
-    if (!has_symmetric(p) || p.tf32) return false;
-    const int64_t least = p.dtype == DType::c128 ? 100 : 300;
-    if (has_complex_elements(p.dtype) && p.batch == 1 && p.k >= least && p.k <= 700) return true;
-    if (mv_symmetric_can(p)) return false;
-    if (p.k > MV_SMALL_SYMMETRIC) return p.batch == 1;
-    return element_size(p.dtype) == 2 || p.batch <= 16;
-}
-
 }  // namespace
 
 Product with_unpacked(const Product& p) {
@@ -191,15 +181,14 @@ bool goes_on_unpacked(const Product& p, const Device& device) {
 }
 
 bool leaves_to_dense(const Product& p, const Device& device) {
-    if (p.k == 0 || any_forced() || goes_by_strips(p, device) || goes_thin(p, device) ||
+    if (p.k == 0 || is_mv(p) || any_forced() || goes_by_strips(p, device) || goes_thin(p, device) ||
         goes_wide(p, device) || (has_symmetric(p) && small_side(p, device) > 0) ||
         mirrored_pays(p, device) || goes_by_fragments(p, device) || goes_resident(p, device) ||
         goes_by_shared_images(p, device))
         return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);
-    if (is_mv(p) ? !unpacked_mv(p) : !has_symmetric(p) && !middle_sized(p, device) && !slow_here)
-        return false;
+    if (!has_symmetric(p) && !middle_sized(p, device) && !slow_here) return false;
     const bool one = beside_triangle(p);
     const bool asked = p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p);
     if (asked && !sooner_than_images(p) && by_images(choose(p, device))) return false;

@@ -91,9 +91,7 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
     const Device& device = current_device();
     const Config config = choose(p, device, scratch != nullptr);
     switch (config.method) {
-        case Method::Vector:
-            if (scratch && mv_symmetric_can(p)) return mv_symmetric(p, *scratch, stream);
-            return mv(p, stream);
+        case Method::Vector: return mv(p, scratch, stream);
         case Method::Thin:
             return by_triangles(p, [&](const Product& part) { mm_thin(part, stream); });
         case Method::Wide: return mm_wide(p, config, stream);

@@ -1,201 +1,110 @@
 #include "mv.h"
 
-#include <algorithm>
-
-#include "../index.h"
-#include "cluster_sum.cuh"
-#include "elements.cuh"
 #include "hopper.cuh"
 #include "launch.h"
+#include "mv_columns.cuh"
+#include "mv_rows.cuh"
 
 namespace packedtri::cuda {
 namespace {
 
-// y = T x, Tᵀ x or S x for a packed triangle T and the symmetric matrix S that it stands for. Where
-// S is Hermitian, one of its halves is read conjugated, and the diagonal real.
-template <class T>
-struct MvArgs {
-    const T* triangle;
-    const T* x;
-    T* y;
-    int64_t triangle_batch_stride, x_batch_stride, y_batch_stride, x_stride;
-    int n, batch;
-    int split;       // Blocks of a cluster, which share the sums of the same elements of y.
-    bool conj_rows;  // Of a Hermitian S: whether the half that is stored is conjugated.
-};
-
-// Element (i, j) of T as one of row i of S, or of row j.
-template <bool HERMITIAN, class T>
-__device__ auto row_element(const MvArgs<T>& args, T t, int i, int j) {
-    auto x = Accumulator<T>::widen(t);
-    if constexpr (HERMITIAN) {
-        if (i == j) x.im = 0;
-        x = conjugate_if(x, args.conj_rows);
+// GROUP elements of y a block. ROW_WARPS share the sums over rows of memory, and COL_WARPS, each of whose lanes has AT_ONCE
+// elements on their way, those over columns. Both are then added up in a fixed order; with both it is S x, and the
+// diagonal counts once.
+template <class T, int GROUP, int ROW_WARPS, int COL_WARPS, int AT_ONCE, bool HERMITIAN>
+__global__ void __launch_bounds__(32 * (ROW_WARPS + COL_WARPS)) group_kernel(const MvArgs<T> args) {
+    using Acc = typename Accumulator<T>::type;
+    constexpr bool BY_ROWS = ROW_WARPS > 0, BY_COLUMNS = COL_WARPS > 0;
+    constexpr int ROWS = 4, PARTS = GROUP / ROWS, SHARES = BY_ROWS ? ROW_WARPS / PARTS : 1;
+    __shared__ Acc by_rows[SHARES][GROUP], by_columns[BY_COLUMNS ? COL_WARPS : 1][GROUP];
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
+    const int warp = static_cast<int>(threadIdx.x) / 32,
+              groups = static_cast<int>(ceil_div(args.n, GROUP)),
+              batch = static_cast<int>(blockIdx.x) % args.batch,
+              g = static_cast<int>(blockIdx.x) / args.batch;
+    const int i0 = (BY_COLUMNS ? g : groups - 1 - g) * GROUP;  // Long sums first.
+    const T* triangle = args.triangle + batch * args.triangle_batch_stride;
+    const T* x = args.x + batch * args.x_batch_stride;
+    if constexpr (BY_ROWS) {
+        const int part = warp % PARTS, share = warp / PARTS;
+        if (warp < ROW_WARPS)
+            RowSums<T, ROWS, HERMITIAN>(args, triangle, x, i0 + part * ROWS)
+                .add(share, SHARES, by_rows[share] + part * ROWS);
     }
-    return x;
-}
-template <bool HERMITIAN, class T>
-__device__ auto column_element(const MvArgs<T>& args, T t) {
-    return conjugate_if(Accumulator<T>::widen(t), HERMITIAN && !args.conj_rows);
-}
-
-// What a warp loads before it adds: pairs of neighbours in 8 rows, or 16 rows of columns. Kilobytes
-// on their way keep the memory busy.
-constexpr int ROWS = 8;
-template <class T>
-constexpr int PAIRS = sizeof(T) < 8 ? 2 : 1;
-constexpr int COL_UNROLL = 16;
-
-// Two neighbours, read at once.
-template <class T>
-struct alignas(sizeof(T) < 16 ? 2 * sizeof(T) : 16) Pair {
-    T x[2];
-};
-
-// One warp's share of the sums over memory rows, y_i += T_ij x_j, for 8 rows from i0 on, a multiple
-// of 8: every shares-th piece of 64 columns. Pairs must be aligned, so those of a row that starts at
-// an odd element start one column before the piece; ODD tells whether row i0 does.
-template <int ODD, bool HERMITIAN, class T, class Acc>
-__device__ void add_rows(const MvArgs<T>& args, const T* triangle, const T* x, int i0, int share,
-                         int shares, Acc* y) {
-    const int lane = threadIdx.x % 32;
-    const auto before = [](int r) { return (r + 1) / 2 % 2 ^ ODD; };
-    Acc sum[ROWS] = {};
-    const auto add_pieces = [&](int j0, auto load, auto stored) {
-        Pair<T> t[PAIRS<T>][ROWS];
-        T v[PAIRS<T>][3];
-#pragma unroll
-        for (int u = 0; u < PAIRS<T>; ++u) {
-            const int j = j0 + u * 64 * shares;
-#pragma unroll
-            for (int e = 0; e < 3; ++e)
-                v[u][e] = stored(args.n - 1, j + e - 1) ? x[(j + e - 1) * args.x_stride] : T{};
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r) t[u][r] = load(i0 + r, j - before(r));
+    if constexpr (BY_COLUMNS) {
+        const int share = warp - ROW_WARPS;
+        if (share >= 0) {
+            const Acc sum = ColumnSums<T, GROUP, AT_ONCE, BY_ROWS, HERMITIAN>(args, triangle, x, i0)
+                                .sum(share, COL_WARPS);
+            const int lane = static_cast<int>(threadIdx.x) % 32;
+            if (lane < GROUP) by_columns[share][lane] = sum;
         }
-#pragma unroll
-        for (int u = 0; u < PAIRS<T>; ++u)
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    if (stored(i0 + r, j0 + u * 64 * shares - before(r) + e))
-                        fma_into(sum[r],
-                                 row_element<HERMITIAN>(args, t[u][r].x[e], i0 + r,
-                                                        j0 + u * 64 * shares - before(r) + e),
-                                 Accumulator<T>::widen(v[u][1 - before(r) + e]));
-    };
-    const auto stored = [&](int i, int j) { return 0 <= j && j <= i && i < args.n; };
-    const int step = 64 * shares;
-    int j0 = 64 * share;
-    const auto any_step = [&] {
-        add_pieces(
-            j0 + 2 * lane,
-            [&](int i, int j) {
-                return Pair<T>{stored(i, j) ? triangle[offset(i, j)] : T{},
-                               stored(i, j + 1) ? triangle[offset(i, j + 1)] : T{}};
-            },
-            stored);
-        j0 += PAIRS<T> * step;
-    };
-    if (j0 == 0) any_step();
-    for (; j0 + (PAIRS<T> - 1) * step + 64 <= i0 && i0 + ROWS <= args.n; j0 += PAIRS<T> * step)
-        add_pieces(
-            j0 + 2 * lane,
-            [&](int i, int j) {
-                return *reinterpret_cast<const Pair<T>*>(triangle + offset(i, j));
-            },
-            [](int, int) { return true; });
-    while (j0 < min(i0 + ROWS, args.n) + ODD) any_step();
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        sum[r] = warp_sum(sum[r]);
-        if (lane == 0) y[r] = sum[r];
     }
+    __syncthreads();
+    const int place = static_cast<int>(threadIdx.x);
+    if (place >= GROUP || i0 + place >= args.n) return;
+    Acc sum{};
+    if (BY_ROWS)
+#pragma unroll
+        for (int w = 0; w < SHARES; ++w) sum = add(sum, by_rows[w][place]);
+    if (BY_COLUMNS)
+#pragma unroll
+        for (int w = 0; w < COL_WARPS; ++w) sum = add(sum, by_columns[w][place]);
+    args.y[batch * args.y_batch_stride + i0 + place] = Accumulator<T>::round(sum);
 }
 
-// One warp's share of the sums over memory columns, y_j += T_ij x_i, for 32 COLS columns from j0 on:
-// every shares-th row. STRICT leaves the diagonal out.
-template <bool STRICT, bool HERMITIAN, int COLS, class T, class Acc>
-__device__ void add_columns(const MvArgs<T>& args, const T* triangle, const T* x, int j0, int share,
-                            int shares, Acc* y) {
-    const int lane = threadIdx.x % 32;
-    Acc sum[COLS] = {};
+// Sums over columns of many triangles: 64 columns a block, two a lane, whose warps share the rows.
+constexpr int MANY_COLUMNS = 64, MANY_WARPS = 8;
+template <class T>
+__global__ void __launch_bounds__(32 * MANY_WARPS, sizeof(T) < 8 ? 5 : 4)
+    many_columns_kernel(const MvArgs<T> args) {
+    using Acc = typename Accumulator<T>::type;
+    constexpr int OF_LANE = MANY_COLUMNS / 32, AT_ONCE = 16;  // Columns, and rows on their way.
+    __shared__ Acc parts[MANY_WARPS][MANY_COLUMNS];
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    // A stride that the compiler knew would cost it registers for what it keeps of each row.
+    const int warps = static_cast<int>(blockDim.x) / 32;
+    const int64_t batch = blockIdx.x % args.batch;
+    const int j0 = static_cast<int>(blockIdx.x) / args.batch * MANY_COLUMNS;  // Long sums first.
+    const T* triangle = args.triangle + batch * args.triangle_batch_stride;
+    const T* x = args.x + batch * args.x_batch_stride;
+    Acc sum[OF_LANE] = {};
     const auto add_rows = [&](int i0, auto stored) {
-        T t[COL_UNROLL][COLS], v[COL_UNROLL];
+        T t[AT_ONCE][OF_LANE], v[AT_ONCE];
 #pragma unroll
-        for (int u = 0; u < COL_UNROLL; ++u) {
-            const int i = i0 + u * shares;
+        for (int u = 0; u < AT_ONCE; ++u) {
+            const int i = i0 + u * warps;
             v[u] = i < args.n ? x[i * args.x_stride] : T{};
 #pragma unroll
-            for (int c = 0; c < COLS; ++c) {
+            for (int c = 0; c < OF_LANE; ++c) {
                 const int j = j0 + 32 * c + lane;
                 t[u][c] = stored(i, j) ? triangle[offset(i, j)] : T{};
             }
         }
 #pragma unroll
-        for (int u = 0; u < COL_UNROLL; ++u)
+        for (int u = 0; u < AT_ONCE; ++u)
 #pragma unroll
-            for (int c = 0; c < COLS; ++c)
-                if (stored(i0 + u * shares, j0 + 32 * c + lane))
-                    fma_into(sum[c], column_element<HERMITIAN>(args, t[u][c]),
-                             Accumulator<T>::widen(v[u]));
+            for (int c = 0; c < OF_LANE; ++c)
+                if (stored(i0 + u * warps, j0 + 32 * c + lane))
+                    fma_into(sum[c], Accumulator<T>::widen(t[u][c]), Accumulator<T>::widen(v[u]));
     };
-    for (int i = j0 + share; i < args.n; i += COL_UNROLL * shares) {
-        if (i >= j0 + 32 * COLS && i + (COL_UNROLL - 1) * shares < args.n)
+    for (int i = j0 + warp; i < args.n; i += AT_ONCE * warps) {
+        if (i >= j0 + MANY_COLUMNS && i + (AT_ONCE - 1) * warps < args.n)
             add_rows(i, [](int, int) { return true; });
-        else add_rows(i, [&](int i, int j) { return i < args.n && (STRICT ? j < i : j <= i); });
+        else add_rows(i, [&](int i, int j) { return i < args.n && j <= i; });
     }
 #pragma unroll
-    for (int c = 0; c < COLS; ++c) y[32 * c + lane] = sum[c];
-}
-
-// A block, or the `split` blocks of a cluster, computes GROUP elements of y: its warps share the
-// sums, which are then added up in a fixed order. BY_ROWS and BY_COLUMNS say which of T x and Tᵀ x
-// go into y; with both, it is S x, and the diagonal counts once.
-template <class T, bool BY_ROWS, bool BY_COLUMNS, int GROUP, int WARPS, bool HERMITIAN = false>
-__global__ void __launch_bounds__(32 * WARPS, BY_ROWS         ? (sizeof(T) < 16 ? 2 : 1)
-                                              : sizeof(T) < 8 ? 5
-                                                              : 4) mv_kernel(const MvArgs<T> args) {
-    using Acc = typename Accumulator<T>::type;
-    ptx::wait_for_dependency();
-    ptx::launch_dependents();
-    constexpr int PARTS = GROUP / ROWS, SHARES = WARPS / PARTS;
-    __shared__ Acc by_rows[SHARES][GROUP], by_columns[BY_COLUMNS ? WARPS : 1][GROUP], total[GROUP];
-    const int warp = threadIdx.x / 32, rank = blockIdx.x % args.split;
-    const int64_t item = blockIdx.x / args.split, batch = item % args.batch;
-    const int groups = static_cast<int>(ceil_div(args.n, GROUP)),
-              g = static_cast<int>(item / args.batch);
-    const int i0 = (BY_ROWS ? groups - 1 - g : g) * GROUP;  // Long sums first.
-    const T* triangle = args.triangle + batch * args.triangle_batch_stride;
-    const T* x = args.x + batch * args.x_batch_stride;
-
-    if constexpr (BY_ROWS) {
-        const bool odd = reinterpret_cast<uintptr_t>(triangle) / sizeof(T) % 2;
-        const int i = i0 + warp % PARTS * ROWS, share = rank * SHARES + warp / PARTS;
-        Acc* y = by_rows[warp / PARTS] + warp % PARTS * ROWS;
-        if (odd) add_rows<1, HERMITIAN>(args, triangle, x, i, share, args.split * SHARES, y);
-        else add_rows<0, HERMITIAN>(args, triangle, x, i, share, args.split * SHARES, y);
-    }
-    if constexpr (BY_COLUMNS)
-        add_columns<BY_ROWS, HERMITIAN, GROUP / 32>(args, triangle, x, i0, rank * WARPS + warp,
-                                                    args.split * WARPS, by_columns[warp]);
+    for (int c = 0; c < OF_LANE; ++c) parts[warp][32 * c + lane] = sum[c];
     __syncthreads();
-    const int place = threadIdx.x;
-    Acc sum{};
-    if (place < GROUP) {
-        if (BY_ROWS)
-            for (int w = 0; w < SHARES; ++w) sum = add(sum, by_rows[w][place]);
-        if (BY_COLUMNS)
-            for (int w = 0; w < WARPS; ++w) sum = add(sum, by_columns[w][place]);
-        total[place] = sum;
-    }
-    if (args.split > 1) ptx::cluster_sync();
-    if (rank == 0 && place < GROUP && i0 + place < args.n) {
-        if (args.split > 1) sum = cluster_sum(total + place, args.split);
-        args.y[batch * args.y_batch_stride + i0 + place] = Accumulator<T>::round(sum);
-    }
-    if (args.split > 1) leave_cluster();
+    const int place = static_cast<int>(threadIdx.x);
+    if (place >= MANY_COLUMNS || j0 + place >= args.n) return;
+    Acc all{};
+#pragma unroll
+    for (int w = 0; w < MANY_WARPS; ++w) all = add(all, parts[w][place]);
+    args.y[batch * args.y_batch_stride + j0 + place] = Accumulator<T>::round(all);
 }
 
 // Rows of many small triangles, a few a warp, up to 32 PER_LANE of their columns at once.
@@ -238,52 +147,90 @@ __global__ void __launch_bounds__(32 * SMALL_WARPS) small_rows_kernel(const MvAr
     }
 }
 
-template <int GROUP, int WARPS, class T>
-void launch(void (*kernel)(MvArgs<T>), MvArgs<T> args, int split, cudaStream_t stream) {
-    args.split = split;
-    const int64_t blocks = ceil_div(args.n, GROUP) * args.batch * split;
-    launch_overlapping(kernel, grid_of(blocks), 32 * WARPS, args, stream,
-                       "cannot launch a matrix-vector product", split);
+// Columns of many small triangles, 32 a warp.
+template <class T>
+__global__ void __launch_bounds__(32 * SMALL_WARPS) small_columns_kernel(const MvArgs<T> args) {
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
+    const int lane = static_cast<int>(threadIdx.x) % 32,
+              groups = static_cast<int>(ceil_div(args.n, 32));
+    const unsigned warp = blockIdx.x * SMALL_WARPS + threadIdx.x / 32, batch = warp / groups;
+    if (batch >= static_cast<unsigned>(args.batch)) return;
+    const int j0 = static_cast<int>(warp - batch * groups) * 32;
+    const auto sum = ColumnSums<T, 32, sizeof(T) == 16 ? 8 : 16, false, false>(
+                         args, args.triangle + batch * args.triangle_batch_stride,
+                         args.x + batch * args.x_batch_stride, j0)
+                         .sum(0, 1);
+    if (j0 + lane < args.n)
+        args.y[batch * args.y_batch_stride + j0 + lane] = Accumulator<T>::round(sum);
+}
+
+constexpr const char* FAILURE = "cannot launch a matrix-vector product";
+
+template <int GROUP, int ROW_WARPS, int COL_WARPS, int AT_ONCE, bool HERMITIAN = false, class T>
+void launch_groups(const MvArgs<T>& args, cudaStream_t stream) {
+    // More elements of 16 bytes would not stay in registers.
+    constexpr int FITTING = sizeof(T) == 16 && AT_ONCE > 8 ? 8 : AT_ONCE;
+    launch_overlapping(group_kernel<T, GROUP, ROW_WARPS, COL_WARPS, FITTING, HERMITIAN>,
+                       grid_of(ceil_div(args.n, GROUP) * args.batch), 32 * (ROW_WARPS + COL_WARPS),
+                       args, stream, FAILURE);
+}
+
+template <bool HERMITIAN, class T>
+void launch_symmetric(const MvArgs<T>& args, const MvChoice& choice, cudaStream_t stream) {
+    if (choice.group == 4) launch_groups<4, 4, 4, 8, HERMITIAN>(args, stream);
+    else if (choice.group == 8) launch_groups<8, 8, 8, 8, HERMITIAN>(args, stream);
+    else if (choice.group == 16) launch_groups<16, 8, 8, 16, HERMITIAN>(args, stream);
+    else launch_groups<32, 8, 8, 16, HERMITIAN>(args, stream);
+}
+
+template <class T>
+void launch_upper(const MvArgs<T>& args, const MvChoice& choice, cudaStream_t stream) {
+    const bool wide = choice.warps == 16;
+    if (choice.group == 8 && !wide) launch_groups<8, 0, 8, 8>(args, stream);
+    else if (choice.group == 8) launch_groups<8, 0, 16, 8>(args, stream);
+    else if (choice.group == 16) launch_groups<16, 0, 16, 16>(args, stream);
+    else if (wide) launch_groups<32, 0, 16, 16>(args, stream);
+    else launch_groups<32, 0, 8, 16>(args, stream);
 }
 
 template <int PER_LANE, class T>
 void launch_small_rows(const MvArgs<T>& args, cudaStream_t stream) {
     const int64_t warps = ceil_div(args.n, mv_rows_at_once<T, PER_LANE>) * args.batch;
-    launch_overlapping(small_rows_kernel<T, PER_LANE>,
-                       dim3(static_cast<unsigned>(ceil_div(warps, SMALL_WARPS))), 32 * SMALL_WARPS,
-                       args, stream, "cannot launch a matrix-vector product");
+    launch_overlapping(small_rows_kernel<T, PER_LANE>, grid_of(ceil_div(warps, SMALL_WARPS)),
+                       32 * SMALL_WARPS, args, stream, FAILURE);
 }
 
-// Rows of memory are summed by blocks of their own, whose warps share the sums; in a batch of small matrices
-// each warp has rows of its own. Sums over columns need more blocks than there are groups of columns, so that
-// clusters share them.
+// Of y = T x, `kind` is that of T.
 template <class T>
-void launch(const MvArgs<T>& args, Kind kind, bool hermitian, cudaStream_t stream) {
-    const Device& device = current_device();
-    if (kind == Kind::Lower) {
-        if (args.n <= (args.batch < 16 ? 256 : 512) && int64_t{args.n} * args.batch <= INT32_MAX)
-            return args.n <= 64 ? launch_small_rows<2>(args, stream)
-                                : launch_small_rows<8>(args, stream);
-        return launch<8, 8>(mv_kernel<T, true, false, 8, 8>, args, 1, stream);
-    }
-    const int64_t groups = ceil_div(args.n, 64) * args.batch;
-    // Few groups share their sums with others of a cluster, as long as there are multiprocessors without any;
-    // more do where sums are so long that the memory is to be kept busy.
-    int split = 1;
-    while (device.clusters && split < 8 && args.n > std::max(128, 64 * split) &&
-           groups * split < (args.n >= 512 * split ? 8 : 1) * device.multiprocessors)
-        split *= 2;
+void launch(const MvArgs<T>& args, Kind kind, bool hermitian, const MvChoice& choice,
+            cudaStream_t stream) {
+    if (choice.way == MvChoice::Way::Rows)
+        return args.n <= 64 ? launch_small_rows<2>(args, stream)
+                            : launch_small_rows<8>(args, stream);
+    if (choice.way == MvChoice::Way::Columns && args.n <= 64)
+        return launch_overlapping(small_columns_kernel<T>,
+                                  grid_of(ceil_div(ceil_div(args.n, 32) * args.batch, SMALL_WARPS)),
+                                  32 * SMALL_WARPS, args, stream, FAILURE);
+    if (choice.way == MvChoice::Way::Columns)
+        return launch_overlapping(many_columns_kernel<T>,
+                                  grid_of(ceil_div(args.n, MANY_COLUMNS) * args.batch),
+                                  32 * MANY_WARPS, args, stream, FAILURE);
+    if (kind == Kind::Upper) return launch_upper(args, choice, stream);
+    if (kind == Kind::Lower)
+        return choice.warps == 4 ? launch_groups<4, 4, 0, 0>(args, stream)
+                                 : launch_groups<4, 8, 0, 0>(args, stream);
     if constexpr (is_complex<T>)
-        if (hermitian)
-            return launch<64, 8>(mv_kernel<T, true, true, 64, 8, true>, args, split, stream);
-    launch<64, 8>(
-        kind == Kind::Upper ? mv_kernel<T, false, true, 64, 8> : mv_kernel<T, true, true, 64, 8>,
-        args, split, stream);
+        if (hermitian) return launch_symmetric<true>(args, choice, stream);
+    launch_symmetric<false>(args, choice, stream);
 }
 
 }  // namespace
 
-void mv(const Product& p, cudaStream_t stream) {
+void mv(const Product& p, Scratch* scratch, cudaStream_t stream) {
+    const MvChoice choice = choose_mv(p, scratch != nullptr);
+    if (choice.way == MvChoice::Way::Block || choice.way == MvChoice::Way::Parts)
+        return mv_symmetric(p, scratch, stream);
     const bool left = p.a.kind != Kind::Dense;
     const Operand& triangle = left ? p.a : p.b;
     const Operand& x = left ? p.b : p.a;
@@ -295,8 +242,8 @@ void mv(const Product& p, cudaStream_t stream) {
         launch<T>({static_cast<const T*>(triangle.data), static_cast<const T*>(x.data),
                    static_cast<T*>(p.c.data), triangle.batch_stride, x.batch_stride,
                    p.c.batch_stride, left ? x.row_stride : x.col_stride, static_cast<int>(p.k),
-                   static_cast<int>(p.batch), 1, !left},
-                  kind, triangle.hermitian, stream);
+                   static_cast<int>(p.batch), !left},
+                  kind, triangle.hermitian, choice, stream);
     });
 }
 

@@ -1,4 +1,4 @@
-// A packed matrix times one vector: bound by reading the matrix, so it has kernels of its own.
+// A packed matrix times one vector: bound by reading the matrix, or by latency, so it has kernels of its own.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,14 +7,14 @@
 
 namespace packedtri::cuda {
 
-void mv(const Product& p, cudaStream_t stream);
+// As choose_mv says. `scratch` may be null.
+void mv(const Product& p, Scratch* scratch, cudaStream_t stream);
 
 // Of how many rows a warp holds 32 PER_LANE elements each: few enough that they stay in registers.
 template <class T, int PER_LANE>
 constexpr int mv_rows_at_once = sizeof(T) * PER_LANE <= 32 ? 4 : 2;
 
-// For symmetric matrices, which `mv` reads twice: this reads them once, where mv_symmetric_can. Large ones
-// need scratch memory.
-void mv_symmetric(const Product& p, Scratch& scratch, cudaStream_t stream);
+// For symmetric matrices, which are read once: MvChoice::Way::Block and Parts. The latter need scratch memory.
+void mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

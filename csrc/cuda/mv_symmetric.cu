@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(32 * WARPS)
 }
 
 template <class T>
-void launch(SymmetricArgs<T> args, int64_t batch, Scratch& scratch, cudaStream_t stream) {
+void launch(SymmetricArgs<T> args, int64_t batch, Scratch* scratch, cudaStream_t stream) {
     using Acc = typename Accumulator<T>::type;
     constexpr const char* failure = "cannot launch a matrix-vector product";
     if (args.n <= MV_SMALL_SYMMETRIC) {
@@ -212,7 +212,7 @@ void launch(SymmetricArgs<T> args, int64_t batch, Scratch& scratch, cudaStream_t
     args.strips = static_cast<int>(ceil_div(args.n, ROWS));
     args.chunks = static_cast<int>(ceil_div(args.n, COLS));
     args.by_rows = static_cast<Acc*>(
-        scratch.reserve(args.parts() * batch * static_cast<int64_t>(sizeof(Acc))));
+        scratch->reserve(args.parts() * batch * static_cast<int64_t>(sizeof(Acc))));
     args.by_columns = args.by_rows + int64_t{args.chunks} * args.n * batch;
     const auto grid = [&](int64_t blocks) {
         return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(batch));
@@ -225,7 +225,7 @@ void launch(SymmetricArgs<T> args, int64_t batch, Scratch& scratch, cudaStream_t
 
 }  // namespace
 
-void mv_symmetric(const Product& p, Scratch& scratch, cudaStream_t stream) {
+void mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream) {
     const bool left = p.a.kind != Kind::Dense;
     const Operand &s = left ? p.a : p.b, &x = left ? p.b : p.a;
     with_element_type(p.dtype, [&](auto element) {

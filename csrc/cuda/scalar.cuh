@@ -181,6 +181,14 @@ template <class R>
 __device__ __forceinline__ Complex<R> shuffle_down(Complex<R> x, int distance) {
     return {shuffle_down(x.re, distance), shuffle_down(x.im, distance)};
 }
+template <class T>
+__device__ __forceinline__ T shuffle_xor(T x, int distance) {
+    return __shfl_xor_sync(0xffffffffu, x, distance);
+}
+template <class R>
+__device__ __forceinline__ Complex<R> shuffle_xor(Complex<R> x, int distance) {
+    return {shuffle_xor(x.re, distance), shuffle_xor(x.im, distance)};
+}
 // The sum of all lanes' values, in lane 0.
 template <class T>
 __device__ __forceinline__ T warp_sum(T x) {

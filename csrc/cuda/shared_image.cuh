@@ -18,7 +18,9 @@ class SharedImage {
         : raw_(raw), place_(place), order_(order), mirrored_(mirrored) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            y_[half] = (half == 0 ? 0x6320u : 0x7541u) >> lane() / 8 * 4 & 15;
+            const uint32_t rows = place % 2 ? (half == 0 ? 0x3210u : 0x7654u)
+                                            : (half == 0 ? 0x6320u : 0x7541u);
+            y_[half] = rows >> lane() / 8 * 4 & 15;
             from_[half] = row_start<uint32_t>(y_[half]) + lane() % 8 * CHUNK;
             to_[half] = Image::chunk_offset(static_cast<int>(y_[half]), lane() % 8);
         }
@@ -36,7 +38,7 @@ class SharedImage {
     __device__ static uint32_t lane() { return threadIdx.x % 32; }
 
     // A chunk of 8 elements a lane, of four rows at a time. Rows begin at numbers that are 0, 1, 3, 6, 2, 7, 5 and 4
-    // modulo 8, and four whose halves differ modulo 4 meet different banks, if the matrix begins at an even element.
+    // modulo 8 behind the place of the matrix, and four that begin in words which differ modulo 4 meet different banks.
     __device__ __forceinline__ void make_octet(uint32_t image, uint32_t octet) const {
         const uint32_t row = octet / OCTETS, first = octet * OCTET;
         uint32_t to = image + row_start<uint32_t>(row) * Image::BLOCK_BYTES +

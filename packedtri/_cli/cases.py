@@ -284,6 +284,14 @@ CASES: dict[str, Case] = {
         _LDD,
         columns="1",
     ),
+    "U@x": Case(
+        lambda p: work.product(p.packed(UpperTriangular), p.vector()),
+        _MATMUL,
+        1,
+        2,
+        (UPPER, DENSE, DENSE),
+        columns="1",
+    ),
     "S@x": Case(
         lambda p: work.product(p.packed(Symmetric), p.vector()),
         _MATMUL,

@@ -6,6 +6,7 @@
 #include "cuda/choose_engine.cpp"
 #include "cuda/choose_fragments.cpp"
 #include "cuda/choose_mirrored.cpp"
+#include "cuda/choose_mv.cpp"
 #include "cuda/choose_parts.cpp"
 #include "cuda/choose_resident.cpp"
 #include "cuda/choose_shared_images.cpp"

@@ -43,36 +43,50 @@ void a_hundred_vectors() {
     CHECK(!is_wide(config(DType::f32, Kind::Lower, 8192, 64)), "float32");
 }
 
-// A symmetric matrix times a vector is read once where that pays, and explain knows.
-void symmetric_vectors() {
-    Product p = lower_product(DType::f32, 512);
-    static const char dense = 0;
-    p.a.kind = Kind::Symmetric;
-    p.b = {&dense, Kind::Dense, 512, 1, 1, 1, 0};
-    p.c = {nullptr, Kind::Dense, 1, 0};
-    p.n = 1;
-    CHECK(cuda::explain(p, hopper).find("one pass") != std::string::npos, "512");
-    p.m = p.k = 511;
-    CHECK(cuda::leaves_to_dense(p, hopper), "511");
-    p.batch = 2;
-    CHECK(cuda::explain(p, hopper).find("two passes") != std::string::npos, "two of 511");
-
-    // A block can have one of up to 256 rows, but takes long for more than 128.
-    const auto small = [&](DType dtype, int64_t n, int64_t batch) {
-        p.dtype = dtype;
-        p.m = p.k = p.a.rows = p.a.cols = p.b.rows = n;
+// How a packed matrix is multiplied by one vector, and what explain says of it.
+void one_vector() {
+    using Way = cuda::MvChoice::Way;
+    const auto product = [](DType dtype, Kind kind, int64_t n, int64_t batch) {
+        Product p = times_columns(dtype, n, 1);
+        p.a.kind = kind;
         p.batch = batch;
+        return p;
     };
-    small(DType::bf16, 128, 1);
-    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "128");
-    small(DType::f32, 129, 1);
-    CHECK(!cuda::mv_symmetric_can(p) && cuda::leaves_to_dense(p, hopper), "129");
-    small(DType::f32, 129, 50);
-    CHECK(!cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "a few of 129");
-    small(DType::bf16, 256, 100);
-    CHECK(cuda::mv_symmetric_can(p) && !cuda::leaves_to_dense(p, hopper), "many of 256");
-    small(DType::f32, 300, 8);
-    CHECK(cuda::mv_symmetric_can(p), "some of 300");
+    const auto way = [&](DType dtype, Kind kind, int64_t n, int64_t batch = 1) {
+        const Product p = product(dtype, kind, n, batch);
+        CHECK(!cuda::leaves_to_dense(p, h100), "%d of %d", (int)batch, (int)n);
+        return cuda::choose_mv(p);
+    };
+    CHECK(way(DType::f32, Kind::Lower, 64).way == Way::Rows, "small");
+    CHECK(way(DType::f32, Kind::Lower, 1024).warps == 8, "long rows");
+    CHECK(way(DType::f32, Kind::Lower, 300, 50).way == Way::Groups, "some of 300");
+    CHECK(way(DType::f32, Kind::Lower, 300, 100).way == Way::Rows, "many of 300");
+    CHECK(way(DType::bf16, Kind::Lower, 300, 50).way == Way::Rows, "some of 300 of 16 bits");
+    CHECK(way(DType::f32, Kind::Lower, 100, int64_t{1} << 26).way == Way::Groups, "too many");
+    CHECK(way(DType::f32, Kind::Upper, 100).group == 8, "few columns");
+    CHECK(way(DType::f32, Kind::Upper, 8192).group == 32, "many columns");
+    CHECK(way(DType::f32, Kind::Upper, 300, 300).way == Way::Columns, "columns of many");
+    CHECK(way(DType::f64, Kind::Symmetric, 128).group == 4, "a small symmetric one");
+    CHECK(way(DType::f32, Kind::Symmetric, 30, 100).way == Way::Block, "many small ones");
+    CHECK(way(DType::f32, Kind::Symmetric, 250, 100).way == Way::Block, "many of 250");
+    CHECK(way(DType::f32, Kind::Symmetric, 300, 100).way == Way::Parts, "many of 300");
+    CHECK(way(DType::f32, Kind::Symmetric, 8192).way == Way::Parts, "a large one");
+    Product p = product(DType::f32, Kind::Symmetric, 8192, 1);
+    CHECK(cuda::choose_mv(p, false).way == Way::Groups, "without scratch memory");
+    CHECK(cuda::choose_mv(product(DType::f32, Kind::Symmetric, 300, 70000)).way == Way::Groups,
+          "too many for a grid");
+    std::swap(p.a, p.b);
+    p.m = 1;
+    p.n = p.k;
+    CHECK(cuda::choose_mv(p).way == Way::Parts, "from the left");
+
+    const auto says = [&](Kind kind, int64_t n, const char* text) {
+        const std::string words = cuda::explain(product(DType::f32, kind, n, 1), h100);
+        CHECK(words.find(text) != std::string::npos, "%s", words.c_str());
+    };
+    says(Kind::Symmetric, 8192, "one pass");
+    says(Kind::Symmetric, 512, "two passes over the triangle, 8 elements a block");
+    says(Kind::Lower, 1024, "one pass over the triangle, 4 elements a block, sums shared by 8");
 }
 
 // A few vectors have a kernel that reads the packed operand once, or a symmetric one twice.
@@ -176,7 +190,7 @@ void columns_are_turned() {
 int main() {
     a_hundred_vectors();
     some_vectors();
-    symmetric_vectors();
+    one_vector();
     columns_are_turned();
     few_vectors();
     std::puts("choose_vectors: ok");

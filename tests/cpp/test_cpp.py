@@ -176,6 +176,19 @@ def test_images_are_in_shared_memory_where_that_was_fastest(tmp_path: Path) -> N
     assert_fastest(losses, len(shares), mean=1.01, most=1.5)
 
 
+def test_vectors_have_the_kernels_that_were_fastest(tmp_path: Path) -> None:
+    """How a packed matrix is multiplied by a vector, against timings of every way."""
+    fields = ("dtype", "op", "n", "m", "batch")
+    file = "vectors-nvidia-h100-80gb-hbm3.json"
+    losses = defaultdict(list)
+    shares = shares_of("vectors.cpp", file, fields, tmp_path)
+    for row, (way, group, warps) in shares:
+        name = f"groups of {group}, {warps} warps" if way == "groups" else way
+        ours = {x: time for x, time in row["us"].items() if x != "dense"}
+        losses[row["op"], row["dtype"]].append(ours[name] / min(ours.values()))
+    assert_fastest(losses, len(shares), mean=1.06, most=2.1)
+
+
 def test_poison_reaches_the_bindings(tmp_path: Path) -> None:
     """Tensors allocated through the stable ABI are poisoned too, so unwritten results show."""
     torch_dir = Path(torch.__file__).parent

@@ -1,0 +1,67 @@
+// How a packed matrix is multiplied by one vector. The limits are from the timings in benchmarks/shares, and a test compares
+// them.
+#include "choice.h"
+
+namespace packedtri::cuda {
+namespace {
+
+using Way = MvChoice::Way;
+
+// Of sums over rows of memory. Blocks of few rows are spread over the device until that is full.
+MvChoice by_rows(const Product& p) {
+    const int size = element_size(p.dtype);
+    const int64_t n = p.k;
+    // In how large batches whole rows a warp are faster: of elements of 2 bytes sooner.
+    const int64_t many = size == 2 ? 25 : size == 4 ? 5 : p.dtype == DType::c64 ? 20 : 10;
+    const bool can = n <= 512 && n * p.batch <= INT32_MAX;
+    if (can && n <= 64 && (size < 16 || p.batch > 4)) return {Way::Rows};
+    if (can && p.batch * many > n && p.batch > 1) return {Way::Rows};
+    // Four warps read the longest rows at once, or eight do.
+    const bool eight = size == 2 ? n > 960 && n <= 1152 : size == 8 ? n > 192 && n < 1200 : n > 192;
+    return {Way::Groups, 4, p.batch == 1 && eight ? 8 : 4};
+}
+
+MvChoice by_columns(const Product& p) {
+    const int size = element_size(p.dtype);
+    const int64_t n = p.k, eights = ceil_div(n, 8) * p.batch;
+    if (n <= 64 ? p.batch >= 64 : ceil_div(n, 64) * p.batch > (size == 16 ? 250 : 900))
+        return {Way::Columns};
+    if (p.batch > 1 && eights > 280) {
+        if (size == 16) return {Way::Groups, eights <= 1100 ? 8 : 32, 8};
+        return {Way::Groups, 32, n >= 512 && eights <= 1100 ? 16 : 8};
+    }
+    if (n <= 256) return {Way::Groups, 8, 8};
+    if (n <= (size == 2 ? 1400 : 1600) || size == 16) return {Way::Groups, 8, 16};
+    return {Way::Groups, n <= (size == 2 ? 4600 : 6500) ? 16 : 32, 16};
+}
+
+// Of symmetric matrices, for both halves of which the triangle is read, the second time from the L2 cache, as long as that
+// holds it. To put parts of sums together is a launch of its own.
+MvChoice by_both(const Product& p, bool scratch) {
+    const bool halves = element_size(p.dtype) == 2;
+    const int64_t n = p.k, rows = n * p.batch;
+    const bool tiny = n <= 32 && (p.batch > 8 || n <= 16 || halves);
+    if (tiny || (n <= 128 && p.batch >= (n <= 64 ? 100 : 128))) return {Way::Block};
+    if (n <= 2300 && rows <= 10000) {
+        const int group = rows <= (halves ? 800 : 330)    ? 4
+                          : rows <= 1100                  ? 8
+                          : rows <= 2300 && p.batch <= 16 ? 16
+                                                          : 32;
+        return {Way::Groups, group, group == 4 ? 4 : 8};
+    }
+    if (n <= MV_SMALL_SYMMETRIC) return {Way::Block};
+    // Batches are the second dimension of a grid.
+    if (scratch && p.batch <= 65535) return {Way::Parts};
+    return {Way::Groups, 32, 8};
+}
+
+}  // namespace
+
+MvChoice choose_mv(const Product& p, bool scratch) {
+    if (is_forced(Method::Vector) && forced.tile >= 0)
+        return {static_cast<Way>(forced.tile.load()), forced.group, forced.split};
+    if (has_symmetric(p)) return by_both(p, scratch);
+    return sums_along_rows(p) ? by_rows(p) : by_columns(p);
+}
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,137 @@
+"""Packed matrices times one vector, by every kernel that there is for them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from cases import (
+    SMALL,
+    Failures,
+    Force,
+    assert_exact,
+    assert_same_nonfinite,
+    draw_operand,
+    each,
+    mm,
+    stored_product,
+    with_bad,
+)
+from torch import Tensor
+
+from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
+from packedtri.testing import random_integers
+
+pytestmark = [pytest.mark.cuda, pytest.mark.sanitizer]
+
+VECTOR = 6
+ROWS, GROUPS, COLUMNS, BLOCK, PARTS = range(5)
+# The kernels of each kind: the way, how many elements of the result a block has, and its warps.
+WAYS = {
+    LOWER: ((ROWS, 0, 0), (GROUPS, 4, 4), (GROUPS, 4, 8)),
+    UPPER: (
+        (GROUPS, 8, 8), (GROUPS, 8, 16), (GROUPS, 16, 16), (GROUPS, 32, 8), (GROUPS, 32, 16),
+        (COLUMNS, 0, 0),
+    ),
+    SYMMETRIC: (
+        (GROUPS, 4, 4), (GROUPS, 8, 8), (GROUPS, 16, 8), (GROUPS, 32, 8), (BLOCK, 0, 0),
+        (PARTS, 0, 0),
+    ),
+}  # fmt: skip
+WAYS[HERMITIAN] = WAYS[SYMMETRIC]
+# About the edges of words and of what a warp has at once, and longer than that.
+SIZES = (1, 9, 70) if SMALL else (1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 64, 65, 130, 257, 520, 1100)
+MOST = {ROWS: 512, BLOCK: 256}  # Rows that a kernel can have.
+
+
+def surrounded(x: Tensor, by: int) -> Tensor:
+    """The same elements, so many further from an aligned address, with nan before and behind."""
+    memory = torch.full((x.numel() + by + 16,), math.nan, dtype=x.dtype, device=x.device)
+    return memory[by : by + x.numel()].view(x.shape).copy_(x)
+
+
+def fits(way: int, n: int) -> bool:
+    return n <= MOST.get(way, n) and not (way == PARTS and n <= 256)
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_every_way(
+    kind: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    """Matrices and vectors that begin anywhere in a word, from either side, and batches."""
+    failures = Failures()
+    for n, batch in each(SIZES, ((), (3,))):
+        t = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
+        x = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=1, draw=random_integers)
+        y = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=1, draw=random_integers)
+        for skip, (way, group, warps) in each((0, 1, 2, 3), WAYS[kind]):
+            if not fits(way, n):
+                continue
+            stored = surrounded(t.stored, skip)
+            force(VECTOR, way, warps, -1, group)
+            with failures.case(f"{n=}, {batch=}, {skip=}, {way=}, {group=}, {warps=}"):
+                for there in (0, 1 + skip):
+                    column = surrounded(x.stored, there)
+                    assert_exact(mm(stored, column, n, kind, DENSE, DENSE), t, x, DENSE)
+            # Rows times T are the rows of its transpose times columns, which has the other sums.
+            if kind in (SYMMETRIC, HERMITIAN):
+                with failures.case(f"from the left, {n=}, {batch=}, {skip=}, {way=}, {group=}"):
+                    row = surrounded(y.stored, skip)
+                    assert_exact(mm(row, stored, n, DENSE, kind, DENSE), y, t, DENSE)
+    failures.report()
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_as_chosen(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """About the limits of each kernel, from either side, and vectors with gaps."""
+    failures = Failures()
+    cases = (
+        ((30, 9), (70, 2))
+        if SMALL
+        else (
+            (32, 9), (16, 2100), (64, 100), (65, 16), (65, 600), (100, 40), (200, 70), (300, 20),
+            (513, 40), (1200, 2), (1601, 1), (2301, 1), (4700, 1),
+        )
+    )  # fmt: skip
+    for n, batch in cases:
+        t = draw_operand(kind, n, dtype, rng, batch=(batch,), draw=random_integers)
+        x = draw_operand(DENSE, n, dtype, rng, batch=(batch,), cols=1, draw=random_integers)
+        y = draw_operand(DENSE, n, dtype, rng, batch=(batch,), rows=1, draw=random_integers)
+        with failures.case(f"{n=}, {batch=}"):
+            assert_exact(mm(t.stored, x.stored, n, kind, DENSE, DENSE), t, x, DENSE)
+            assert_exact(mm(y.stored, t.stored, n, DENSE, kind, DENSE), y, t, DENSE)
+        gaps = x.stored.new_full((batch, n, 3), math.nan)
+        gaps[..., :1] = x.stored
+        with failures.case(f"{n=}, {batch=}, gaps"):
+            assert_exact(mm(t.stored, gaps[..., :1], n, kind, DENSE, DENSE), t, x, DENSE)
+    failures.report()
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+@pytest.mark.parametrize("kind", WAYS)
+def test_nonfinite(
+    kind: int,
+    value: float,
+    device: str,
+    dtype: torch.dtype,
+    rng: torch.Generator,
+    force: Force,
+) -> None:
+    """What is not finite reaches the elements in whose rows it is stored, and no others."""
+    failures = Failures()
+    n = 75 if SMALL else 230
+    t = with_bad(draw_operand(kind, n, dtype, rng, draw=random_integers), value)
+    x = draw_operand(DENSE, n, dtype, rng, cols=1, draw=random_integers)
+    bad = with_bad(draw_operand(DENSE, n, dtype, rng, draw=random_integers), value)
+    bad.stored = bad.stored[:, 69:70].contiguous()
+    bad.dense = bad.stored
+    plain = draw_operand(kind, n, dtype, rng, draw=random_integers)
+    for (way, group, warps), (a, b) in each(WAYS[kind], ((t, x), (plain, bad))):
+        if not fits(way, n):
+            continue
+        force(VECTOR, way, warps, -1, group)
+        with failures.case(f"{way=}, {group=}, {warps=}"):
+            product = stored_product(a, b).to(dtype)
+            assert_same_nonfinite(mm(a.stored, b.stored, n, kind, DENSE, DENSE), product, n, DENSE)
+    failures.report()
