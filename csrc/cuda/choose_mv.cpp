@@ -12,24 +12,24 @@ MvChoice by_rows(const Product& p) {
     const int size = element_size(p.dtype);
     const int64_t n = p.k;
     // In how large batches whole rows a warp are faster: of elements of 2 bytes sooner.
-    const int64_t many = size == 2 ? 25 : size == 4 ? 5 : p.dtype == DType::c64 ? 20 : 10;
+    const int64_t many = size == 2 ? 12 : size == 4 ? 5 : p.dtype == DType::c64 ? 20 : 10;
     const bool can = n <= 512 && n * p.batch <= INT32_MAX;
-    if (can && n <= 64 && (size < 16 || p.batch > 4)) return {Way::Rows};
+    if (can && n <= 64 && (size < 16 || p.batch > 32)) return {Way::Rows};
     if (can && p.batch * many > n && p.batch > 1) return {Way::Rows};
     // Four warps read the longest rows at once, or eight do.
-    const bool eight = size == 2 ? n > 960 && n <= 1152 : size == 8 ? n > 192 && n < 1200 : n > 192;
+    const bool eight = size == 2   ? n > 900 && n <= 7000
+                       : size == 4 ? n > 800
+                       : size == 8 ? n > 400 && n <= 1536
+                                   : n > 300;
     return {Way::Groups, 4, p.batch == 1 && eight ? 8 : 4};
 }
 
 MvChoice by_columns(const Product& p) {
     const int size = element_size(p.dtype);
     const int64_t n = p.k, eights = ceil_div(n, 8) * p.batch;
-    if (n <= 64 ? p.batch >= 64 : ceil_div(n, 64) * p.batch > (size == 16 ? 250 : 900))
+    if (n <= 64 ? p.batch >= 500 : ceil_div(n, 64) * p.batch > (size == 16 ? 250 : 900))
         return {Way::Columns};
-    if (p.batch > 1 && eights > 280) {
-        if (size == 16) return {Way::Groups, eights <= 1100 ? 8 : 32, 8};
-        return {Way::Groups, 32, n >= 512 && eights <= 1100 ? 16 : 8};
-    }
+    if (p.batch > 1 && eights > 280) return {Way::Groups, 32, n >= 512 && eights <= 1100 ? 16 : 8};
     if (n <= 256) return {Way::Groups, 8, 8};
     if (n <= (size == 2 ? 1400 : 1600) || size == 16) return {Way::Groups, 8, 16};
     return {Way::Groups, n <= (size == 2 ? 4600 : 6500) ? 16 : 32, 16};
@@ -41,13 +41,13 @@ MvChoice by_both(const Product& p, bool scratch) {
     const bool halves = element_size(p.dtype) == 2;
     const int64_t n = p.k, rows = n * p.batch;
     const bool tiny = n <= 32 && (p.batch > 8 || n <= 16 || halves);
-    if (tiny || (n <= 128 && p.batch >= (n <= 64 ? 100 : 128))) return {Way::Block};
-    if (n <= 2300 && rows <= 10000) {
-        const int group = rows <= (halves ? 800 : 330)    ? 4
-                          : rows <= 1100                  ? 8
-                          : rows <= 2300 && p.batch <= 16 ? 16
-                                                          : 32;
-        return {Way::Groups, group, group == 4 ? 4 : 8};
+    if (tiny || (n <= 128 && p.batch >= (n <= 66 ? 50 : 128))) return {Way::Block};
+    const bool cached = n <= (element_size(p.dtype) == 8 ? 1700 : 2300) && rows <= 10000;
+    if (cached && (p.batch == 1 || n < 700 || rows <= 2300)) {
+        const bool one = p.batch == 1, long_sums = element_size(p.dtype) == 8 && n > 1100;
+        if (rows <= (halves ? 700 : 400)) return {Way::Groups, 4, 4};
+        if (one ? !long_sums : rows <= 1000 && n >= 100) return {Way::Groups, 8, 8};
+        return {Way::Groups, one || (rows <= 2300 && n >= 200) ? 16 : 32, 8};
     }
     if (n <= MV_SMALL_SYMMETRIC) return {Way::Block};
     // Batches are the second dimension of a grid.

@@ -17,24 +17,26 @@ __global__ void __launch_bounds__(32 * (ROW_WARPS + COL_WARPS)) group_kernel(con
     constexpr bool BY_ROWS = ROW_WARPS > 0, BY_COLUMNS = COL_WARPS > 0;
     constexpr int ROWS = 4, PARTS = GROUP / ROWS, SHARES = BY_ROWS ? ROW_WARPS / PARTS : 1;
     __shared__ Acc by_rows[SHARES][GROUP], by_columns[BY_COLUMNS ? COL_WARPS : 1][GROUP];
-    ptx::wait_for_dependency();
     ptx::launch_dependents();
     const int warp = static_cast<int>(threadIdx.x) / 32,
               groups = static_cast<int>(ceil_div(args.n, GROUP)),
-              batch = static_cast<int>(blockIdx.x) % args.batch,
-              g = static_cast<int>(blockIdx.x) / args.batch;
+              block = static_cast<int>(blockIdx.x);
+    // A division takes long, and most matrices are alone.
+    const int batch = args.batch > 1 ? block % args.batch : 0,
+              g = args.batch > 1 ? block / args.batch : block;
     const int i0 = (BY_COLUMNS ? g : groups - 1 - g) * GROUP;  // Long sums first.
     const T* triangle = args.triangle + batch * args.triangle_batch_stride;
     const T* x = args.x + batch * args.x_batch_stride;
     if constexpr (BY_ROWS) {
         const int part = warp % PARTS, share = warp / PARTS;
-        if (warp < ROW_WARPS)
-            RowSums<T, ROWS, HERMITIAN>(args, triangle, x, i0 + part * ROWS)
-                .add(share, SHARES, by_rows[share] + part * ROWS);
+        const RowSums<T, ROWS, HERMITIAN> sums(args, triangle, x, i0 + part * ROWS);
+        ptx::wait_for_dependency();
+        if (!BY_COLUMNS || warp < ROW_WARPS) sums.add(share, SHARES, by_rows[share] + part * ROWS);
     }
     if constexpr (BY_COLUMNS) {
         const int share = warp - ROW_WARPS;
-        if (share >= 0) {
+        if constexpr (!BY_ROWS) ptx::wait_for_dependency();
+        if (!BY_ROWS || share >= 0) {
             const Acc sum = ColumnSums<T, GROUP, AT_ONCE, BY_ROWS, HERMITIAN>(args, triangle, x, i0)
                                 .sum(share, COL_WARPS);
             const int lane = static_cast<int>(threadIdx.x) % 32;
