@@ -42,7 +42,8 @@ MvChoice by_both(const Product& p, bool scratch) {
     const int64_t n = p.k, rows = n * p.batch;
     const bool tiny = n <= 32 && (p.batch > 8 || n <= 16 || halves);
     if (tiny || (n <= 128 && p.batch >= (n <= 66 ? 50 : 128))) return {Way::Block};
-    const bool cached = n <= (element_size(p.dtype) == 8 ? 1700 : 2300) && rows <= 10000;
+    const bool cached = n <= (element_size(p.dtype) == 8 ? 1700 : 2300) &&
+                        rows <= (n <= MV_SMALL_SYMMETRIC ? 17000 : 10000);
     if (cached && (p.batch == 1 || n < 700 || rows <= 2300)) {
         const bool one = p.batch == 1, long_sums = element_size(p.dtype) == 8 && n > 1100;
         if (rows <= (halves ? 700 : 400)) return {Way::Groups, 4, 4};

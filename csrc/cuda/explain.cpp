@@ -81,8 +81,7 @@ std::string explain(const Product& p, const Device& device) {
     }
     const Config c = choose(p, device);
     switch (c.method) {
-        case Method::Vector:
-            return explain_vector(p, choose_mv(p));
+        case Method::Vector: return explain_vector(p, choose_mv(p));
         case Method::Thin:
             return has_symmetric(p) ? "a few vectors, two passes over the triangle"
                                     : "a few vectors";

@@ -18,8 +18,8 @@ class SharedImage {
         : raw_(raw), place_(place), order_(order), mirrored_(mirrored) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const uint32_t rows = place % 2 ? (half == 0 ? 0x3210u : 0x7654u)
-                                            : (half == 0 ? 0x6320u : 0x7541u);
+            const uint32_t rows =
+                place % 2 ? (half == 0 ? 0x3210u : 0x7654u) : (half == 0 ? 0x6320u : 0x7541u);
             y_[half] = rows >> lane() / 8 * 4 & 15;
             from_[half] = row_start<uint32_t>(y_[half]) + lane() % 8 * CHUNK;
             to_[half] = Image::chunk_offset(static_cast<int>(y_[half]), lane() % 8);
