@@ -123,9 +123,9 @@ for name in "${steps[@]}"; do
         --output "$output/sweep" "${types[@]}" "${sizes[@]}" --op L@L --op L@dense --op S@dense
       step sweep_columns 240 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
         --output "$output/sweep_columns" "${types[@]}" "${sizes[@]}" --op L@dense \
-        --m 1 --m 16 --m 64 --m 256
+        --m 16 --m 64 --m 256
       step sweep_vectors 120 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
-        --output "$output/sweep_vectors" "${types[@]}" "${sizes[@]}" --op U@x --op S@x
+        --output "$output/sweep_vectors" "${types[@]}" "${sizes[@]}" --op L@x --op U@x --op S@x
       step sweep_batched 120 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
         --output "$output/sweep_batched" "${types[@]}" --op L@L --op L@dense --op S@dense \
         --batch 1024 --ragged --batched-n 8:256:x2 --batched-n 12:192:x2

@@ -8,6 +8,10 @@
 namespace packedtri::cuda {
 namespace {
 
+// How many elements of a lane are on their way where so many are wanted: more of 16 bytes would not stay in registers.
+template <class T, int WANTED>
+constexpr int fitting = sizeof(T) == 16 && WANTED > 8 ? 8 : WANTED;
+
 // GROUP elements of y a block. ROW_WARPS share the sums over rows of memory, and COL_WARPS, each of whose lanes has AT_ONCE
 // elements on their way, those over columns. Both are then added up in a fixed order; with both it is S x, and the
 // diagonal counts once.
@@ -15,7 +19,8 @@ template <class T, int GROUP, int ROW_WARPS, int COL_WARPS, int AT_ONCE, bool HE
 __global__ void __launch_bounds__(32 * (ROW_WARPS + COL_WARPS)) group_kernel(const MvArgs<T> args) {
     using Acc = typename Accumulator<T>::type;
     constexpr bool BY_ROWS = ROW_WARPS > 0, BY_COLUMNS = COL_WARPS > 0;
-    constexpr int ROWS = 4, PARTS = GROUP / ROWS, SHARES = BY_ROWS ? ROW_WARPS / PARTS : 1;
+    using Rows = RowSums<T, HERMITIAN>;
+    constexpr int PARTS = GROUP / Rows::ROWS, SHARES = BY_ROWS ? ROW_WARPS / PARTS : 1;
     __shared__ Acc by_rows[SHARES][GROUP], by_columns[BY_COLUMNS ? COL_WARPS : 1][GROUP];
     ptx::launch_dependents();
     const int warp = static_cast<int>(threadIdx.x) / 32,
@@ -29,9 +34,10 @@ __global__ void __launch_bounds__(32 * (ROW_WARPS + COL_WARPS)) group_kernel(con
     const T* x = args.x + batch * args.x_batch_stride;
     if constexpr (BY_ROWS) {
         const int part = warp % PARTS, share = warp / PARTS;
-        const RowSums<T, ROWS, HERMITIAN> sums(args, triangle, x, i0 + part * ROWS);
+        const Rows sums(args, triangle, x, i0 + part * Rows::ROWS);
         ptx::wait_for_dependency();
-        if (!BY_COLUMNS || warp < ROW_WARPS) sums.add(share, SHARES, by_rows[share] + part * ROWS);
+        if (!BY_COLUMNS || warp < ROW_WARPS)
+            sums.add(share, SHARES, by_rows[share] + part * Rows::ROWS);
     }
     if constexpr (BY_COLUMNS) {
         const int share = warp - ROW_WARPS;
@@ -159,7 +165,7 @@ __global__ void __launch_bounds__(32 * SMALL_WARPS) small_columns_kernel(const M
     const unsigned warp = blockIdx.x * SMALL_WARPS + threadIdx.x / 32, batch = warp / groups;
     if (batch >= static_cast<unsigned>(args.batch)) return;
     const int j0 = static_cast<int>(warp - batch * groups) * 32;
-    const auto sum = ColumnSums<T, 32, sizeof(T) == 16 ? 8 : 16, false, false>(
+    const auto sum = ColumnSums<T, 32, fitting<T, 16>, false, false>(
                          args, args.triangle + batch * args.triangle_batch_stride,
                          args.x + batch * args.x_batch_stride, j0)
                          .sum(0, 1);
@@ -171,9 +177,7 @@ constexpr const char* FAILURE = "cannot launch a matrix-vector product";
 
 template <int GROUP, int ROW_WARPS, int COL_WARPS, int AT_ONCE, bool HERMITIAN = false, class T>
 void launch_groups(const MvArgs<T>& args, cudaStream_t stream) {
-    // More elements of 16 bytes would not stay in registers.
-    constexpr int FITTING = sizeof(T) == 16 && AT_ONCE > 8 ? 8 : AT_ONCE;
-    launch_overlapping(group_kernel<T, GROUP, ROW_WARPS, COL_WARPS, FITTING, HERMITIAN>,
+    launch_overlapping(group_kernel<T, GROUP, ROW_WARPS, COL_WARPS, fitting<T, AT_ONCE>, HERMITIAN>,
                        grid_of(ceil_div(args.n, GROUP) * args.batch), 32 * (ROW_WARPS + COL_WARPS),
                        args, stream, FAILURE);
 }

@@ -6,13 +6,13 @@
 namespace packedtri::cuda {
 
 // One warp's share of the sums over memory columns, y_j += T_ij x_i, for COLS columns: every shares-th piece of rows. A
-// lane has rows that follow one another, of one column. STRICT leaves the diagonal out.
-template <class T, int COLS, int UNROLL, bool STRICT, bool HERMITIAN>
+// lane has rows that follow one another, of one column, AT_ONCE of them on their way. STRICT leaves the diagonal out.
+template <class T, int COLS, int AT_ONCE, bool STRICT, bool HERMITIAN>
 class ColumnSums {
     using Acc = typename Accumulator<T>::type;
     using Word = Neighbours<T>;
     static constexpr int V = Word::COUNT;
-    static constexpr int PIECE = 32 / COLS * UNROLL;  // Rows.
+    static constexpr int PIECE = 32 / COLS * AT_ONCE;  // Rows.
 
   public:
     // Of the columns from j0 on, a multiple of COLS.
@@ -29,7 +29,7 @@ class ColumnSums {
             for (int i = end; i < args_.n; ++i)
                 if (stored(i)) add(triangle_[offset(i, j0_ + lane())], x_[i * args_.x_stride], sum);
         for (int i0 = j0_ + share * PIECE; i0 < end; i0 += shares * PIECE) {
-            const int i = i0 + lane() / COLS * UNROLL;
+            const int i = i0 + lane() / COLS * AT_ONCE;
             if (i0 >= j0_ + COLS && i0 + PIECE <= end) add_piece<true>(i, end, aligned, sum);
             else add_piece<false>(i, end, aligned, sum);
         }
@@ -56,19 +56,19 @@ class ColumnSums {
     template <bool ALL>
     __device__ __forceinline__ void add_piece(int i0, int end, bool aligned, Acc& sum) const {
         const auto wanted = [&](int i) { return ALL || (i < end && stored(i)); };
-        T t[UNROLL];
-        Word v[UNROLL / V];
+        T t[AT_ONCE];
+        Word v[AT_ONCE / V];
         const T* at = triangle_ + offset(i0, j0_ + lane() % COLS);
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
+        for (int u = 0; u < AT_ONCE; ++u) {
             t[u] = wanted(i0 + u) ? *at : T{};
             at += i0 + u + 1;
         }
 #pragma unroll
-        for (int u = 0; u < UNROLL; u += V)
+        for (int u = 0; u < AT_ONCE; u += V)
             v[u / V] = Word::of_vector(x_, args_.x_stride, aligned, i0 + u, args_.n);
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u)
+        for (int u = 0; u < AT_ONCE; ++u)
             if (wanted(i0 + u)) add(t[u], v[u / V][u % V], sum);
     }
 

@@ -1,7 +1,6 @@
 // Sums over rows of memory of a packed triangle times a vector.
 #pragma once
 
-#include <algorithm>
 #include <type_traits>
 
 #include "../index.h"
@@ -77,24 +76,24 @@ __device__ int whole_words(bool aligned, int n) {
     return aligned ? n - n % Neighbours<T>::COUNT : n;
 }
 
-// One warp's share of the sums over memory rows, y_i += T_ij x_j, for ROWS rows: every shares-th piece of columns. Words
+// One warp's share of the sums over memory rows, y_i += T_ij x_j, for four rows: every shares-th piece of columns. Words
 // must be aligned, so that those of a row start some columns before the piece, and hold elements of the rows before
 // and behind, which are left out. The word in which a matrix begins is read as a whole. Those in which it and the vector
 // end may reach out of their memory: what they hold of the last rows goes one by one.
-template <class T, int ROWS, bool HERMITIAN>
+template <class T, bool HERMITIAN>
 class RowSums {
     using Acc = typename Accumulator<T>::type;
     using Word = Neighbours<T>;
     static constexpr int V = Word::COUNT, COLUMNS = 32 * V;  // Of a piece.
-    // Pieces whose words are on their way at once: with 128 bytes a lane the memory is kept busy.
-    static constexpr int PIECES =
-        std::clamp<int>(128 / (ROWS * static_cast<int>(sizeof(Word))), 1, 2);
+    static constexpr int PIECES = 2;  // Whose words are on their way at once.
     // Whether there is code of its own for vectors that are read by words. 16-bit elements take two thirds of the time so
     // (n = 1024, a matrix alone), others up to a fifth longer.
     static constexpr bool KNOWS_ALIGNED = sizeof(T) == 2;
-    static_assert(ROWS % V == 0, "all rows start at known distances from aligned addresses");
 
   public:
+    static constexpr int ROWS = 4;
+    static_assert(ROWS % V == 0, "all rows start at known distances from aligned addresses");
+
     // Of the rows from i0 on, a multiple of ROWS.
     __device__ RowSums(const MvArgs<T>& args, const T* triangle, const T* x, int i0)
         : args_(args), first_(triangle + row_start(i0)), x_(x), i0_(i0),

@@ -93,10 +93,13 @@ class Operand:
 Draw = Callable[..., Tensor]
 
 
-def shifted(x: Tensor, by: int = 1) -> Tensor:
-    """The same elements, ``by`` elements further from an aligned address, with nan before them."""
-    memory = torch.full((x.numel() + by,), math.nan, dtype=x.dtype, device=x.device)
-    return memory[by:].view(x.shape).copy_(x)
+def shifted(x: Tensor, by: int = 1, behind: int = 0) -> Tensor:
+    """The same elements, ``by`` elements further from an aligned address, with nan before them.
+
+    And with ``behind`` elements of nan behind them.
+    """
+    memory = torch.full((by + x.numel() + behind,), math.nan, dtype=x.dtype, device=x.device)
+    return memory[by : by + x.numel()].view(x.shape).copy_(x)
 
 
 def draw_operand(

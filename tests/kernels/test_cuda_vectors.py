@@ -15,10 +15,10 @@ from cases import (
     draw_operand,
     each,
     mm,
+    shifted,
     stored_product,
     with_bad,
 )
-from torch import Tensor
 
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER
 from packedtri.testing import random_integers
@@ -43,12 +43,7 @@ WAYS[HERMITIAN] = WAYS[SYMMETRIC]
 # About the edges of words and of what a warp has at once, and longer than that.
 SIZES = (1, 9, 70) if SMALL else (1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 64, 65, 130, 257, 520, 1100)
 MOST = {ROWS: 512, BLOCK: 256}  # Rows that a kernel can have.
-
-
-def surrounded(x: Tensor, by: int) -> Tensor:
-    """The same elements, so many further from an aligned address, with nan before and behind."""
-    memory = torch.full((x.numel() + by + 16,), math.nan, dtype=x.dtype, device=x.device)
-    return memory[by : by + x.numel()].view(x.shape).copy_(x)
+BEHIND = 16  # Elements of nan behind each operand.
 
 
 def fits(way: int, n: int) -> bool:
@@ -68,16 +63,16 @@ def test_every_way(
         for skip, (way, group, warps) in each((0, 1, 2, 3), WAYS[kind]):
             if not fits(way, n):
                 continue
-            stored = surrounded(t.stored, skip)
+            stored = shifted(t.stored, skip, BEHIND)
             force(VECTOR, way, warps, -1, group)
             with failures.case(f"{n=}, {batch=}, {skip=}, {way=}, {group=}, {warps=}"):
                 for there in (0, 1 + skip):
-                    column = surrounded(x.stored, there)
+                    column = shifted(x.stored, there, BEHIND)
                     assert_exact(mm(stored, column, n, kind, DENSE, DENSE), t, x, DENSE)
             # Rows times T are the rows of its transpose times columns, which has the other sums.
             if kind in (SYMMETRIC, HERMITIAN):
                 with failures.case(f"from the left, {n=}, {batch=}, {skip=}, {way=}, {group=}"):
-                    row = surrounded(y.stored, skip)
+                    row = shifted(y.stored, skip, BEHIND)
                     assert_exact(mm(row, stored, n, DENSE, kind, DENSE), y, t, DENSE)
     failures.report()
 
