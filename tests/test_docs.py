@@ -220,12 +220,10 @@ def test_every_device_has_a_page_of_results() -> None:
         assert f"{{performance-results}} {page.stem}\n" in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "path", sorted(RESULTS.glob("*/*.json")), ids=lambda p: f"{p.parent.name}/{p.stem}"
-)
-def test_committed_results_can_be_drawn(path: Path, tmp_path: Path) -> None:
+def test_committed_results_can_be_drawn(tmp_path: Path) -> None:
+    """The file with most kinds of rows; building the documentation draws all."""
     report = pytest.importorskip("packedtri._cli.report")
-    picture = tmp_path / "plot.svg"
+    path, picture = RESULTS / "nvidia-h100-80gb-hbm3" / "float32.json", tmp_path / "plot.svg"
     report.bench_plot(json.loads(path.read_text())["rows"], path.stem, picture)
     assert picture.stat().st_size > 10_000
 

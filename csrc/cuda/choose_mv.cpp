@@ -58,7 +58,7 @@ MvChoice by_both(const Product& p, bool scratch) {
 
 }  // namespace
 
-MvChoice choose_mv(const Product& p, bool scratch) {
+MvChoice choose_mv(const Product& p, const Device& device, bool scratch) {
     // By tests: the way, how many elements a block has, and how many warps.
     if (is_forced(Method::Vector) && forced.tile >= 0)
         return {static_cast<Way>(forced.tile.load()), forced.group, forced.split};

@@ -235,13 +235,14 @@ struct MvChoice {
     // Rows: a warp has some whole rows of one of many small matrices. Groups: a block has `group` elements of y; `warps`
     // share their sums over rows of memory, over its columns, or, of a symmetric matrix, which is read twice then, over
     // either. Columns: for sums over the columns of many matrices. Block: a block has all of a symmetric matrix. Parts: a
-    // large symmetric one is read once, and parts of sums go to scratch memory.
-    enum class Way { Rows, Groups, Columns, Block, Parts };
+    // large symmetric one is read once, and parts of sums go to scratch memory. Held: a block has `group` matrices in shared
+    // memory, and `warps` threads for each of their rows.
+    enum class Way { Rows, Groups, Columns, Block, Parts, Held };
     Way way;
     int group = 0, warps = 0;
 };
 // `scratch`: whether there is any.
-MvChoice choose_mv(const Product& p, bool scratch = true);
+MvChoice choose_mv(const Product& p, const Device& device, bool scratch = true);
 
 // What is left to dense torch, on unpacked copies, because it is faster with them, packing included
 // (measured on an H100, docs/cuda.md). Products of symmetric matrices, but of small ones (choose_mirrored.cpp, small.h):

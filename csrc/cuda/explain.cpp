@@ -20,6 +20,8 @@ std::string explain_small(const Product& p, int side) {
 }
 
 std::string explain_vector(const Product& p, const MvChoice& c) {
+    if (c.way == MvChoice::Way::Held)
+        return "matrix-vector, " + std::to_string(c.group) + " in the shared memory of a block";
     const bool groups = c.way == MvChoice::Way::Groups;
     std::string text = groups && has_symmetric(p) ? "matrix-vector, two passes over the triangle"
                                                   : "matrix-vector, one pass over the triangle";
@@ -81,7 +83,7 @@ std::string explain(const Product& p, const Device& device) {
     }
     const Config c = choose(p, device);
     switch (c.method) {
-        case Method::Vector: return explain_vector(p, choose_mv(p));
+        case Method::Vector: return explain_vector(p, choose_mv(p, device));
         case Method::Thin:
             return has_symmetric(p) ? "a few vectors, two passes over the triangle"
                                     : "a few vectors";

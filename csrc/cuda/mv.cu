@@ -234,22 +234,13 @@ void launch(const MvArgs<T>& args, Kind kind, bool hermitian, const MvChoice& ch
 }  // namespace
 
 void mv(const Product& p, Scratch* scratch, cudaStream_t stream) {
-    const MvChoice choice = choose_mv(p, scratch != nullptr);
+    const MvChoice choice = choose_mv(p, current_device(), scratch != nullptr);
     if (choice.way == MvChoice::Way::Block || choice.way == MvChoice::Way::Parts)
         return mv_symmetric(p, scratch, stream);
-    const bool left = p.a.kind != Kind::Dense;
-    const Operand& triangle = left ? p.a : p.b;
-    const Operand& x = left ? p.b : p.a;
-    // A row times T is Tᵀ times a column; the transpose of a Hermitian matrix is its conjugate.
-    Kind kind = triangle.kind;
-    if (!left) kind = transposed(kind);
+    if (choice.way == MvChoice::Way::Held) return mv_held(p, choice, stream);
     with_element_type(p.dtype, [&](auto element) {
         using T = decltype(element);
-        launch<T>({static_cast<const T*>(triangle.data), static_cast<const T*>(x.data),
-                   static_cast<T*>(p.c.data), triangle.batch_stride, x.batch_stride,
-                   p.c.batch_stride, left ? x.row_stride : x.col_stride, static_cast<int>(p.k),
-                   static_cast<int>(p.batch), !left},
-                  kind, triangle.hermitian, choice, stream);
+        launch(mv_args<T>(p), mv_kind(p), mv_hermitian(p), choice, stream);
     });
 }
 

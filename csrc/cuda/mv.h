@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "config.h"
 #include "kernels.h"
 
 namespace packedtri::cuda {
@@ -16,5 +17,8 @@ constexpr int mv_rows_at_once = sizeof(T) * PER_LANE <= 32 ? 4 : 2;
 
 // For symmetric matrices, which are read once: MvChoice::Way::Block and Parts. The latter need scratch memory.
 void mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream);
+
+// For matrices that shared memory holds: MvChoice::Way::Held.
+void mv_held(const Product& p, const MvChoice& choice, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

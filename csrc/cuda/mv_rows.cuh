@@ -21,6 +21,28 @@ struct MvArgs {
     bool conj_rows;  // Of a Hermitian S: whether the half that is stored is conjugated.
 };
 
+// The product as one of a matrix and a column: a row times T is Tᵀ times that, and the transpose of a Hermitian matrix is its
+// conjugate.
+template <class T>
+MvArgs<T> mv_args(const Product& p) {
+    const bool left = p.a.kind != Kind::Dense;
+    const Operand &triangle = left ? p.a : p.b, &x = left ? p.b : p.a;
+    return {static_cast<const T*>(triangle.data),
+            static_cast<const T*>(x.data),
+            static_cast<T*>(p.c.data),
+            triangle.batch_stride,
+            x.batch_stride,
+            p.c.batch_stride,
+            left ? x.row_stride : x.col_stride,
+            static_cast<int>(p.k),
+            static_cast<int>(p.batch),
+            !left};
+}
+inline Kind mv_kind(const Product& p) {
+    return p.a.kind != Kind::Dense ? p.a.kind : transposed(p.b.kind);
+}
+inline bool mv_hermitian(const Product& p) { return p.a.hermitian || p.b.hermitian; }
+
 // Neighbours that a lane reads at once: aligned words of 8 bytes, or 16.
 template <class T>
 class Neighbours {

@@ -55,7 +55,7 @@ void one_vector() {
     const auto way = [&](DType dtype, Kind kind, int64_t n, int64_t batch = 1) {
         const Product p = product(dtype, kind, n, batch);
         CHECK(!cuda::leaves_to_dense(p, h100), "%d of %d", (int)batch, (int)n);
-        return cuda::choose_mv(p);
+        return cuda::choose_mv(p, h100);
     };
     CHECK(way(DType::f32, Kind::Lower, 64).way == Way::Rows, "small");
     CHECK(way(DType::f32, Kind::Lower, 1024).warps == 8, "long rows");
@@ -72,13 +72,14 @@ void one_vector() {
     CHECK(way(DType::f32, Kind::Symmetric, 300, 100).way == Way::Parts, "many of 300");
     CHECK(way(DType::f32, Kind::Symmetric, 8192).way == Way::Parts, "a large one");
     Product p = product(DType::f32, Kind::Symmetric, 8192, 1);
-    CHECK(cuda::choose_mv(p, false).way == Way::Groups, "without scratch memory");
-    CHECK(cuda::choose_mv(product(DType::f32, Kind::Symmetric, 300, 70000)).way == Way::Groups,
-          "too many for a grid");
+    CHECK(cuda::choose_mv(p, h100, false).way == Way::Groups, "without scratch memory");
+    CHECK(
+        cuda::choose_mv(product(DType::f32, Kind::Symmetric, 300, 70000), h100).way == Way::Groups,
+        "too many for a grid");
     std::swap(p.a, p.b);
     p.m = 1;
     p.n = p.k;
-    CHECK(cuda::choose_mv(p).way == Way::Parts, "from the left");
+    CHECK(cuda::choose_mv(p, h100).way == Way::Parts, "from the left");
 
     const auto says = [&](Kind kind, int64_t n, const char* text) {
         const std::string words = cuda::explain(product(DType::f32, kind, n, 1), h100);

@@ -11,7 +11,8 @@ int main() {
     std::string dtype, op;
     int64_t n, m, batch;
     while (std::cin >> dtype >> op >> n >> m >> batch) {
-        const auto choice = cuda::choose_mv(batched_product(op, named_dtype(dtype), n, m, batch));
+        const auto choice =
+            cuda::choose_mv(batched_product(op, named_dtype(dtype), n, m, batch), h100);
         std::cout << ways[static_cast<int>(choice.way)] << ' ' << choice.group << ' '
                   << choice.warps << '\n';
     }

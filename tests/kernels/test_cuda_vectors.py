@@ -26,27 +26,39 @@ from packedtri.testing import random_integers
 pytestmark = [pytest.mark.cuda, pytest.mark.sanitizer]
 
 VECTOR = 6
-ROWS, GROUPS, COLUMNS, BLOCK, PARTS = range(5)
-# The kernels of each kind: the way, how many elements of the result a block has, and its warps.
+ROWS, GROUPS, COLUMNS, BLOCK, PARTS, HELD = range(6)
+# The kernels of each kind: the way, how many elements of the result a block has, and its warps; of
+# HELD how many matrices, and the threads of a row.
+HELDS = ((HELD, 1, 1), (HELD, 2, 1), (HELD, 1, 2), (HELD, 3, 4))
 WAYS = {
-    LOWER: ((ROWS, 0, 0), (GROUPS, 4, 4), (GROUPS, 4, 8)),
+    LOWER: ((ROWS, 0, 0), (GROUPS, 4, 4), (GROUPS, 4, 8), *HELDS),
     UPPER: (
         (GROUPS, 8, 8), (GROUPS, 8, 16), (GROUPS, 16, 16), (GROUPS, 32, 8), (GROUPS, 32, 16),
-        (COLUMNS, 0, 0),
+        (COLUMNS, 0, 0), *HELDS,
     ),
     SYMMETRIC: (
         (GROUPS, 4, 4), (GROUPS, 8, 8), (GROUPS, 16, 8), (GROUPS, 32, 8), (BLOCK, 0, 0),
-        (PARTS, 0, 0),
+        (PARTS, 0, 0), *HELDS,
     ),
 }  # fmt: skip
 WAYS[HERMITIAN] = WAYS[SYMMETRIC]
 # About the edges of words and of what a warp has at once, and longer than that.
-SIZES = (1, 9, 70) if SMALL else (1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 64, 65, 130, 257, 520, 1100)
+SIZES = (
+    (1, 9, 70)
+    if SMALL
+    else (1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 64, 65, 130, 239, 257, 333, 480, 520, 1100)
+)
 MOST = {ROWS: 512, BLOCK: 256}  # Rows that a kernel can have.
 BEHIND = 16  # Elements of nan behind each operand.
 
 
-def fits(way: int, n: int) -> bool:
+def fits(way: int, group: int, warps: int, n: int, dtype: torch.dtype) -> bool:
+    if way == HELD:
+        hopper = torch.cuda.get_device_capability() == (9, 0)
+        lines = -(-n // 32) * 32
+        stored = n * (n + 1) // 2 * dtype.itemsize + 16
+        sums = lines * warps * max(dtype.itemsize, 4)
+        return hopper and group * lines * warps <= 1024 and group * (stored + sums) <= 226 * 1024
     return n <= MOST.get(way, n) and not (way == PARTS and n <= 256)
 
 
@@ -61,7 +73,7 @@ def test_every_way(
         x = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=1, draw=random_integers)
         y = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=1, draw=random_integers)
         for skip, (way, group, warps) in each((0, 1, 2, 3), WAYS[kind]):
-            if not fits(way, n):
+            if not fits(way, group, warps, n, dtype):
                 continue
             stored = shifted(t.stored, skip, BEHIND)
             force(VECTOR, way, warps, -1, group)
@@ -123,7 +135,7 @@ def test_nonfinite(
     bad.dense = bad.stored
     plain = draw_operand(kind, n, dtype, rng, draw=random_integers)
     for (way, group, warps), (a, b) in each(WAYS[kind], ((t, x), (plain, bad))):
-        if not fits(way, n):
+        if not fits(way, group, warps, n, dtype):
             continue
         force(VECTOR, way, warps, -1, group)
         with failures.case(f"{way=}, {group=}, {warps=}"):
