@@ -1,6 +1,7 @@
 // How a packed matrix is multiplied by one vector. The limits are from the timings in benchmarks/shares, and a test compares
 // them.
 #include "choice.h"
+#include "mv_held_layout.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -56,14 +57,53 @@ MvChoice by_both(const Product& p, bool scratch) {
     return {Way::Groups, 32, 8};
 }
 
+// In how large batches matrices in shared memory are faster. Then most multiprocessors have one, and its elements are on
+// their way at once.
+int64_t held_from(const Product& p, Kind kind) {
+    const int size = element_size(p.dtype);
+    const int64_t n = p.k;
+    const auto by_size = [size](int64_t two, int64_t four, int64_t eight, int64_t sixteen) {
+        return size == 2 ? two : size == 4 ? four : size == 8 ? eight : sixteen;
+    };
+    if (kind == Kind::Symmetric) {
+        if (n <= 32) return 6000 / n;
+        if (n <= 64) return by_size(1, 6, 14, 100);
+        if (n <= 128) return by_size(12, 12, 24, 56);
+        return by_size(24, 24, 24, 32);
+    }
+    if (kind == Kind::Lower) {
+        if (n <= 32) return 12000 / n;
+        if (n <= 64) return by_size(256, 256, 400, 128);
+        if (n <= 128) return by_size(40, 40, 100, 128);
+        return by_size(24, 24, 64, 128);
+    }
+    if (n <= 32) return INT64_MAX;
+    return n <= 64 ? 200 : by_size(110, 110, 110, 256);
+}
+
+// A row has about as many threads as blocks, so that none waits for another that has more of them.
+MvChoice held(const Product& p) {
+    const int64_t n = p.k;
+    if (n <= 32) return {Way::Held, p.batch > 1 ? 2 : 1, 1};
+    if (n <= 64) return {Way::Held, 1, 2};
+    if (n <= 128) return {Way::Held, 1, p.batch > 1000 ? 1 : n <= 96 ? 3 : 4};
+    return {Way::Held, 1, n <= 224 ? 3 : 2};
+}
+
 }  // namespace
 
 MvChoice choose_mv(const Product& p, const Device& device, bool scratch) {
     // By tests: the way, how many elements a block has, and how many warps.
     if (is_forced(Method::Vector) && forced.tile >= 0)
         return {static_cast<Way>(forced.tile.load()), forced.group, forced.split};
-    if (has_symmetric(p)) return by_both(p, scratch);
-    return sums_along_rows(p) ? by_rows(p) : by_columns(p);
+    const Kind kind = has_symmetric(p)     ? Kind::Symmetric
+                      : sums_along_rows(p) ? Kind::Lower
+                                           : Kind::Upper;
+    if (const MvChoice choice = held(p);
+        p.batch >= held_from(p, kind) && mv_held_can(p, device, choice.group, choice.warps))
+        return choice;
+    if (kind == Kind::Symmetric) return by_both(p, scratch);
+    return kind == Kind::Lower ? by_rows(p) : by_columns(p);
 }
 
 }  // namespace packedtri::cuda

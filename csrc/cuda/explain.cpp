@@ -21,7 +21,11 @@ std::string explain_small(const Product& p, int side) {
 
 std::string explain_vector(const Product& p, const MvChoice& c) {
     if (c.way == MvChoice::Way::Held)
-        return "matrix-vector, " + std::to_string(c.group) + " in the shared memory of a block";
+        return "matrix-vector, " +
+               (c.group > 1 ? std::to_string(c.group) + " matrices" : std::string("a matrix")) +
+               " in the shared memory of a block, " +
+               (c.warps > 1 ? std::to_string(c.warps) + " threads" : std::string("a thread")) +
+               " a row";
     const bool groups = c.way == MvChoice::Way::Groups;
     std::string text = groups && has_symmetric(p) ? "matrix-vector, two passes over the triangle"
                                                   : "matrix-vector, one pass over the triangle";

@@ -52,42 +52,51 @@ void one_vector() {
         p.batch = batch;
         return p;
     };
-    const auto way = [&](DType dtype, Kind kind, int64_t n, int64_t batch = 1) {
+    const auto way = [&](DType dtype, Kind kind, int64_t n, int64_t batch = 1,
+                         const cuda::Device& device = h100) {
         const Product p = product(dtype, kind, n, batch);
-        CHECK(!cuda::leaves_to_dense(p, h100), "%d of %d", (int)batch, (int)n);
-        return cuda::choose_mv(p, h100);
+        CHECK(!cuda::leaves_to_dense(p, device), "%d of %d", (int)batch, (int)n);
+        return cuda::choose_mv(p, device);
     };
     CHECK(way(DType::f32, Kind::Lower, 64).way == Way::Rows, "small");
     CHECK(way(DType::f32, Kind::Lower, 1024).warps == 8, "long rows");
-    CHECK(way(DType::f32, Kind::Lower, 300, 50).way == Way::Groups, "some of 300");
-    CHECK(way(DType::f32, Kind::Lower, 300, 100).way == Way::Rows, "many of 300");
-    CHECK(way(DType::bf16, Kind::Lower, 300, 50).way == Way::Rows, "some of 300 of 16 bits");
-    CHECK(way(DType::f32, Kind::Lower, 100, int64_t{1} << 26).way == Way::Groups, "too many");
+    CHECK(way(DType::f32, Kind::Lower, 300, 20).way == Way::Groups, "some of 300");
+    CHECK(way(DType::f32, Kind::Lower, 300, 100).way == Way::Held, "many of 300");
+    CHECK(way(DType::f32, Kind::Lower, 300, 100, ampere).way == Way::Rows, "without bulk copies");
+    CHECK(way(DType::bf16, Kind::Lower, 300, 50, ampere).way == Way::Rows, "some of 16 bits");
+    CHECK(way(DType::f32, Kind::Lower, 400, 100).way == Way::Rows, "more than a block can hold");
+    CHECK(way(DType::bf16, Kind::Lower, 400, 100).way == Way::Held, "of 16 bits it can");
+    CHECK(way(DType::f32, Kind::Lower, 100, int64_t{1} << 26, ampere).way == Way::Groups,
+          "too many");
     CHECK(way(DType::f32, Kind::Upper, 100).group == 8, "few columns");
     CHECK(way(DType::f32, Kind::Upper, 8192).group == 32, "many columns");
-    CHECK(way(DType::f32, Kind::Upper, 300, 300).way == Way::Columns, "columns of many");
+    CHECK(way(DType::f32, Kind::Upper, 300, 300).way == Way::Held, "columns of many");
+    CHECK(way(DType::f32, Kind::Upper, 300, 300, ampere).way == Way::Columns, "... on Ampere");
     CHECK(way(DType::f64, Kind::Symmetric, 128).group == 4, "a small symmetric one");
+    CHECK(way(DType::bf16, Kind::Symmetric, 60).way == Way::Held, "... of 16 bits");
     CHECK(way(DType::f32, Kind::Symmetric, 30, 100).way == Way::Block, "many small ones");
-    CHECK(way(DType::f32, Kind::Symmetric, 250, 100).way == Way::Block, "many of 250");
-    CHECK(way(DType::f32, Kind::Symmetric, 300, 100).way == Way::Parts, "many of 300");
+    CHECK(way(DType::f32, Kind::Symmetric, 250, 100).way == Way::Held, "many of 250");
+    CHECK(way(DType::f32, Kind::Symmetric, 250, 100, ampere).way == Way::Block, "... on Ampere");
+    CHECK(way(DType::f32, Kind::Symmetric, 400, 100).way == Way::Parts, "many of 400");
     CHECK(way(DType::f32, Kind::Symmetric, 8192).way == Way::Parts, "a large one");
     Product p = product(DType::f32, Kind::Symmetric, 8192, 1);
     CHECK(cuda::choose_mv(p, h100, false).way == Way::Groups, "without scratch memory");
     CHECK(
-        cuda::choose_mv(product(DType::f32, Kind::Symmetric, 300, 70000), h100).way == Way::Groups,
+        cuda::choose_mv(product(DType::f32, Kind::Symmetric, 400, 70000), h100).way == Way::Groups,
         "too many for a grid");
     std::swap(p.a, p.b);
     p.m = 1;
     p.n = p.k;
     CHECK(cuda::choose_mv(p, h100).way == Way::Parts, "from the left");
 
-    const auto says = [&](Kind kind, int64_t n, const char* text) {
-        const std::string words = cuda::explain(product(DType::f32, kind, n, 1), h100);
+    const auto says = [&](Kind kind, int64_t n, const char* text, int64_t batch = 1) {
+        const std::string words = cuda::explain(product(DType::f32, kind, n, batch), h100);
         CHECK(words.find(text) != std::string::npos, "%s", words.c_str());
     };
     says(Kind::Symmetric, 8192, "one pass");
     says(Kind::Symmetric, 512, "two passes over the triangle, 8 elements a block");
     says(Kind::Lower, 1024, "one pass over the triangle, 4 elements a block, sums shared by 8");
+    says(Kind::Lower, 250, "in the shared memory of a block, 2 threads a row", 100);
 }
 
 // A few vectors have a kernel that reads the packed operand once, or a symmetric one twice.
@@ -188,10 +197,31 @@ void columns_are_turned() {
     CHECK(!turns(DType::f32, Kind::Lower, 8192, 1, 1), "one matrix");
 }
 
+// Matrices that shared memory holds come in pieces that are blocks of rows and make up all of them.
+void held_layouts() {
+    for (const DType dtype : {DType::bf16, DType::f32, DType::f64, DType::c128})
+        for (int n = 1; n < 520; ++n)
+            for (const int shares : {1, 2, 4}) {
+                const Product p = times_columns(dtype, n, 1);
+                if (!cuda::mv_held_can(p, h100, 1, shares)) continue;
+                const cuda::MvHeldLayout layout = cuda::mv_held_layout(p, 1, shares);
+                const int* ends = layout.ends;
+                for (int x = 0; x + 1 < layout.pieces; ++x)
+                    CHECK(ends[x] <= ends[x + 1] && (ends[x] % layout.BLOCK == 0 || ends[x] == n),
+                          "%d", n);
+                CHECK(ends[layout.pieces - 1] == n, "%d", n);
+                CHECK(layout.lines() >= n && layout.lines() < n + layout.BLOCK, "%d", n);
+            }
+    CHECK(!cuda::mv_held_can(times_columns(DType::f32, 340, 1), h100, 1, 1), "too large");
+    CHECK(!cuda::mv_held_can(times_columns(DType::f32, 100, 1), h100, 9, 1), "too many threads");
+    CHECK(!cuda::mv_held_can(times_columns(DType::f32, 100, 1), ampere, 1, 1), "no bulk copies");
+}
+
 int main() {
     a_hundred_vectors();
     some_vectors();
     one_vector();
+    held_layouts();
     columns_are_turned();
     few_vectors();
     std::puts("choose_vectors: ok");

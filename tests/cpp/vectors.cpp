@@ -7,7 +7,7 @@
 #include "named_products.h"
 
 int main() {
-    static const char* const ways[] = {"rows", "groups", "columns", "block", "parts"};
+    static const char* const ways[] = {"rows", "groups", "columns", "block", "parts", "held"};
     std::string dtype, op;
     int64_t n, m, batch;
     while (std::cin >> dtype >> op >> n >> m >> batch) {
