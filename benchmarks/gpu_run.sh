@@ -98,9 +98,11 @@ for name in "${steps[@]}"; do
       step bench 240 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench" "${types[@]}" \
         --op L@L --op "L@L backward" --n 1024 --n 2048 --n 4096 --n 4097 --n 8192
-      step bench_tf32 60 python3 -m packedtri bench --device cuda --commit "$commit" \
-        --output "$output/bench_tf32" --dtype float32 --tf32 --op L@L \
-        --n 1024 --n 2048 --n 4096 --n 8192 --n 16384
+      step bench_tf32 120 python3 -m packedtri bench --device cuda --commit "$commit" \
+        --output "$output/bench_tf32" --dtype float32 --tf32 --op L@L --op "L@L backward" \
+        --op L@L.mT --op S@S --op syrk --op L@dense --op S@dense --n 1024:8192:x2
+      step bench_large_tf32 60 python3 -m packedtri bench --device cuda --commit "$commit" \
+        --output "$output/bench_large_tf32" --dtype float32 --tf32 --op L@L --n 16384
       step bench_large 60 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_large" --dtype bfloat16 --op L@L --n 16384
       step bench_algebra 300 python3 -m packedtri bench --device cuda --commit "$commit" \
@@ -108,6 +110,9 @@ for name in "${steps[@]}"; do
         --op L@L.mT --op syrk --op L@dense --op S@dense --op L@x --op S@x \
         --op solve_triangular --op cholesky --op inverse --op "inv_quad_logdet gradient" \
         --n 1024 --n 4096 --n 8192
+      step bench_products 60 python3 -m packedtri bench --device cuda --commit "$commit" \
+        --output "$output/bench_products" --dtype float32 --dtype bfloat16 \
+        --op L@L.mT --op syrk --op L@dense --op S@dense --n 2048 --n 4097
       step bench_columns 120 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_columns" "${types[@]}" \
         --op L@dense --op S@dense --n 1024 --n 4096 --n 8192 --m 4 --m 16 --m 64 --m 256
