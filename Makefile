@@ -50,7 +50,7 @@ format: $(DEV_READY)  ## Rewrite the sources in the project's format.
 	git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $(BIN)/clang-format -i
 
 docs: build $(DEV_READY)  ## Build the documentation into docs/_build/html, warnings are errors.
-	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -j auto -W --keep-going -n -q -b html docs docs/_build/html
 
 bench: build  ## Benchmark against dense torch on this machine; results go to bench-output/.
 	$(BIN)/python -m packedtri bench --output $(BENCH_OUTPUT)

@@ -116,6 +116,9 @@ extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_exp
     static thread_local std::string text;
     text = cuda::explain(product_like(dtype, n, m, batch, a_kind, b_kind, c_kind, tf32),
                          cuda::describe(multiprocessors, major, shared_kib, memory));
+#ifdef PACKEDTRI_NOT_OPTIMIZED
+    text += ", compiled without optimization";
+#endif
     return text.c_str();
 }
 

@@ -176,6 +176,14 @@ def test_performance_page_shows_every_row(performance, tmp_path: Path) -> None:
     assert (tmp_path / "plots" / "device" / "run.svg").stat().st_size > 10_000
 
 
+def test_performance_page_names_files_of_many_rows(performance, tmp_path: Path) -> None:
+    results_file(tmp_path, "sweep", [{**ROW, "n": n, "m": n} for n in range(1, 302)])
+    results_file(tmp_path, "run", [{**ROW, "n": n, "m": n} for n in range(1, 301)])
+    text = performance.results_markdown(tmp_path / "plots", tmp_path, tmp_path)
+    assert "All 301 cases: `benchmarks/results/device/sweep.json`." in text
+    assert text.count("**4.50**") == 300
+
+
 def test_performance_page_says_where_samples_are_few(performance, tmp_path: Path) -> None:
     results_file(tmp_path, "sweep", [ROW], quick=True)
     assert "few samples" in performance.results_markdown(tmp_path, tmp_path, tmp_path)
@@ -221,7 +229,7 @@ def test_every_device_has_a_page_of_results() -> None:
 
 
 def test_committed_results_can_be_drawn(tmp_path: Path) -> None:
-    """The file with most kinds of rows; building the documentation draws all."""
+    """One file; building the documentation draws all."""
     report = pytest.importorskip("packedtri._cli.report")
     path, picture = RESULTS / "nvidia-h100-80gb-hbm3" / "float32.json", tmp_path / "plot.svg"
     report.bench_plot(json.loads(path.read_text())["rows"], path.stem, picture)

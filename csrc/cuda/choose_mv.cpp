@@ -15,8 +15,9 @@ MvChoice by_rows(const Product& p) {
     // In how large batches whole rows a warp are faster: of elements of 2 bytes sooner.
     const int64_t many = size == 2 ? 12 : size == 4 ? 5 : p.dtype == DType::c64 ? 20 : 10;
     const bool can = n <= 512 && n * p.batch <= INT32_MAX;
-    if (can && n <= 64 && (size < 16 || p.batch > 32)) return {Way::Rows};
-    if (can && p.batch * many > n && p.batch > 1) return {Way::Rows};
+    const bool pays =
+        size == 16 ? n * p.batch >= 3000 : n <= 64 || (p.batch * many > n && p.batch > 1);
+    if (can && pays) return {Way::Rows};
     // Four warps read the longest rows at once, or eight do.
     const bool eight = size == 2   ? n > 900 && n <= 7000
                        : size == 4 ? n > 800
@@ -57,31 +58,33 @@ MvChoice by_both(const Product& p, bool scratch) {
     return {Way::Groups, 32, 8};
 }
 
-// In how large batches matrices in shared memory are faster. Then most multiprocessors have one, and its elements are on
-// their way at once.
-int64_t held_from(const Product& p, Kind kind) {
+// Whether a matrix is better off in shared memory. It comes as one stream, but to one multiprocessor, so that only small
+// ones are where the others are idle.
+bool is_held(const Product& p, Kind kind) {
     const int size = element_size(p.dtype);
     const int64_t n = p.k;
-    const auto by_size = [size](int64_t two, int64_t four, int64_t eight, int64_t sixteen) {
-        return size == 2 ? two : size == 4 ? four : size == 8 ? eight : sixteen;
+    const auto from = [&](int64_t two, int64_t four, int64_t eight, int64_t sixteen) {
+        return p.batch >= (size == 2 ? two : size == 4 ? four : size == 8 ? eight : sixteen);
     };
+    if (n < 16) return false;
     if (kind == Kind::Symmetric) {
-        if (n <= 32) return 6000 / n;
-        if (n <= 64) return by_size(1, 6, 14, 100);
-        if (n <= 128) return by_size(12, 12, 24, 56);
-        return by_size(24, 24, 24, 32);
+        if (n <= 32) return n * p.batch >= 6000;
+        if (n <= 64) return from(1, 6, 14, 50);
+        if (n <= 128) return from(12, 12, 24, 56);
+        return from(24, 24, 24, 32);
     }
     if (kind == Kind::Lower) {
-        if (n <= 32) return 12000 / n;
-        if (n <= 64) return by_size(256, 256, 400, 128);
-        if (n <= 128) return by_size(40, 40, 100, 128);
-        return by_size(24, 24, 64, 128);
+        if (n <= 32) return n * p.batch >= 12000;
+        if (n <= 64) return from(256, 256, 400, 128);
+        if (n <= 128) return from(40, 40, 100, 128);
+        return from(24, 24, 64, 128);
     }
-    if (n <= 32) return INT64_MAX;
-    return n <= 64 ? 200 : by_size(110, 110, 110, 256);
+    if (n <= 32) return false;
+    return n <= 64 ? from(200, 200, 200, 200) : from(110, 110, 110, 1000);
 }
 
-// A row has about as many threads as blocks, so that none waits for another that has more of them.
+// Rows of up to four blocks have a thread for each, so that none has more to do than another, longer ones three or two, as
+// many as a block of threads has room for. So many matrices that they fill the device have one.
 MvChoice held(const Product& p) {
     const int64_t n = p.k;
     if (n <= 32) return {Way::Held, p.batch > 1 ? 2 : 1, 1};
@@ -93,14 +96,14 @@ MvChoice held(const Product& p) {
 }  // namespace
 
 MvChoice choose_mv(const Product& p, const Device& device, bool scratch) {
-    // By tests: the way, how many elements a block has, and how many warps.
+    // By tests.
     if (is_forced(Method::Vector) && forced.tile >= 0)
         return {static_cast<Way>(forced.tile.load()), forced.group, forced.split};
     const Kind kind = has_symmetric(p)     ? Kind::Symmetric
                       : sums_along_rows(p) ? Kind::Lower
                                            : Kind::Upper;
     if (const MvChoice choice = held(p);
-        p.batch >= held_from(p, kind) && mv_held_can(p, device, choice.group, choice.warps))
+        is_held(p, kind) && mv_held_can(p, device, choice.group, choice.sharers))
         return choice;
     if (kind == Kind::Symmetric) return by_both(p, scratch);
     return kind == Kind::Lower ? by_rows(p) : by_columns(p);

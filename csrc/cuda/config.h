@@ -232,14 +232,14 @@ constexpr int MV_SMALL_SYMMETRIC = 256;
 
 // How a packed matrix is multiplied by a vector, to y (mv.h).
 struct MvChoice {
-    // Rows: a warp has some whole rows of one of many small matrices. Groups: a block has `group` elements of y; `warps`
-    // share their sums over rows of memory, over its columns, or, of a symmetric matrix, which is read twice then, over
+    // Rows: a warp has some whole rows of one of many small matrices. Groups: a block has `group` elements of y; `sharers`
+    // warps share their sums over rows of memory, over its columns, or, of a symmetric matrix, which is read twice then, over
     // either. Columns: for sums over the columns of many matrices. Block: a block has all of a symmetric matrix. Parts: a
     // large symmetric one is read once, and parts of sums go to scratch memory. Held: a block has `group` matrices in shared
-    // memory, and `warps` threads for each of their rows.
+    // memory, and `sharers` threads for each of their rows.
     enum class Way { Rows, Groups, Columns, Block, Parts, Held };
     Way way;
-    int group = 0, warps = 0;
+    int group = 0, sharers = 0;
 };
 // `scratch`: whether there is any.
 MvChoice choose_mv(const Product& p, const Device& device, bool scratch = true);

@@ -24,14 +24,14 @@ std::string explain_vector(const Product& p, const MvChoice& c) {
         return "matrix-vector, " +
                (c.group > 1 ? std::to_string(c.group) + " matrices" : std::string("a matrix")) +
                " in the shared memory of a block, " +
-               (c.warps > 1 ? std::to_string(c.warps) + " threads" : std::string("a thread")) +
+               (c.sharers > 1 ? std::to_string(c.sharers) + " threads" : std::string("a thread")) +
                " a row";
     const bool groups = c.way == MvChoice::Way::Groups;
     std::string text = groups && has_symmetric(p) ? "matrix-vector, two passes over the triangle"
                                                   : "matrix-vector, one pass over the triangle";
     if (groups)
         text += ", " + std::to_string(c.group) + " elements a block, sums shared by " +
-                std::to_string(c.warps) + " warps";
+                std::to_string(c.sharers) + " warps";
     return text;
 }
 

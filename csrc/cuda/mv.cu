@@ -192,7 +192,7 @@ void launch_symmetric(const MvArgs<T>& args, const MvChoice& choice, cudaStream_
 
 template <class T>
 void launch_upper(const MvArgs<T>& args, const MvChoice& choice, cudaStream_t stream) {
-    const bool wide = choice.warps == 16;
+    const bool wide = choice.sharers == 16;
     if (choice.group == 8 && !wide) launch_groups<8, 0, 8, 8>(args, stream);
     else if (choice.group == 8) launch_groups<8, 0, 16, 8>(args, stream);
     else if (choice.group == 16) launch_groups<16, 0, 16, 16>(args, stream);
@@ -224,8 +224,8 @@ void launch(const MvArgs<T>& args, Kind kind, bool hermitian, const MvChoice& ch
                                   32 * MANY_WARPS, args, stream, FAILURE);
     if (kind == Kind::Upper) return launch_upper(args, choice, stream);
     if (kind == Kind::Lower)
-        return choice.warps == 4 ? launch_groups<4, 4, 0, 0>(args, stream)
-                                 : launch_groups<4, 8, 0, 0>(args, stream);
+        return choice.sharers == 4 ? launch_groups<4, 4, 0, 0>(args, stream)
+                                   : launch_groups<4, 8, 0, 0>(args, stream);
     if constexpr (is_complex<T>)
         if (hermitian) return launch_symmetric<true>(args, choice, stream);
     launch_symmetric<false>(args, choice, stream);

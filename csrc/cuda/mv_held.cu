@@ -1,3 +1,5 @@
+#include <stdexcept>
+
 #include "elements.cuh"
 #include "launch.h"
 #include "mv.h"
@@ -8,13 +10,13 @@ namespace {
 
 template <class T, Kind KIND, bool HERMITIAN>
 void launch(const Product& p, const MvChoice& choice, cudaStream_t stream) {
-    const MvHeldArgs<T> args{mv_args<T>(p), mv_held_layout(p, choice.group, choice.warps)};
+    const MvHeldArgs<T> args{mv_args<T>(p), mv_held_layout(p, choice.group, choice.sharers)};
     const auto kernel = held_kernel<T, KIND, HERMITIAN>;
     allow_shared(kernel);
     launch_overlapping(kernel, grid_of(ceil_div(p.batch, choice.group)),
-                       static_cast<unsigned>(args.layout.lines() * choice.group * choice.warps),
+                       static_cast<unsigned>(args.layout.lines() * choice.group * choice.sharers),
                        args, stream, "cannot launch a matrix-vector product", 1,
-                       static_cast<int>(mv_held_bytes(p, choice.group, choice.warps)));
+                       static_cast<int>(mv_held_bytes(p, choice.group, choice.sharers)));
 }
 
 template <class T>
@@ -30,6 +32,8 @@ void launch(const Product& p, const MvChoice& choice, cudaStream_t stream) {
 }  // namespace
 
 void mv_held(const Product& p, const MvChoice& choice, cudaStream_t stream) {
+    if (!mv_held_can(p, current_device(), choice.group, choice.sharers))
+        throw std::runtime_error("[packedtri] a block cannot hold these matrices");
     with_element_type(p.dtype, [&](auto element) { launch<decltype(element)>(p, choice, stream); });
 }
 

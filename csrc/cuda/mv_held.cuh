@@ -1,6 +1,7 @@
 // y = T x, Tᵀ x or S x of many matrices that shared memory holds. The copy engine brings them as they lie in memory; then each
 // thread has a row of the matrix, or a share of it, so that no sums cross lanes. Lanes that read one column, each in its row,
-// meet different banks: of 32 rows that follow one another the places of the first elements are all different modulo 32.
+// meet different banks, and two lanes the same one where elements have 2 bytes: from a multiple of 32 on, the first elements
+// of 32 rows are at places that are all different modulo 32.
 #pragma once
 
 #include "hopper.cuh"
@@ -86,7 +87,8 @@ class HeldRow {
                 [&](int, T t) { return across(t); });
     }
 
-    // The block on the diagonal. What is read of a row behind its end is in the triangle or the vectors behind it.
+    // The block on the diagonal. What is read past the end of a row or of the triangle is not used; it may be of the next
+    // matrix, which is still on its way, or of the vectors.
     __device__ __forceinline__ void add_diagonal(int i0) {
         const T* at = triangle_ + row_start<int>(i0) + k_;
 #pragma unroll

@@ -37,9 +37,9 @@ inline int64_t mv_held_bytes(const Product& p, int apiece, int shares) {
     return apiece * (mv_held_slot(p) + mv_held_lines(p) * sums);
 }
 inline bool mv_held_can(const Product& p, const Device& device, int apiece, int shares) {
-    constexpr int64_t barriers = 1024;
+    constexpr int64_t of_a_block = 1024;  // Of the multiprocessor's, more than the barriers take.
     return device.clusters && mv_held_lines(p) * apiece * shares <= MvHeldLayout::MOST_THREADS &&
-           mv_held_bytes(p, apiece, shares) <= device.shared_kib * 1024 - barriers;
+           mv_held_bytes(p, apiece, shares) <= device.shared_kib * 1024 - of_a_block;
 }
 
 // Matrices that leave room for few others are multiplied as they come.

@@ -2,8 +2,8 @@
 
 Everything is made from ``benchmarks/results/<device>/*.json`` when the documentation is built. The
 directive ``performance-slower`` lists the cases in which dense torch is faster, and
-``performance-results`` shows a plot and a table of every file of the device that it names: what was
-measured, on what, and with which commit.
+``performance-results`` shows a plot of every file of the device that it names, and a table unless
+that would be very long: what was measured, on what, and with which commit.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 Row = dict[str, Any]
 
 _NONE_YET = "No results have been committed yet."
+# Nobody reads a longer table, which takes longer to build than all the rest: its file is named.
+_MOST_ROWS = 300
 _COLUMNS = (
     "op",
     "dtype",
@@ -159,6 +161,9 @@ def _file_markdown(path: Path, pictures: Path, beside: Path) -> str:
     picture = pictures / path.parent.name / f"{path.stem}.svg"
     report.bench_plot(rows, title, picture)
     plot = f"![Times and ratios over n, {title}](<{os.path.relpath(picture, beside)}>)"
+    if len(rows) > _MOST_ROWS:
+        table = f"All {len(rows):,} cases: `benchmarks/results/{path.parent.name}/{path.name}`."
+        return "\n\n".join([f"## {title}", origin, plot, table])
     # Long tables are folded away where the output can do that.
     fold = f"<details><summary>All {len(rows)} cases as a table</summary>"
     return "\n\n".join([f"## {title}", origin, plot, fold, _table(rows), "</details>"])
@@ -221,7 +226,7 @@ class PerformanceResults(_FromResults):
     required_arguments = 1
 
     def markdown(self) -> str:
-        """Plots and tables; the plots lie beside what else the build keeps for itself."""
+        """Plots and tables. The plots lie beside what else the build keeps for itself."""
         pictures = Path(self.env.doctreedir) / "plots"
         beside = Path(self.env.doc2path(self.env.docname)).parent
         return results_markdown(pictures, beside, device=self.arguments[0])

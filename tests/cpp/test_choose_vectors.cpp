@@ -59,7 +59,7 @@ void one_vector() {
         return cuda::choose_mv(p, device);
     };
     CHECK(way(DType::f32, Kind::Lower, 64).way == Way::Rows, "small");
-    CHECK(way(DType::f32, Kind::Lower, 1024).warps == 8, "long rows");
+    CHECK(way(DType::f32, Kind::Lower, 1024).sharers == 8, "long rows");
     CHECK(way(DType::f32, Kind::Lower, 300, 20).way == Way::Groups, "some of 300");
     CHECK(way(DType::f32, Kind::Lower, 300, 100).way == Way::Held, "many of 300");
     CHECK(way(DType::f32, Kind::Lower, 300, 100, ampere).way == Way::Rows, "without bulk copies");

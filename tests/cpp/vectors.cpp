@@ -14,6 +14,6 @@ int main() {
         const auto choice =
             cuda::choose_mv(batched_product(op, named_dtype(dtype), n, m, batch), h100);
         std::cout << ways[static_cast<int>(choice.way)] << ' ' << choice.group << ' '
-                  << choice.warps << '\n';
+                  << choice.sharers << '\n';
     }
 }
