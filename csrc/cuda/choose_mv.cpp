@@ -80,7 +80,7 @@ bool is_held(const Product& p, Kind kind) {
         return from(24, 24, 64, 128);
     }
     if (n <= 32) return false;
-    return n <= 64 ? from(200, 200, 200, 200) : from(110, 110, 110, 1000);
+    return n <= 64 ? p.batch >= 200 : from(110, 110, 110, 1000);
 }
 
 // Rows of up to four blocks have a thread for each, so that none has more to do than another, longer ones three or two, as

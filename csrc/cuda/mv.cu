@@ -238,9 +238,10 @@ void mv(const Product& p, Scratch* scratch, cudaStream_t stream) {
     if (choice.way == MvChoice::Way::Block || choice.way == MvChoice::Way::Parts)
         return mv_symmetric(p, scratch, stream);
     if (choice.way == MvChoice::Way::Held) return mv_held(p, choice, stream);
+    const VectorProduct sides(p);
     with_element_type(p.dtype, [&](auto element) {
         using T = decltype(element);
-        launch(mv_args<T>(p), mv_kind(p), mv_hermitian(p), choice, stream);
+        launch(mv_args<T>(p), sides.kind, sides.packed.hermitian, choice, stream);
     });
 }
 

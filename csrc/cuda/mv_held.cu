@@ -21,11 +21,11 @@ void launch(const Product& p, const MvChoice& choice, cudaStream_t stream) {
 
 template <class T>
 void launch(const Product& p, const MvChoice& choice, cudaStream_t stream) {
-    const Kind kind = mv_kind(p);
-    if (kind == Kind::Lower) return launch<T, Kind::Lower, false>(p, choice, stream);
-    if (kind == Kind::Upper) return launch<T, Kind::Upper, false>(p, choice, stream);
+    const VectorProduct sides(p);
+    if (sides.kind == Kind::Lower) return launch<T, Kind::Lower, false>(p, choice, stream);
+    if (sides.kind == Kind::Upper) return launch<T, Kind::Upper, false>(p, choice, stream);
     if constexpr (is_complex<T>)
-        if (mv_hermitian(p)) return launch<T, Kind::Symmetric, true>(p, choice, stream);
+        if (sides.packed.hermitian) return launch<T, Kind::Symmetric, true>(p, choice, stream);
     launch<T, Kind::Symmetric, false>(p, choice, stream);
 }
 

@@ -66,69 +66,65 @@ class HeldRow {
     }
 
     __device__ __forceinline__ void add_row(int j0) {
-#pragma unroll
-        for (int j = j0; j < j0 + BLOCK; j += AT_ONCE)
-            add_some(j, [&](int j) { return row_[j]; }, [&](int, T t) { return along(t); });
+        add_block(j0, [&](int j) { return row_[j]; }, [&](int, T t) { return along(t); });
     }
 
     // ALL: all rows exist.
     template <bool ALL>
     __device__ __forceinline__ void add_column(int i0) {
         const T* at = triangle_ + row_start<int>(i0) + k_;
-#pragma unroll
-        for (int i = i0; i < i0 + BLOCK; i += AT_ONCE)
-            add_some(
-                i,
-                [&](int i) {
-                    const T t = ALL || i < n() ? *at : T{};
-                    at += i + 1;
-                    return t;
-                },
-                [&](int, T t) { return across(t); });
+        add_block(
+            i0,
+            [&](int i) {
+                const T t = ALL || i < n() ? *at : T{};
+                at += i + 1;
+                return t;
+            },
+            [&](int, T t) { return across(t); });
     }
 
     // The block on the diagonal. What is read past the end of a row or of the triangle is not used; it may be of the next
     // matrix, which is still on its way, or of the vectors.
     __device__ __forceinline__ void add_diagonal(int i0) {
         const T* at = triangle_ + row_start<int>(i0) + k_;
-#pragma unroll
-        for (int i = i0; i < i0 + BLOCK; i += AT_ONCE)
-            add_some(
-                i,
-                [&](int i) {
-                    const bool in_row = KIND == Kind::Lower || (KIND == Kind::Symmetric && i <= k_);
-                    const T t = i < n() ? *(in_row ? row_ + i : at) : T{};
-                    at += i + 1;
-                    return t;
-                },
-                [&](int i, T t) {
-                    Acc element = i <= k_ ? along(t) : across(t);
-                    if constexpr (HERMITIAN)
-                        if (i == k_) element.im = 0;
-                    return element;
-                },
-                [&](int i) {
-                    return KIND == Kind::Lower ? i <= k_ : KIND == Kind::Upper ? i >= k_ : true;
-                });
+        add_block(
+            i0,
+            [&](int i) {
+                const bool in_row = KIND == Kind::Lower || (KIND == Kind::Symmetric && i <= k_);
+                const T t = i < n() ? *(in_row ? row_ + i : at) : T{};
+                at += i + 1;
+                return t;
+            },
+            [&](int i, T t) {
+                Acc element = i <= k_ ? along(t) : across(t);
+                if constexpr (HERMITIAN)
+                    if (i == k_) element.im = 0;
+                return element;
+            },
+            [&](int i) {
+                return KIND == Kind::Lower ? i <= k_ : KIND == Kind::Upper ? i >= k_ : true;
+            });
     }
 
-    // AT_ONCE elements from `first` on: what `read` returns, each widened, where `wanted`.
+    // A block from `first` on: what `read` returns, each widened, where `wanted`.
     template <class Read, class Widen, class Wanted>
-    __device__ __forceinline__ void add_some(int first, Read read, Widen widen, Wanted wanted) {
-        T t[AT_ONCE];
-        Word v[AT_ONCE / V];
+    __device__ __forceinline__ void add_block(int first, Read read, Widen widen, Wanted wanted) {
 #pragma unroll
-        for (int u = 0; u < AT_ONCE; ++u) t[u] = read(first + u);
+        for (int i = first; i < first + BLOCK; i += AT_ONCE) {
+            T t[AT_ONCE];
+            Word v[AT_ONCE / V];
 #pragma unroll
-        for (int u = 0; u < AT_ONCE; u += V) v[u / V] = Word(x_ + (first + u));
+            for (int u = 0; u < AT_ONCE; ++u) t[u] = read(i + u);
 #pragma unroll
-        for (int u = 0; u < AT_ONCE; ++u)
-            if (wanted(first + u))
-                fma_into(sum_[u % SUMS], widen(first + u, t[u]), v[u / V][u % V]);
+            for (int u = 0; u < AT_ONCE; u += V) v[u / V] = Word(x_ + (i + u));
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; ++u)
+                if (wanted(i + u)) fma_into(sum_[u % SUMS], widen(i + u, t[u]), v[u / V][u % V]);
+        }
     }
     template <class Read, class Widen>
-    __device__ __forceinline__ void add_some(int first, Read read, Widen widen) {
-        add_some(first, read, widen, [](int) { return true; });
+    __device__ __forceinline__ void add_block(int first, Read read, Widen widen) {
+        add_block(first, read, widen, [](int) { return true; });
     }
 
     const MvHeldArgs<T>& args_;

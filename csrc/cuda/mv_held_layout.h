@@ -19,14 +19,12 @@ struct MvHeldLayout {
     int ends[MOST_PIECES];  // How many rows are in the pieces up to each.
 
     // Rows of whole blocks.
+    PACKEDTRI_HD static constexpr int64_t lines_of(int64_t n) { return ceil_div(n, BLOCK) * BLOCK; }
     PACKEDTRI_HD constexpr int lines() const {
-        return static_cast<int>(ceil_div(ends[pieces - 1], BLOCK)) * BLOCK;
+        return static_cast<int>(lines_of(ends[pieces - 1]));
     }
 };
 
-inline int64_t mv_held_lines(const Product& p) {
-    return ceil_div(p.k, MvHeldLayout::BLOCK) * MvHeldLayout::BLOCK;
-}
 inline int64_t mv_held_slot(const Product& p) {
     const int64_t size = element_size(p.dtype);
     return ceil_div(row_start(p.k) * size + 16 - size, 16) * 16;
@@ -34,11 +32,12 @@ inline int64_t mv_held_slot(const Product& p) {
 // All of it. Sums of 16-bit elements are float32.
 inline int64_t mv_held_bytes(const Product& p, int apiece, int shares) {
     const int64_t sums = std::max<int64_t>(element_size(p.dtype), 4) * shares;
-    return apiece * (mv_held_slot(p) + mv_held_lines(p) * sums);
+    return apiece * (mv_held_slot(p) + MvHeldLayout::lines_of(p.k) * sums);
 }
 inline bool mv_held_can(const Product& p, const Device& device, int apiece, int shares) {
     constexpr int64_t of_a_block = 1024;  // Of the multiprocessor's, more than the barriers take.
-    return device.clusters && mv_held_lines(p) * apiece * shares <= MvHeldLayout::MOST_THREADS &&
+    return device.clusters &&
+           MvHeldLayout::lines_of(p.k) * apiece * shares <= MvHeldLayout::MOST_THREADS &&
            mv_held_bytes(p, apiece, shares) <= device.shared_kib * 1024 - of_a_block;
 }
 

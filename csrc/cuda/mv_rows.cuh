@@ -6,6 +6,7 @@
 #include "../index.h"
 #include "elements.cuh"
 #include "scalar.cuh"
+#include "vector_product.h"
 
 namespace packedtri::cuda {
 
@@ -21,27 +22,21 @@ struct MvArgs {
     bool conj_rows;  // Of a Hermitian S: whether the half that is stored is conjugated.
 };
 
-// The product as one of a matrix and a column: a row times T is Tᵀ times that, and the transpose of a Hermitian matrix is its
-// conjugate.
+// The transpose of a Hermitian matrix is its conjugate.
 template <class T>
 MvArgs<T> mv_args(const Product& p) {
-    const bool left = p.a.kind != Kind::Dense;
-    const Operand &triangle = left ? p.a : p.b, &x = left ? p.b : p.a;
-    return {static_cast<const T*>(triangle.data),
-            static_cast<const T*>(x.data),
+    const VectorProduct sides(p);
+    return {static_cast<const T*>(sides.packed.data),
+            static_cast<const T*>(sides.vectors.data),
             static_cast<T*>(p.c.data),
-            triangle.batch_stride,
-            x.batch_stride,
+            sides.packed.batch_stride,
+            sides.vectors.batch_stride,
             p.c.batch_stride,
-            left ? x.row_stride : x.col_stride,
+            sides.x_step,
             static_cast<int>(p.k),
             static_cast<int>(p.batch),
-            !left};
+            !sides.left};
 }
-inline Kind mv_kind(const Product& p) {
-    return p.a.kind != Kind::Dense ? p.a.kind : transposed(p.b.kind);
-}
-inline bool mv_hermitian(const Product& p) { return p.a.hermitian || p.b.hermitian; }
 
 // Neighbours that a lane reads at once: aligned words of 8 bytes, or 16.
 template <class T>

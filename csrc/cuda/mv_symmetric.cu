@@ -7,6 +7,7 @@
 #include "hopper.cuh"
 #include "launch.h"
 #include "mv.h"
+#include "vector_product.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -226,8 +227,8 @@ void launch(SymmetricArgs<T> args, int64_t batch, Scratch* scratch, cudaStream_t
 }  // namespace
 
 void mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream) {
-    const bool left = p.a.kind != Kind::Dense;
-    const Operand &s = left ? p.a : p.b, &x = left ? p.b : p.a;
+    const VectorProduct sides(p);
+    const Operand &s = sides.packed, &x = sides.vectors;
     with_element_type(p.dtype, [&](auto element) {
         using T = decltype(element);
         SymmetricArgs<T> args{};
@@ -237,10 +238,10 @@ void mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream) {
         args.triangle_batch_stride = s.batch_stride;
         args.x_batch_stride = x.batch_stride;
         args.y_batch_stride = p.c.batch_stride;
-        args.x_stride = left ? x.row_stride : x.col_stride;
+        args.x_stride = sides.x_step;
         args.n = static_cast<int>(p.k);
-        args.conj_rows = s.hermitian && !left;
-        args.conj_columns = s.hermitian && left;
+        args.conj_rows = s.hermitian && !sides.left;
+        args.conj_columns = s.hermitian && sides.left;
         launch<T>(args, p.batch, scratch, stream);
     });
 }

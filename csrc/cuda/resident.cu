@@ -2,6 +2,7 @@
 
 #include "product_launch.cuh"
 #include "resident.h"
+#include "vector_product.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -14,9 +15,9 @@ void run_tiles(const Product& p, const Config& config, cudaStream_t stream) {
     constexpr ResidentShape SHAPE = resident_shape(DTYPE, TILE);
     constexpr int MT = SHAPE.rows, NT = SHAPE.cols, THREADS = 32 * resident_warps(DTYPE);
     const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
-    const bool left = p.b.kind == Kind::Dense;
-    const Operand &packed = left ? p.a : p.b, &dense = left ? p.b : p.a;
-    const OrientedPanel<T>& x = left ? b : a;
+    const VectorProduct sides(p);
+    const Operand &packed = sides.packed, &dense = sides.vectors;
+    const OrientedPanel<T>& x = sides.left ? b : a;
     const int64_t size = element_size(p.dtype), elements = p.k * vectors_of(p);
     // Rows of memory may be far apart, or one row all of them.
     const bool no_gaps = dense.batch_stride == elements && in_one_piece(dense);
@@ -26,7 +27,7 @@ void run_tiles(const Product& p, const Config& config, cudaStream_t stream) {
         static_cast<const T*>(dense.data),
         packed.batch_stride,
         dense.batch_stride,
-        left,
+        sides.left,
         packed.hermitian,
         static_cast<int>(p.k),
         static_cast<int>(vectors_of(p)),
@@ -34,15 +35,14 @@ void run_tiles(const Product& p, const Config& config, cudaStream_t stream) {
         x.k_major,
         !x.k_major &&
             rows_begin_at(alignof(Words<T, NT>), dense.data, x.panel.ld, dense.batch_stride, size),
-        left && rows_begin_at(alignof(Words<T, 2 * NT>), p.c.data, p.c.row_stride, p.c.batch_stride,
-                              size),
+        sides.left && rows_begin_at(alignof(Words<T, 2 * NT>), p.c.data, p.c.row_stride,
+                                    p.c.batch_stride, size),
         config.group,
         static_cast<int>(resident_bytes(p)),
         no_gaps && elements * size <= MOST_PREFETCHED ? static_cast<int>(elements * size / 16 * 16)
                                                       : 0};
-    const Kind kind = left ? packed.kind : transposed(packed.kind);
-    const auto kernel = kind == Kind::Lower ? resident_kernel<T, MT, NT, THREADS, Kind::Lower>
-                        : kind == Kind::Upper
+    const auto kernel = sides.kind == Kind::Lower ? resident_kernel<T, MT, NT, THREADS, Kind::Lower>
+                        : sides.kind == Kind::Upper
                             ? resident_kernel<T, MT, NT, THREADS, Kind::Upper>
                             : resident_kernel<T, MT, NT, THREADS, Kind::Symmetric>;
     allow_shared(kernel);

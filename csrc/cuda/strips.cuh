@@ -13,6 +13,7 @@
 #include "strip_consumers.cuh"
 #include "strip_producer.cuh"
 #include "strips.h"
+#include "vector_product.h"
 
 namespace packedtri::cuda {
 
@@ -86,19 +87,18 @@ __global__ void __launch_bounds__(ADD_STRIPS_THREADS)
 
 template <class T>
 StripArgs<T> strip_args(const Product& p) {
-    const bool left = p.a.kind != Kind::Dense;
-    const Operand &triangle = left ? p.a : p.b, &x = left ? p.b : p.a;
+    const VectorProduct sides(p);
     StripArgs<T> args{};
-    args.triangle = static_cast<const T*>(triangle.data);
-    args.x = static_cast<const T*>(x.data);
+    args.triangle = static_cast<const T*>(sides.packed.data);
+    args.x = static_cast<const T*>(sides.vectors.data);
     args.y = static_cast<T*>(p.c.data);
-    args.triangle_batch_stride = triangle.batch_stride;
-    args.x_batch_stride = x.batch_stride;
+    args.triangle_batch_stride = sides.packed.batch_stride;
+    args.x_batch_stride = sides.vectors.batch_stride;
     args.y_batch_stride = p.c.batch_stride;
-    args.x_step = left ? x.row_stride : x.col_stride;
-    args.x_next = left ? x.col_stride : x.row_stride;
-    args.y_step = left ? p.c.row_stride : 1;
-    args.y_next = left ? 1 : p.c.row_stride;
+    args.x_step = sides.x_step;
+    args.x_next = sides.x_next;
+    args.y_step = sides.y_step;
+    args.y_next = sides.y_next;
     args.n = static_cast<int>(p.k);
     args.vectors = static_cast<int>(vectors_of(p));
     args.batch = static_cast<int>(p.batch);

@@ -7,6 +7,7 @@
 #include "hopper.cuh"
 #include "launch.h"
 #include "scalar.cuh"
+#include "vector_product.h"
 
 namespace packedtri::cuda {
 
@@ -94,25 +95,23 @@ void launch_thin(void (*kernel)(ThinArgs<T>), ThinArgs<T> args, cudaStream_t str
 
 template <class T>
 ThinArgs<T> thin_args(const Product& p) {
-    const bool left = p.a.kind != Kind::Dense;
-    const Operand& triangle = left ? p.a : p.b;
-    const Operand& x = left ? p.b : p.a;
+    const VectorProduct sides(p);
     const auto vectors = static_cast<int>(vectors_of(p));
     using Real = typename ThinArgs<T>::Real;
-    return {static_cast<const T*>(triangle.data),
-            static_cast<const T*>(x.data),
+    return {static_cast<const T*>(sides.packed.data),
+            static_cast<const T*>(sides.vectors.data),
             static_cast<T*>(p.c.data),
-            triangle.batch_stride,
-            x.batch_stride,
+            sides.packed.batch_stride,
+            sides.vectors.batch_stride,
             p.c.batch_stride,
-            left ? x.row_stride : x.col_stride,
-            left ? x.col_stride : x.row_stride,
-            left ? p.c.row_stride : 1,
-            left ? 1 : p.c.row_stride,
+            sides.x_step,
+            sides.x_next,
+            sides.y_step,
+            sides.y_next,
             static_cast<int>(p.k),
             vectors,
             static_cast<int>(p.batch),
-            triangle.strict ? 0 : 1,
+            sides.packed.strict ? 0 : 1,
             1,
             static_cast<Real>(p.alpha),
             static_cast<Real>(p.beta)};

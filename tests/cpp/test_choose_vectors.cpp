@@ -1,4 +1,5 @@
 // The choice of a CUDA kernel for products with vectors, which needs no GPU.
+#include "cuda/vector_product.h"
 #include "problems.h"
 
 // A hundred vectors or so of 16-bit elements have a kernel of their own, if the copy engine can read them.
@@ -217,11 +218,32 @@ void held_layouts() {
     CHECK(!cuda::mv_held_can(times_columns(DType::f32, 100, 1), ampere, 1, 1), "no bulk copies");
 }
 
+// A product of a packed matrix and vectors is one of that and columns, from either side.
+void sides_of_a_product() {
+    Product p = times_columns(DType::f32, 100, 7);
+    p.b.row_stride = 9, p.b.col_stride = 2, p.c.row_stride = 8;
+    const auto reads = [&](const cuda::VectorProduct& sides, int64_t step, int64_t next) {
+        CHECK(sides.packed.kind == Kind::Lower && sides.vectors.kind == Kind::Dense,
+              "which is which");
+        CHECK(sides.x_step == step && sides.x_next == next, "what is read");
+    };
+    const cuda::VectorProduct columns(p);
+    reads(columns, 9, 2);
+    CHECK(columns.left && columns.kind == Kind::Lower, "T x");
+    CHECK(columns.y_step == 8 && columns.y_next == 1, "columns of the result");
+    std::swap(p.a, p.b);
+    const cuda::VectorProduct rows(p);
+    reads(rows, 2, 9);
+    CHECK(!rows.left && rows.kind == Kind::Upper, "x T");
+    CHECK(rows.y_step == 1 && rows.y_next == 8, "rows of the result");
+}
+
 int main() {
     a_hundred_vectors();
     some_vectors();
     one_vector();
     held_layouts();
+    sides_of_a_product();
     columns_are_turned();
     few_vectors();
     std::puts("choose_vectors: ok");

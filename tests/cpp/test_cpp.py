@@ -182,8 +182,8 @@ def test_vectors_have_the_kernels_that_were_fastest(tmp_path: Path) -> None:
     file = "vectors-nvidia-h100-80gb-hbm3.json"
     losses = defaultdict(list)
     shares = shares_of("vectors.cpp", file, fields, tmp_path)
+    named = {"groups": "groups of {}, {} warps", "held": "held by {}, {} threads"}
     for row, (way, group, warps) in shares:
-        named = {"groups": "groups of {}, {} warps", "held": "held by {}, {} threads"}
         name = named.get(way, way).format(group, warps)
         ours = {x: time for x, time in row["us"].items() if x != "dense"}
         losses[row["op"], row["dtype"]].append(ours[name] / min(ours.values()))

@@ -48,10 +48,12 @@ SIXTEEN_BITS = FLOATS[:2]
 # What the engine multiplies.
 IMAGED = (torch.float16, torch.bfloat16, torch.float32)
 
-hopper = pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,
-    reason="Hopper's tensor cores",
-)
+
+def on_hopper() -> bool:
+    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+
+
+hopper = pytest.mark.skipif(not on_hopper(), reason="Hopper's tensor cores")
 
 # Sizes about the tile edges of any kernel, and none that all tiles divide.
 SIZES = (0, 1, 2, 3, 5, 33, 64) if SMALL else (

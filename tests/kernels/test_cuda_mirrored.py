@@ -16,6 +16,7 @@ from cases import (
     draw_operand,
     each,
     mm,
+    on_hopper,
     stored_product,
     with_bad,
 )
@@ -31,7 +32,7 @@ def method(dtype: torch.dtype) -> int:
     """That of the kernels which mirror operands of a type."""
     if dtype not in SIXTEEN_BITS:
         return DIRECT
-    if torch.cuda.get_device_capability()[0] != 9:
+    if not on_hopper():
         pytest.skip("Hopper's tensor cores")
     return HOPPER
 

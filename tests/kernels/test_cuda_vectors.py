@@ -15,6 +15,7 @@ from cases import (
     draw_operand,
     each,
     mm,
+    on_hopper,
     shifted,
     stored_product,
     with_bad,
@@ -52,10 +53,6 @@ SIZES = (
 MOST_HELD = {2: 476, 4: 337, 8: 237, 16: 167}
 MOST = {ROWS: 512, BLOCK: 256}  # Rows that a kernel can have.
 BEHIND = 16  # Elements of nan behind each operand.
-
-
-def on_hopper() -> bool:
-    return torch.cuda.get_device_capability()[0] == 9
 
 
 def fits(way: int, group: int, warps: int, n: int, dtype: torch.dtype) -> bool:
