@@ -1,6 +1,7 @@
 // Checking arguments and laying tensors out for the kernels: what the bindings of all ops share.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ std::string to_string(const Sizes& sizes);
 Sizes sizes_of(const Tensor& t);
 int64_t product_of(const Sizes& sizes);
 Sizes batch_of(const Tensor& t, size_t inner_dims);
+// An uninitialized contiguous tensor beside `like`, of its dtype if none is given. torch::stable::new_empty does the
+// same, but finds its op by name in each call, which takes longer than a small product.
+Tensor allocate(const Tensor& like, const Sizes& sizes,
+                std::optional<torch::headeronly::ScalarType> dtype = std::nullopt);
 Sizes broadcast(const Sizes& a, const Sizes& b, const char* op);
 
 // A tensor whose matrices the kernels can walk: batch expanded to `batch` with a single stride, and

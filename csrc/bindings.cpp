@@ -1,5 +1,7 @@
 #include "bindings.h"
 
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -44,8 +46,29 @@ std::string to_string(const Sizes& sizes) {
     return s + ")";
 }
 
-Sizes sizes_of(const Tensor& t) { return {t.sizes().begin(), t.sizes().end()}; }
-static Sizes strides_of(const Tensor& t) { return {t.strides().begin(), t.strides().end()}; }
+Sizes sizes_of(const Tensor& t) {
+    const auto sizes = t.sizes();
+    return {sizes.begin(), sizes.end()};
+}
+
+Tensor allocate(const Tensor& like, const Sizes& sizes, std::optional<ScalarType> dtype) {
+    int32_t type = 0, device = 0;
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device));
+    if (dtype) {
+        type = torch::stable::detail::to<int32_t>(torch::stable::detail::from(*dtype));
+    } else {
+        STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &type));
+    }
+    Sizes strides(sizes.size());
+    int64_t stride = 1;
+    for (size_t d = sizes.size(); d-- > 0; stride *= std::max<int64_t>(sizes[d], 1))
+        strides[d] = stride;
+    AtenTensorHandle handle = nullptr;
+    STABLE_TORCH_ERROR_CODE_CHECK(
+        aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
+                                 type, device, like.get_device_index(), &handle));
+    return Tensor(handle);
+}
 
 int64_t product_of(const Sizes& sizes) {
     int64_t p = 1;
@@ -75,8 +98,10 @@ Sizes broadcast(const Sizes& a, const Sizes& b, const char* op) {
     return out;
 }
 
+using Extents = torch::headeronly::IntHeaderOnlyArrayRef;
+
 // The one stride that steps through a batch in row-major order, if there is one.
-static std::optional<int64_t> single_stride(const Sizes& sizes, const Sizes& strides,
+static std::optional<int64_t> single_stride(const Extents& sizes, const Extents& strides,
                                             size_t batch_dims) {
     int64_t stride = 0, expected = -1;
     for (size_t d = batch_dims; d-- > 0;) {
@@ -91,29 +116,40 @@ static std::optional<int64_t> single_stride(const Sizes& sizes, const Sizes& str
     return stride;
 }
 
-static bool inner_contiguous(const Sizes& sizes, const Sizes& strides, size_t inner_dims) {
+static bool inner_contiguous(const Extents& sizes, const Extents& strides, size_t inner_dims) {
     const size_t rank = sizes.size();
     const auto unit = [&](size_t d) { return strides[d] == 1 || sizes[d] <= 1; };
     if (inner_dims == 1) return unit(rank - 1);
     return unit(rank - 1) || unit(rank - 2);
 }
 
-Walkable walkable(const Tensor& t, const Sizes& batch, size_t inner_dims, bool any_strides) {
+static bool has_batch(const Tensor& t, const Sizes& batch, size_t inner_dims) {
+    const auto own = t.sizes();
+    return own.size() == batch.size() + inner_dims &&
+           std::equal(batch.begin(), batch.end(), own.begin());
+}
+
+static Tensor with_batch(const Tensor& t, const Sizes& batch, size_t inner_dims) {
+    if (has_batch(t, batch, inner_dims)) return t;
     Sizes target = batch;
-    const Sizes own = sizes_of(t);
-    target.insert(target.end(), own.end() - static_cast<int64_t>(inner_dims), own.end());
-    Tensor view = own == target ? t : expand(t, target);
+    const auto own = t.sizes();
+    target.insert(target.end(), own.end() - inner_dims, own.end());
+    return expand(t, target);
+}
+
+Walkable walkable(const Tensor& t, const Sizes& batch, size_t inner_dims, bool any_strides) {
+    Tensor view = with_batch(t, batch, inner_dims);
+    const auto sizes = view.sizes();
     std::optional<int64_t> stride;
-    Sizes strides = strides_of(view);
-    if (any_strides || inner_contiguous(target, strides, inner_dims))
-        stride = single_stride(target, strides, batch.size());
+    if (any_strides || inner_contiguous(sizes, view.strides(), inner_dims))
+        stride = single_stride(sizes, view.strides(), batch.size());
     if (!stride) {
         view = torch::stable::contiguous(view);
-        strides = strides_of(view);
-        stride = single_stride(target, strides, batch.size());
+        stride = single_stride(view.sizes(), view.strides(), batch.size());
     }
     Walkable w{view, *stride};
     if (inner_dims == 2) {
+        const auto strides = view.strides();
         w.row_stride = strides[strides.size() - 2];
         w.col_stride = strides[strides.size() - 1];
     }
@@ -130,9 +166,8 @@ void check_packed(const Tensor& t, int64_t n, const char* op) {
 }
 
 Sizes batch_of(const Tensor& t, size_t inner_dims) {
-    Sizes s = sizes_of(t);
-    s.resize(s.size() - inner_dims);
-    return s;
+    const auto sizes = t.sizes();
+    return {sizes.begin(), sizes.end() - inner_dims};
 }
 
 namespace {
@@ -193,6 +228,15 @@ Operand operand(const Walkable& w, Kind kind, const Extent& size, bool left, boo
 
 }  // namespace
 
+MmArguments mm_arguments(const Tensor& a, const Tensor& b, int64_t how) {
+    const auto kind = [&](int place) { return how >> 3 * place & 7; };
+    constexpr auto dense = static_cast<int64_t>(Kind::Dense);
+    const Tensor& packed = kind(0) == dense ? b : a;
+    STD_TORCH_CHECK(how >= 0 && packed.dim() > 0 && (kind(0) != dense || kind(1) != dense),
+                    "[packedtri::_mm] expected a packed operand");
+    return {row_of(packed.size(packed.dim() - 1)), kind(0), kind(1), kind(2), how >> 9 != 0};
+}
+
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
           int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
           const OtherWay<Tensor, Operands, Product>& other,
@@ -222,14 +266,14 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     if (kc == Kind::Dense && !column) shape.push_back(cols);
 
     if (product_of(shape) == 0 || size_a[1] == 0) {
-        Tensor c = torch::stable::new_empty(a, shape);
+        Tensor c = allocate(a, shape);
         return torch::stable::zero_(c);
     }
     // One matrix for the whole batch may have been expanded to it.
-    if (ka != Kind::Dense && kb == Kind::Dense && !column && batch_of(b, inner_b) == batch)
+    if (ka != Kind::Dense && kb == Kind::Dense && !column && has_batch(b, batch, inner_b))
         if (const auto one = expanded(a))
             return mm(*one, b, n, a_kind, b_kind, c_kind, tf32, run, other, turns);
-    if (kb != Kind::Dense && ka == Kind::Dense && !row && batch_of(a, inner_a) == batch)
+    if (kb != Kind::Dense && ka == Kind::Dense && !row && has_batch(a, batch, inner_a))
         if (const auto one = expanded(b))
             return mm(a, *one, n, a_kind, b_kind, c_kind, tf32, run, other, turns);
 
@@ -264,15 +308,15 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     p.tf32 = tf32 && dtype == DType::f32;
     const Operands operands{a, b, a_kind, b_kind};
     if (other.pays(operands, p)) return other.run(operands, p);
-    Tensor c = torch::stable::new_empty(a, shape);
+    Tensor c = allocate(a, shape);
     p.c.data = c.mutable_data_ptr();
     run(p);
     return c;
 }
 
 bool same_memory(const Tensor& a, const Tensor& b) {
-    return a.const_data_ptr() == b.const_data_ptr() && sizes_of(a) == sizes_of(b) &&
-           strides_of(a) == strides_of(b);
+    return a.const_data_ptr() == b.const_data_ptr() && a.sizes().equals(b.sizes()) &&
+           a.strides().equals(b.strides());
 }
 
 Tensor dense_mm(const Operands& x, int64_t n, const Product& p, const DenseWay& way) {

@@ -36,6 +36,13 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
           int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
           const OtherWay<Tensor, Operands, Product>& other,
           const std::function<bool(const ColumnBatch&)>& turns);
+// What `mm` is told beside its operands, one of which is packed, from the one number that `_mm` gets: three bits for each
+// kind and one for tf32. Python passes a number in a fraction of the time that five arguments take.
+struct MmArguments {
+    int64_t n, a_kind, b_kind, c_kind;
+    bool tf32;
+};
+MmArguments mm_arguments(const Tensor& a, const Tensor& b, int64_t how);
 // Whether two tensors of one dtype have the same elements, because they are at the same place.
 bool same_memory(const Tensor& a, const Tensor& b);
 // That other way by dense torch, on unpacked copies. `mend` gets every product, dense, and the part of it that is

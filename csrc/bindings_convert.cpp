@@ -62,7 +62,7 @@ Tensor pack(const Tensor& dense, int64_t kind, void (*run)(const Conversion&)) {
     const Sizes batch = batch_of(dense, 2);
     Sizes shape = batch;
     shape.push_back(row_start(n));
-    Tensor packed = torch::stable::new_empty(dense, shape);
+    Tensor packed = allocate(dense, shape);
     if (packed.numel() == 0) return packed;
     const Walkable w = walkable(dense, batch, 2, true);
     run({dtype, k, n, product_of(batch), packed.mutable_data_ptr(), row_start(n),
@@ -78,7 +78,7 @@ Tensor unpack(const Tensor& packed, int64_t n, int64_t kind, void (*run)(const C
     const Sizes batch = batch_of(packed, 1);
     Sizes shape = batch;
     shape.insert(shape.end(), {n, n});
-    Tensor dense = torch::stable::new_empty(packed, shape);
+    Tensor dense = allocate(packed, shape);
     if (dense.numel() == 0) return dense;
     const Walkable w = walkable(packed, batch, 1, false);
     run({dtype, k, n, product_of(batch), const_cast<void*>(w.tensor.const_data_ptr()),
@@ -94,7 +94,7 @@ Tensor pack_block(const Tensor& dense, int64_t kind, Place place,
     const Sizes batch = batch_of(dense, 2);
     Sizes shape = batch;
     shape.push_back(row_start(place.n));
-    Tensor packed = torch::stable::new_empty(dense, shape);
+    Tensor packed = allocate(dense, shape);
     if (packed.numel() == 0) return packed;
     if (dense.numel() == 0) return torch::stable::zero_(packed);
     const Tensor rows = torch::stable::contiguous(dense);
@@ -112,7 +112,7 @@ Tensor unpack_block(const Tensor& packed, int64_t kind, const Place& place,
     const Sizes batch = batch_of(packed, 1);
     Sizes shape = batch;
     shape.insert(shape.end(), {place.rows, place.cols});
-    Tensor dense = torch::stable::new_empty(packed, shape);
+    Tensor dense = allocate(packed, shape);
     if (dense.numel() == 0) return dense;
     const Walkable w = walkable(packed, batch, 1, false);
     run(block_of(dtype, k, kind, place, product_of(batch), w.tensor.const_data_ptr(),
@@ -147,7 +147,7 @@ Tensor diagonal(const Tensor& packed, int64_t n, int64_t below, void (*run)(cons
     const Sizes batch = batch_of(packed, 1);
     Sizes shape = batch;
     shape.push_back(n - below);
-    Tensor elements = torch::stable::new_empty(packed, shape);
+    Tensor elements = allocate(packed, shape);
     if (elements.numel() == 0) return elements;
     const Walkable w = walkable(packed, batch, 1, false);
     run({dtype, n, product_of(batch), below, const_cast<void*>(w.tensor.const_data_ptr()),
@@ -166,7 +166,7 @@ Tensor embed_diagonal(const Tensor& elements, int64_t n, int64_t below,
     const Sizes batch = batch_of(elements, 1);
     Sizes shape = batch;
     shape.push_back(row_start(n));
-    Tensor packed = torch::stable::new_empty(elements, shape);
+    Tensor packed = allocate(elements, shape);
     if (packed.numel() == 0) return packed;
     if (elements.numel() == 0) return torch::stable::zero_(packed);
     const Tensor lines = torch::stable::contiguous(elements);
@@ -179,7 +179,7 @@ Tensor scale_band(const Tensor& packed, int64_t n, const Band& band,
                   void (*run)(const BandScale&)) {
     const DType dtype = dtype_of(packed, "scale_band");
     check_packed(packed, n, "scale_band");
-    Tensor scaled = torch::stable::new_empty(packed, sizes_of(packed));
+    Tensor scaled = allocate(packed, sizes_of(packed));
     if (scaled.numel() == 0) return scaled;
     const Sizes batch = batch_of(packed, 1);
     const Walkable w = walkable(packed, batch, 1, false);

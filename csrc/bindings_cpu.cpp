@@ -1,4 +1,6 @@
 // The schemas of products, and their CPU kernels.
+#include <utility>
+
 #include "bindings.h"
 #include "bindings_threads.h"
 #include "boxed.h"
@@ -22,6 +24,11 @@ Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int
         cpu::turns);
 }
 
+Tensor quick_mm_cpu(Tensor a, Tensor b, int64_t how) {
+    const MmArguments x = mm_arguments(a, b, how);
+    return mm_cpu(std::move(a), std::move(b), x.n, x.a_kind, x.b_kind, x.c_kind, x.tf32);
+}
+
 std::tuple<Tensor, Tensor> mm_pair_cpu(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,
                                        int64_t a_kind, int64_t b_kind, int64_t c_kind,
                                        int64_t d_kind, bool tf32) {
@@ -40,6 +47,8 @@ STABLE_TORCH_LIBRARY(packedtri, m) {
     m.def(
         "mm(Tensor a, Tensor b, SymInt n, int a_kind, int b_kind, int c_kind, bool tf32=False)"
         " -> Tensor");
+    // The same for calls that nobody records, casts or watches: without derivatives.
+    m.def("_mm(Tensor a, Tensor b, int how) -> Tensor");
     m.def(
         "mm_pair(Tensor a, Tensor b, Tensor c, Tensor d, SymInt n, int a_kind, int b_kind, int "
         "c_kind,"
@@ -48,6 +57,7 @@ STABLE_TORCH_LIBRARY(packedtri, m) {
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
     m.impl("mm", PACKEDTRI_BOX(mm_cpu));
+    m.impl("_mm", PACKEDTRI_BOX(quick_mm_cpu));
     m.impl("mm_pair", PACKEDTRI_BOX(mm_pair_cpu));
 }
 

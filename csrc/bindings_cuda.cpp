@@ -1,5 +1,6 @@
 // The CUDA kernels of products.
 #include <atomic>
+#include <utility>
 
 #include "arguments.h"
 #include "bindings.h"
@@ -48,7 +49,7 @@ Tensor with_aligned_rows(const Tensor& x) {
     Sizes shape = sizes_of(x);
     const int64_t cols = shape.back();
     shape.back() = ceil_div(cols, word) * word;
-    Tensor memory = torch::stable::new_empty(x, shape);
+    Tensor memory = allocate(x, shape);
     Tensor rows = torch::stable::narrow(memory, x.dim() - 1, 0, cols);
     return torch::stable::copy_(rows, x);
 }
@@ -75,6 +76,11 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
                             tf32);
          }},
         [](const ColumnBatch& x) { return cuda::turns(x); });
+}
+
+Tensor quick_mm_cuda(Tensor a, Tensor b, int64_t how) {
+    const MmArguments x = mm_arguments(a, b, how);
+    return mm_cuda(std::move(a), std::move(b), x.n, x.a_kind, x.b_kind, x.c_kind, x.tf32);
 }
 
 std::tuple<Tensor, Tensor> mm_pair_cuda(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,
@@ -104,6 +110,7 @@ bool dense_torch_rounds(DType dtype) {
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("mm", PACKEDTRI_BOX(mm_cuda));
+    m.impl("_mm", PACKEDTRI_BOX(quick_mm_cuda));
     m.impl("mm_pair", PACKEDTRI_BOX(mm_pair_cuda));
 }
 

@@ -54,7 +54,7 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
     Sizes shape = batch;
     const Sizes own = sizes_of(b);
     shape.insert(shape.end(), own.end() - static_cast<int64_t>(inner), own.end());
-    if (product_of(shape) == 0) return torch::stable::new_empty(b, shape);
+    if (product_of(shape) == 0) return allocate(b, shape);
     const Walkable w = walkable(packed, batch, 1, false);
     int64_t count = product_of(batch), m = n, cols = 0;
     if (dense) {
@@ -77,7 +77,7 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
             cols,
             product_of(shape) / count};
     if (other.pays(p)) return other.run(p);
-    Tensor x = torch::stable::new_empty(b, shape);
+    Tensor x = allocate(b, shape);
     torch::stable::copy_(x, b);
     p.x = x.mutable_data_ptr();
     run(p);
@@ -92,8 +92,8 @@ std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,
     const Sizes batch = batch_of(packed, 1);
     Factor p{dtype, n, product_of(batch), nullptr, row_start(n), nullptr};
     if (packed.numel() > 0 && other.pays(p)) return other.run(p);
-    Tensor factor = torch::stable::new_empty(packed, sizes_of(packed));
-    Tensor info = torch::stable::new_empty(packed, batch, torch::headeronly::ScalarType::Int);
+    Tensor factor = allocate(packed, sizes_of(packed));
+    Tensor info = allocate(packed, batch, torch::headeronly::ScalarType::Int);
     if (factor.numel() == 0) return {factor, torch::stable::zero_(info)};
     torch::stable::copy_(factor, packed);
     p.packed = factor.mutable_data_ptr();
@@ -118,11 +118,11 @@ std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x
     Sizes shape = batch, x_shape = batch;
     shape.push_back(row_start(n));
     x_shape.insert(x_shape.end(), {n, k});
-    Tensor factor = torch::stable::new_empty(packed, shape);
-    Tensor info = torch::stable::new_empty(packed, batch, torch::headeronly::ScalarType::Int);
+    Tensor factor = allocate(packed, shape);
+    Tensor info = allocate(packed, batch, torch::headeronly::ScalarType::Int);
     if (factor.numel() == 0) return {factor, torch::stable::zero_(info)};
     torch::stable::copy_(factor, packed);
-    Tensor work = torch::stable::new_empty(x, x_shape);
+    Tensor work = allocate(x, x_shape);
     torch::stable::copy_(work, x);
     run({dtype, downdate, n, k, product_of(batch), factor.mutable_data_ptr(), row_start(n),
          work.mutable_data_ptr(), static_cast<int32_t*>(info.mutable_data_ptr())});
@@ -134,7 +134,7 @@ Tensor first_zero(const Tensor& packed, int64_t n,
     const DType dtype = dtype_of(packed, "first_zero");
     check_packed(packed, n, "first_zero");
     const Sizes batch = batch_of(packed, 1);
-    Tensor info = torch::stable::new_empty(packed, batch, torch::headeronly::ScalarType::Int);
+    Tensor info = allocate(packed, batch, torch::headeronly::ScalarType::Int);
     if (packed.numel() == 0) return torch::stable::zero_(info);
     const Walkable w = walkable(packed, batch, 1, false);
     run({dtype, n, product_of(batch), w.tensor.const_data_ptr(), w.batch_stride,

@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "arguments.h"
 #include "bindings_convert.h"
 #include "cuda/kernels.h"
 
@@ -27,7 +28,7 @@ class TorchScratch final : public cuda::Scratch {
     explicit TorchScratch(const Tensor& like) : like_(like) {}
     void* reserve(int64_t bytes) override {
         if (!memory_ || memory_->numel() < bytes)
-            memory_ = torch::stable::new_empty(like_, {bytes}, torch::headeronly::ScalarType::Byte);
+            memory_ = allocate(like_, {bytes}, torch::headeronly::ScalarType::Byte);
         return memory_->mutable_data_ptr();
     }
     void* reserve_if_free(int64_t bytes) override {

@@ -186,6 +186,37 @@ def past_autograd(op: Any) -> Callable[..., torch.Tensor]:
     return call
 
 
+# What else than autograd takes part in ops: what casts or watches them, and tensors that are more
+# than their elements.
+_TAKE_PART = """
+    AutocastCPU AutocastCUDA Python Batched FuncTorchBatched FuncTorchGradWrapper
+    FuncTorchDynamicLayerFrontMode
+"""
+
+
+class NotBareError(RuntimeError):
+    """Somebody else takes part in an op that was called bare."""
+
+
+def bare(op: Any) -> Callable[..., torch.Tensor]:
+    """``op``, which has no derivatives, to be tried where ``is_plain`` holds.
+
+    Returns:
+        The op. It raises ``NotBareError`` where anybody else than autograd would take part in it.
+        To ask for each of them before would cost a third of a small product, and the dispatcher
+        finds them anyway.
+    """
+
+    def refuse(*args: Any) -> torch.Tensor:
+        raise NotBareError(f"[{op}] it is for tensors that are nobody's business")
+
+    library.impl(op._opname, torch.library.fallthrough_kernel, "Autograd")
+    for key in _TAKE_PART.split():
+        library.impl(op._opname, refuse, key)
+    builtin: Callable[..., torch.Tensor] = op._op
+    return builtin
+
+
 # The autograd functions that ops have on the 'Autograd' key.
 _derivatives: dict[Any, Any] = {}
 

@@ -118,7 +118,7 @@ def _explain_missing_cuda(op: str) -> None:
 if cuda_library is None:
     _missing = torch.library.Library("packedtri", "IMPL")
     _ops = (
-        "mm mm_pair pack unpack pack_block unpack_block write_block_ "
+        "mm _mm mm_pair pack unpack pack_block unpack_block write_block_ "
         "diagonal embed_diagonal scale_band "
         "solve_triangular cholesky cholesky_update first_zero"
     )

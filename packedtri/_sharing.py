@@ -55,11 +55,12 @@ class Family:
 
         Nothing required a gradient when they met. Of two types the one that changes refuses to.
         """
-        # Mostly there are none, and this is asked before every product.
-        if not self._plain.valuerefs():
-            return False
-        plain = _living(self._plain)
-        return any(x.grad_fn is not None and _overlap(t._packed, x) for x in plain)
+        # This is asked before every product, so without a generator.
+        for reference in self._plain.valuerefs():
+            x = reference()
+            if x is not None and x.grad_fn is not None and _overlap(t._packed, x):
+                return True
+        return False
 
 
 def _living(members: weakref.WeakValueDictionary[int, Tensor]) -> list[Tensor]:
@@ -93,10 +94,11 @@ def inherit(view: PackedTensor, t: PackedTensor) -> None:
 def check_source(t: PackedTensor) -> None:
     """Raise where the packed tensor that ``t`` was made from has changed in place, recorded."""
     members = t.__dict__
-    source, grad_fn = _source(t) if "_source" in members else (None, None)
-    family = members.get("_family")
-    changed = source is not None and source.grad_fn is not grad_fn
-    if changed or (family is not None and family.changed(t)):
+    changed = "_family" in members and members["_family"].changed(t)
+    if not changed and "_source" in members:
+        source, grad_fn = _source(t)
+        changed = source is not None and source.grad_fn is not grad_fn
+    if changed:
         raise RuntimeError(
             f"[{type(t).__name__}] the packed tensor that it was made from was changed in place "
             "later, and its gradients would miss that change. Build the type after the change, or "

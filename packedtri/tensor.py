@@ -224,13 +224,15 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
 
     # The slots skip __torch_function__, which costs about as much as a small product.
     def __matmul__(self, other: Any) -> Any:
-        product = None if _is_watched() else _products.get((type(self), type(other)))
-        product = product or _product(self, other, Tensor.__matmul__, other)
+        product = _products.get((type(self), type(other)))
+        if product is None or _watches_functions():
+            product = _product(self, other, Tensor.__matmul__, other)
         return product(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        product = None if _is_watched() else _products.get((type(other), type(self)))
-        product = product or _product(other, self, _reversed_matmul, other)
+        product = _products.get((type(other), type(self)))
+        if product is None or _watches_functions():
+            product = _product(other, self, _reversed_matmul, other)
         return product(other, self)
 
     # Torch calls add_ and sub_ for both, which change the stored elements for its optimizers.
@@ -415,13 +417,8 @@ def _product(left: Any, right: Any, overridable: Callable[[Any, Any], Any], othe
     )
     if row is not None and not any(map(_has_own_rules, (type(left), type(right)))):
         _products[type(left), type(right)] = row.handler
-        return overridable if _is_watched() else row.handler
+        return overridable if _watches_functions() else row.handler
     return overridable if hasattr(other, "__torch_function__") else _not_implemented
-
-
-def _is_watched() -> bool:
-    """Whether a mode of torch's is to see the functions that are called, or what they do."""
-    return _watches_functions() or dispatch.ops_are_watched()
 
 
 def _has_own_rules(cls: type) -> bool:

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import is_plain, is_transformed, past_autograd, quick
+from packedtri._autograd import is_plain, quick
 from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
 from packedtri._sharing import check_source
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
 from packedtri.ops.dims import can_broadcast
-from packedtri.ops.mm import autocast_dtype, cast_as_mv, tf32_allowed
+from packedtri.ops.mm import autocast_dtype, bare_mm, cast_as_mv, how, tf32_allowed
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -32,83 +32,117 @@ from packedtri.tensor import (
 )
 
 _mm = quick(torch.ops.packedtri.mm.default, 2)
-_mm_plain = past_autograd(torch.ops.packedtri.mm.default)
 _to_packed = _nodes.to_packed
 _from_packed = _nodes.from_packed
+_is_grad_enabled = torch.is_grad_enabled
 
 P = TypeVar("P", bound=PackedTensor)
 # (name for messages, left operand, right operand) -> result
 Product = Callable[[str, Any, Any], Tensor]
 
+# What is asked before a product takes as long as a small one. So products that nobody but the
+# caller looks at are tried at once. The op refuses whatever does not go together, and only then is
+# it asked here what that is.
 
-def _is_plain(a: Tensor, b: Tensor) -> bool:
-    if not is_plain(a, b):
-        return False
-    for x in (a, b):
-        members = x.__dict__
-        if "_family" in members and torch.is_grad_enabled():
-            check_source(x)  # type: ignore[arg-type]
-        if "_packed" in members and is_transformed(members["_packed"]):
-            return False
-    return True
+
+def _check_family(t: PackedTensor) -> None:
+    if "_family" in t.__dict__ and _is_grad_enabled():
+        check_source(t)
 
 
 def _lower_lower(name: str, a: LowerTriangular, b: LowerTriangular) -> LowerTriangular:
-    return _typed(LowerTriangular, a, LOWER, b, LOWER, _check_packed_pair(name, a, b))
+    return _typed(LowerTriangular, a, LOWER, b, LOWER, (name, a, b))
 
 
 def _upper_upper(name: str, a: UpperTriangular, b: UpperTriangular) -> UpperTriangular:
-    return _typed(UpperTriangular, b, LOWER, a, LOWER, _check_packed_pair(name, a, b))
+    return _typed(UpperTriangular, b, LOWER, a, LOWER, (name, a, b))
 
 
-def _typed(cls: type[P], a: PackedTensor, a_kind: int, b: PackedTensor, b_kind: int, n: int) -> P:
-    """The type over the lower triangle of the product of two stored triangles, read as told."""
-    how = n, a_kind, b_kind, LOWER, tf32_allowed(a._packed)
-    if _is_plain(a, b):
-        packed = _mm_plain(a._packed, b._packed, *how)
-        if cls.kind == HERMITIAN and packed.is_complex():
-            clear_imaginary_diagonal_(packed, n)
-        return cls._wrap(packed, n)
-    packed = _mm(_to_packed(a), _to_packed(b), *how)
+def _typed(
+    cls: type[P],
+    a: PackedTensor,
+    a_kind: int,
+    b: PackedTensor,
+    b_kind: int,
+    told: tuple[str, PackedTensor, PackedTensor],
+) -> P:
+    """The type over the lower triangle of the product of two stored triangles, read as told.
+
+    Args:
+        cls: the type.
+        a: the left triangle.
+        a_kind: how it is read.
+        b: the right one.
+        b_kind: how that is read.
+        told: the product as the user wrote it, for messages.
+    """
+    p, q = a._packed, b._packed
+    if is_plain(a, b):
+        _check_family(a)
+        _check_family(b)
+        try:
+            packed = bare_mm(p, q, how(a_kind, b_kind, LOWER, p))
+        except RuntimeError:
+            packed = None
+        if packed is not None:
+            if cls.kind == HERMITIAN and packed.is_complex():
+                clear_imaginary_diagonal_(packed, a._n)
+            return cls._wrap(packed, a._n)
+    n = _check_packed_pair(*told)
+    packed = _mm(_to_packed(a), _to_packed(b), n, a_kind, b_kind, LOWER, tf32_allowed(p))
     return _from_packed(cls, real_diagonal(packed, cls.kind, n), n)
 
 
 def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
-    n = _check_packed_pair(name, a, b)
-    if a._packed is b._packed and _nodes.is_transpose(a, b):
-        return _typed(Hermitian if a.kind == HERMITIAN else Symmetric, a, a.kind, b, b.kind, n)
+    p, q = a._packed, b._packed
+    if p is q and _nodes.is_transpose(a, b):
+        cls = Hermitian if a.kind == HERMITIAN else Symmetric
+        return _typed(cls, a, a.kind, b, b.kind, (name, a, b))
     if _nodes.is_adjoint(a, b):
-        return _typed(Hermitian, a, a.kind, b, b.kind, n)
-    how = n, a.kind, b.kind, DENSE, tf32_allowed(a._packed)
-    if _is_plain(a, b):
-        return _mm_plain(a._packed, b._packed, *how)
-    return _mm(_to_packed(a), _to_packed(b), *how)
+        return _typed(Hermitian, a, a.kind, b, b.kind, (name, a, b))
+    if is_plain(a, b):
+        _check_family(a)
+        _check_family(b)
+        try:
+            return bare_mm(p, q, how(a.kind, b.kind, DENSE, p))
+        except RuntimeError:
+            pass
+    n = _check_packed_pair(name, a, b)
+    return _mm(_to_packed(a), _to_packed(b), n, a.kind, b.kind, DENSE, tf32_allowed(p))
 
 
 def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
-    n, p, rank = a.n, a._packed, x.dim()
+    p = a._packed
+    if is_plain(a, x):
+        _check_family(a)
+        try:
+            return bare_mm(p, x, how(a.kind, DENSE, DENSE, p))
+        except RuntimeError:
+            pass
+    n, rank = a.n, x.dim()
     if rank == 0 or x.shape[-1 if rank == 1 else -2] != n:
         raise _shape_error(name, "(..., n, n) @ (..., n, m)", a, x)
     check_elements(name, a, x, p, x)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, a, x, p.shape[:-1], x.shape[:-2])
-    how = n, a.kind, DENSE, DENSE, tf32_allowed(p)
-    if _is_plain(a, x):
-        return _mm_plain(p, x, *how)
-    return _mm(_to_packed(a), x, *how)
+    return _mm(_to_packed(a), x, n, a.kind, DENSE, DENSE, tf32_allowed(p))
 
 
 def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
-    n, p, rank = b.n, b._packed, x.dim()
+    p = b._packed
+    if is_plain(x, b):
+        _check_family(b)
+        try:
+            return bare_mm(x, p, how(DENSE, b.kind, DENSE, p))
+        except RuntimeError:
+            pass
+    n, rank = b.n, x.dim()
     if rank == 0 or x.shape[-1] != n:
         raise _shape_error(name, "(..., m, n) @ (..., n, n)", x, b)
     check_elements(name, x, b, x, p)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, x, b, x.shape[:-2], p.shape[:-1])
-    how = n, DENSE, b.kind, DENSE, tf32_allowed(p)
-    if _is_plain(x, b):
-        return _mm_plain(x, p, *how)
-    return _mm(x, _to_packed(b), *how)
+    return _mm(x, _to_packed(b), n, DENSE, b.kind, DENSE, tf32_allowed(p))
 
 
 def _check_packed_pair(name: str, a: PackedTensor, b: PackedTensor) -> int:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from packedtri import layout
-from packedtri._autograd import Adjoint, library, register_multilinear
+from packedtri._autograd import Adjoint, bare, library, register_multilinear
 from packedtri._bands import halve_diagonal
 from packedtri._library import tf32_is_set
 from packedtri.layout import DENSE, HERMITIAN, LOWER, TRANSPOSED, UPPER
@@ -63,6 +63,15 @@ def _(
         (x.shape[-1] for x, kind in ((a, a_kind), (b, b_kind)) if kind != DENSE), layout.numel(n)
     )
     return a.new_empty((*batch, count))
+
+
+#: What ``mm`` computes, told by one number, ``how``. It has no kernel for the meta device.
+bare_mm = bare(torch.ops.packedtri._mm.default)
+
+
+def how(a_kind: int, b_kind: int, c_kind: int, x: Tensor) -> int:
+    """What ``bare_mm`` is told: the kinds, and whether such elements may be rounded to TF32."""
+    return a_kind | b_kind << 3 | c_kind << 6 | tf32_allowed(x) << 9
 
 
 def transposed(x: Tensor, kind: int) -> Operand:
