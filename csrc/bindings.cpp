@@ -231,10 +231,12 @@ Operand operand(const Walkable& w, Kind kind, const Extent& size, bool left, boo
 MmArguments mm_arguments(const Tensor& a, const Tensor& b, int64_t how) {
     const auto kind = [&](int place) { return how >> 3 * place & 7; };
     constexpr auto dense = static_cast<int64_t>(Kind::Dense);
-    const Tensor& packed = kind(0) == dense ? b : a;
-    STD_TORCH_CHECK(how >= 0 && packed.dim() > 0 && (kind(0) != dense || kind(1) != dense),
-                    "[packedtri::_mm] expected a packed operand");
-    return {row_of(packed.size(packed.dim() - 1)), kind(0), kind(1), kind(2), how >> 9 != 0};
+    const bool neither = kind(0) == dense && kind(1) == dense;
+    const Tensor& told = kind(0) == dense && !neither ? b : a;
+    STD_TORCH_CHECK(how >= 0 && told.dim() > (neither ? 1 : 0),
+                    "[packedtri::_mm] expected a matrix and kinds");
+    const int64_t n = neither ? told.size(told.dim() - 2) : row_of(told.size(told.dim() - 1));
+    return {n, kind(0), kind(1), kind(2), how >> 9 != 0};
 }
 
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,

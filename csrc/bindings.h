@@ -36,8 +36,9 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
           int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
           const OtherWay<Tensor, Operands, Product>& other,
           const std::function<bool(const ColumnBatch&)>& turns);
-// What `mm` is told beside its operands, one of which is packed, from the one number that `_mm` gets: three bits for each
-// kind and one for tf32. Python passes a number in a fraction of the time that five arguments take.
+// What `mm` is told beside its operands, from the one number that `_mm` gets: three bits for each kind and one for tf32.
+// Python passes a number in a fraction of the time that five arguments take. The order is that of a packed operand, or
+// without one the number of rows.
 struct MmArguments {
     int64_t n, a_kind, b_kind, c_kind;
     bool tf32;

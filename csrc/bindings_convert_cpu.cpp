@@ -61,15 +61,25 @@ STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
     m.def(
         "scale_band(Tensor packed, SymInt n, SymInt nearest, SymInt farthest, float inside,"
         " float outside, bool hermitian) -> Tensor");
+    m.def("_pack(Tensor dense, int kind) -> Tensor");
+    m.def("_unpack(Tensor packed, int n, int kind) -> Tensor");
+    m.def(
+        "_unpack_block(Tensor packed, int n, int kind, int top, int left, int rows, int cols)"
+        " -> Tensor");
+    m.def("_diagonal(Tensor packed, int n, int below) -> Tensor");
+    m.def("_embed_diagonal(Tensor elements, int n, int below) -> Tensor");
+    m.def(
+        "_scale_band(Tensor packed, int n, int nearest, int farthest, float inside,"
+        " float outside, bool hermitian) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
-    m.impl("pack", PACKEDTRI_BOX(pack_cpu));
-    m.impl("unpack", PACKEDTRI_BOX(unpack_cpu));
+    PACKEDTRI_IMPL(m, "pack", pack_cpu);
+    PACKEDTRI_IMPL(m, "unpack", unpack_cpu);
     m.impl("pack_block", PACKEDTRI_BOX(pack_block_cpu));
-    m.impl("unpack_block", PACKEDTRI_BOX(unpack_block_cpu));
+    PACKEDTRI_IMPL(m, "unpack_block", unpack_block_cpu);
     m.impl("write_block_", PACKEDTRI_BOX(write_block_cpu));
-    m.impl("diagonal", PACKEDTRI_BOX(diagonal_cpu));
-    m.impl("embed_diagonal", PACKEDTRI_BOX(embed_diagonal_cpu));
-    m.impl("scale_band", PACKEDTRI_BOX(scale_band_cpu));
+    PACKEDTRI_IMPL(m, "diagonal", diagonal_cpu);
+    PACKEDTRI_IMPL(m, "embed_diagonal", embed_diagonal_cpu);
+    PACKEDTRI_IMPL(m, "scale_band", scale_band_cpu);
 }

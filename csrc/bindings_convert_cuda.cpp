@@ -63,12 +63,12 @@ Tensor scale_band_cuda(Tensor packed, int64_t n, int64_t nearest, int64_t farthe
 }  // namespace packedtri
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
-    m.impl("pack", PACKEDTRI_BOX(pack_cuda));
-    m.impl("unpack", PACKEDTRI_BOX(unpack_cuda));
+    PACKEDTRI_IMPL(m, "pack", pack_cuda);
+    PACKEDTRI_IMPL(m, "unpack", unpack_cuda);
     m.impl("pack_block", PACKEDTRI_BOX(pack_block_cuda));
-    m.impl("unpack_block", PACKEDTRI_BOX(unpack_block_cuda));
+    PACKEDTRI_IMPL(m, "unpack_block", unpack_block_cuda);
     m.impl("write_block_", PACKEDTRI_BOX(write_block_cuda));
-    m.impl("diagonal", PACKEDTRI_BOX(diagonal_cuda));
-    m.impl("embed_diagonal", PACKEDTRI_BOX(embed_diagonal_cuda));
-    m.impl("scale_band", PACKEDTRI_BOX(scale_band_cuda));
+    PACKEDTRI_IMPL(m, "diagonal", diagonal_cuda);
+    PACKEDTRI_IMPL(m, "embed_diagonal", embed_diagonal_cuda);
+    PACKEDTRI_IMPL(m, "scale_band", scale_band_cuda);
 }

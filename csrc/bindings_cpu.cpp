@@ -47,7 +47,7 @@ STABLE_TORCH_LIBRARY(packedtri, m) {
     m.def(
         "mm(Tensor a, Tensor b, SymInt n, int a_kind, int b_kind, int c_kind, bool tf32=False)"
         " -> Tensor");
-    // The same for calls that nobody records, casts or watches: without derivatives.
+    // Its bare form, as PACKEDTRI_IMPL has them of other ops.
     m.def("_mm(Tensor a, Tensor b, int how) -> Tensor");
     m.def(
         "mm_pair(Tensor a, Tensor b, Tensor c, Tensor d, SymInt n, int a_kind, int b_kind, int "

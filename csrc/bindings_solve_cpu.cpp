@@ -38,11 +38,16 @@ STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
         "cholesky_update(Tensor packed, Tensor x, SymInt n, bool downdate) -> "
         "(Tensor factor, Tensor info)");
     m.def("first_zero(Tensor packed, SymInt n) -> Tensor");
+    m.def(
+        "_solve_triangular(Tensor packed, Tensor b, int n, int kind, int b_kind, bool left, "
+        "bool unit) -> Tensor");
+    m.def("_cholesky(Tensor packed, int n) -> (Tensor factor, Tensor info)");
+    m.def("_first_zero(Tensor packed, int n) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
-    m.impl("solve_triangular", PACKEDTRI_BOX(solve_triangular_cpu));
-    m.impl("cholesky", PACKEDTRI_BOX(cholesky_cpu));
+    PACKEDTRI_IMPL(m, "solve_triangular", solve_triangular_cpu);
+    PACKEDTRI_IMPL(m, "cholesky", cholesky_cpu);
     m.impl("cholesky_update", PACKEDTRI_BOX(cholesky_update_cpu));
-    m.impl("first_zero", PACKEDTRI_BOX(first_zero_cpu));
+    PACKEDTRI_IMPL(m, "first_zero", first_zero_cpu);
 }

@@ -87,8 +87,8 @@ Tensor first_zero_cuda(Tensor packed, int64_t n) {
 }  // namespace packedtri
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
-    m.impl("solve_triangular", PACKEDTRI_BOX(solve_triangular_cuda));
-    m.impl("cholesky", PACKEDTRI_BOX(cholesky_cuda));
+    PACKEDTRI_IMPL(m, "solve_triangular", solve_triangular_cuda);
+    PACKEDTRI_IMPL(m, "cholesky", cholesky_cuda);
     m.impl("cholesky_update", PACKEDTRI_BOX(cholesky_update_cuda));
-    m.impl("first_zero", PACKEDTRI_BOX(first_zero_cuda));
+    PACKEDTRI_IMPL(m, "first_zero", first_zero_cuda);
 }

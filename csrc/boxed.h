@@ -43,3 +43,10 @@ struct WithReason<function> {
 }  // namespace packedtri
 
 #define PACKEDTRI_BOX(function) TORCH_BOX(&packedtri::WithReason<&packedtri::function>::call)
+// The same function as the kernel of an op and of its bare form, whose name has an underscore in front: without
+// derivatives, for calls that nobody records, casts or watches (bare in packedtri/_autograd.py).
+#define PACKEDTRI_IMPL(m, op, function)          \
+    do {                                         \
+        m.impl(op, PACKEDTRI_BOX(function));     \
+        m.impl("_" op, PACKEDTRI_BOX(function)); \
+    } while (false)

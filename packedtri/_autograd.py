@@ -172,25 +172,11 @@ def _skipping_autograd(grad: torch.Tensor) -> AbstractContextManager[None]:
     return torch._C._AutoDispatchBelowAutograd() if _is_only_computed(grad) else nullcontext()
 
 
-def past_autograd(op: Any) -> Callable[..., torch.Tensor]:
-    """``op`` without its Python kernel, to call where ``is_plain`` holds.
-
-    Entering Python from the dispatcher costs more than a small product.
-    """
-    below_autograd, builtin = torch._C._AutoDispatchBelowAutograd, op._op
-
-    def call(*args: Any) -> torch.Tensor:
-        with below_autograd():
-            return builtin(*args)
-
-    return call
-
-
 # What else than autograd takes part in ops: what casts or watches them, and tensors that are more
-# than their elements.
+# than their elements, or less.
 _TAKE_PART = """
     AutocastCPU AutocastCUDA Python Batched FuncTorchBatched FuncTorchGradWrapper
-    FuncTorchDynamicLayerFrontMode
+    FuncTorchDynamicLayerFrontMode Meta
 """
 
 
@@ -217,38 +203,40 @@ def bare(op: Any) -> Callable[..., torch.Tensor]:
     return builtin
 
 
-# The autograd functions that ops have on the 'Autograd' key.
+# The autograd functions that ops have on the 'Autograd' key, and their bare forms.
 _derivatives: dict[Any, Any] = {}
+_bare: dict[Any, Callable[..., Any]] = {}
 
 
-def quick(op: Any, count: int = 1) -> Callable[..., Any]:
+def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """``op``, whose first ``count`` arguments are tensors, by the shortest way that there is.
 
-    Where nothing records it that is ``past_autograd``. Where backward mode alone does it is the
+    Where nothing records it that is its bare form. Where backward mode alone does it is the
     function that records, which the dispatcher would come back to Python for.
+
+    Args:
+        op: an OpOverload.
+        count: how many tensors it takes.
+        form: its bare form, which takes the same arguments. By default the op whose name has an
+            underscore in front.
     """
-    past = past_autograd(op)
+    bare_form = form or bare(getattr(torch.ops.packedtri, f"_{op._opname}").default)
+    _bare[op] = bare_form
+    is_compiling, transform_level = _tracing.is_compiling, torch._C._functorch.maybe_current_level
 
     def call(*args: Any) -> Any:
-        tensors = args[:count]
-        plain = is_plain(*tensors)
-        if not (plain or _is_recorded_alone(tensors[0])) or any(map(is_transformed, tensors)):
-            return op(*args)
-        return past(*args) if plain else _derivatives[op].apply(None, *args)
+        try:
+            if is_plain(*args[:count]):
+                return bare_form(*args)
+            if op in _derivatives and not (
+                is_compiling() or forward_ad._current_level >= 0 or transform_level() is not None
+            ):
+                return _derivatives[op].apply(None, *args)
+        except NotBareError:
+            pass
+        return op(*args)
 
     return call
-
-
-def _is_recorded_alone(tensor: torch.Tensor) -> bool:
-    """Whether nobody but backward mode looks at an op that is not plain."""
-    device = tensor.device.type
-    return device in ("cpu", "cuda") and not (
-        _tracing.is_compiling()
-        or forward_ad._current_level >= 0
-        or torch._C._functorch.maybe_current_level() is not None
-        or torch._C._len_torch_dispatch_stack()
-        or torch.is_autocast_enabled(device)
-    )
 
 
 def register_multilinear(op: Any, *adjoints: Adjoint, together: Together | None = None) -> None:
@@ -402,6 +390,9 @@ def _make_function(
 
 
 def _run(op: Any, keyset: Any, args: tuple[Any, ...]) -> Any:
+    """Run ``op`` where the dispatcher came from, or its bare form where it is passed by."""
+    if keyset is None:
+        return _bare[op](*args)
     if torch._C._functorch.maybe_current_level() is None:
         return _below_autograd(op, keyset, args)
     # Autograd functions run without grad mode, and outer transforms would inherit that.
@@ -415,10 +406,7 @@ def _sum_to(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
 
 
 def _below_autograd(op: Any, keyset: Any, args: tuple[Any, ...]) -> torch.Tensor:
-    """Run ``op`` where the dispatcher came from, or anew where it is passed by: ``quick``."""
     with torch._C._AutoDispatchBelowAutograd():
-        if keyset is None:
-            return op._op(*args)
         return op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
 
 

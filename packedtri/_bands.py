@@ -24,6 +24,7 @@ _diagonal = torch.ops.packedtri.diagonal.default
 _embed_diagonal = torch.ops.packedtri.embed_diagonal.default
 _scale_band = torch.ops.packedtri.scale_band.default
 _quick_diagonal = quick(_diagonal)
+_quick_embed_diagonal = quick(_embed_diagonal)
 _quick_scale_band = quick(_scale_band)
 
 
@@ -34,7 +35,7 @@ def diagonal(packed: Tensor, n: int, below: int = 0) -> Tensor:
 
 def embed_diagonal(elements: Tensor, n: int, below: int = 0) -> Tensor:
     """Zeros with this diagonal, shape (*batch, n(n+1)/2), for elements (*batch, n - below)."""
-    return _embed_diagonal(elements, n, below)
+    return _quick_embed_diagonal(elements, n, below)
 
 
 def scale_band(

@@ -118,9 +118,12 @@ def _explain_missing_cuda(op: str) -> None:
 if cuda_library is None:
     _missing = torch.library.Library("packedtri", "IMPL")
     _ops = (
-        "mm _mm mm_pair pack unpack pack_block unpack_block write_block_ "
-        "diagonal embed_diagonal scale_band "
-        "solve_triangular cholesky cholesky_update first_zero"
+        "mm pack unpack unpack_block diagonal embed_diagonal scale_band solve_triangular cholesky "
+        "first_zero"
     )
-    for _op in _ops.split():
+    _others = "mm_pair pack_block write_block_ cholesky_update"
+    for _op in (
+        *_others.split(),
+        *(f"{prefix}{op}" for op in _ops.split() for prefix in ("", "_")),
+    ):
         _explain_missing_cuda(_op)

@@ -304,6 +304,15 @@ def test_bench_counts_conversions(tmp_path: Path) -> None:
     assert all("with conversions" in row["baseline"] for row in content["rows"])
 
 
+@pytest.mark.cuda
+def test_bench_counts_what_the_host_does(tmp_path: Path) -> None:
+    chosen = ["--op", "L@L", "--no-plot", "--quick"]
+    run("bench", "--device", "cuda", "--n", 9, "--calls", "--output", tmp_path, *chosen)
+    content = json.loads((tmp_path / "bench.json").read_text())
+    assert content["meta"]["calls"] is True
+    assert [row["timing"] for row in content["rows"]] == ["cuda stream"]
+
+
 @pytest.mark.parametrize("op", [op for op, case in CASES.items() if case.converts])
 def test_converting_gives_what_the_packed_operation_gives(op: str) -> None:
     done = CASES[op].setup(Problem(op, 6, 3, 2, torch.float64, CPU))
@@ -325,6 +334,7 @@ def test_bench_leaves_out_what_dense_torch_has_not() -> None:
     assert "dense torch has none of these operations" in message
     message = refusal("bench", "--device", "cpu", "--op", "pack", "--conversions")
     assert "not compared with --conversions" in message
+    assert "--calls is for a GPU" in refusal("bench", "--device", "cpu", "--calls")
 
 
 @pytest.mark.parametrize("op", list(CASES))

@@ -195,6 +195,12 @@ def test_performance_page_tells_what_dense_torch_converts(performance, tmp_path:
     assert "No results" in performance.slower_markdown(tmp_path)
 
 
+def test_performance_page_tells_what_calls_take(performance, tmp_path: Path) -> None:
+    results_file(tmp_path, "calls", [{**ROW, "ratio": 0.5}], calls=True)
+    assert "what the host does" in performance.results_markdown(tmp_path, tmp_path, tmp_path)
+    assert "No results" in performance.slower_markdown(tmp_path)
+
+
 def test_performance_page_lists_what_is_slower(performance, tmp_path: Path) -> None:
     small, smaller = ({**ROW, "n": n, "m": n, "ratio": r} for n, r in ((1024, 0.5), (512, 0.75)))
     thin = {**ROW, "op": "L@dense", "m": 16, "ratio": 0.25}
@@ -259,7 +265,8 @@ OPERATIONS: dict[str, tuple[str, int | None]] = {
 }
 COLUMNS = re.compile(r"([LS]) @ (\d+) columns")
 
-# Device, operation, dtype, precision, columns where they are not n, batch, and order.
+# Device, with "calls" where the host's part counts, operation, dtype, precision, columns where they are not n, batch,
+# and order.
 Case = tuple[str, str, str, str, int | None, int, int]
 
 
@@ -272,6 +279,7 @@ def measured_ratios() -> dict[Case, float]:
     for device, content in sorted(contents, key=lambda c: c[1]["meta"]["date"]):
         if content["meta"].get("quick") or content["meta"].get("conversions"):
             continue
+        device += " calls" * content["meta"].get("calls", False)
         for row in content["rows"]:
             columns = None if row["m"] == row["n"] else row["m"]
             kind = (row["op"], row["dtype"], row["precision"], columns)
@@ -285,6 +293,7 @@ def ratios_of_table(settings: str, table: str) -> dict[Case, str]:
     A head of ``L @ L`` is followed by types, others by operations, which may be followed by a type.
     """
     given = dict(setting.split("=") for setting in settings.split())
+    device = f"{given['device']} {given['of']}" if "of" in given else given["device"]
     head, _, *rows = (
         [cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()
     )
@@ -305,7 +314,7 @@ def ratios_of_table(settings: str, table: str) -> dict[Case, str]:
             op, columns = OPERATIONS[operation]
         for order, text in zip(orders, texts, strict=True):
             kind = (op, dtype, precision, columns)
-            cells[(given["device"], *kind, int(given.get("batch", 1)), order)] = text
+            cells[(device, *kind, int(given.get("batch", 1)), order)] = text
     return cells
 
 

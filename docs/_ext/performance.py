@@ -47,12 +47,12 @@ _COLUMNS = (
 def slower_markdown(folder: Path = RESULTS) -> str:
     """A table for each device of the orders at which dense torch is faster, worst case first.
 
-    Files in which dense torch converts operands are left out.
+    Files in which dense torch converts operands are left out, and those with the host's part.
     """
     devices: dict[str, list[tuple[str, list[Row]]]] = {}
     for path in _files(folder):
         meta, rows = _read(path)
-        if meta.get("conversions"):
+        if meta.get("conversions") or meta.get("calls"):
             continue
         devices.setdefault(meta["device"], []).append((meta["date"], rows))
     parts = []
@@ -155,6 +155,8 @@ def _file_markdown(path: Path, pictures: Path, beside: Path) -> str:
     against = (
         " Dense torch converts packed operands and results in its time."
         if meta.get("conversions")
+        else " Times are of calls, with what the host does for each."
+        if meta.get("calls")
         else ""
     )
     origin = f"Measured {meta['date'][:10]}{samples}; {', '.join(facts)}.{against}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -189,6 +190,14 @@ def bench(
             "--conversions", help="Let dense torch convert packed operands and results in its time."
         ),
     ] = False,
+    calls: Annotated[
+        bool,
+        typer.Option(
+            "--calls",
+            help="On a GPU, time calls as a program makes them, with what the host does for each, "
+            "not replays of CUDA graphs.",
+        ),
+    ] = False,
     output: Annotated[Path, typer.Option(help="Folder for bench.json and the plot.")] = Path(
         "bench-output"
     ),
@@ -204,6 +213,8 @@ def bench(
     torch.set_float32_matmul_precision(Precision.high.value if tf32 else precision.value)
     if threads:
         torch.set_num_threads(threads)
+    if calls and where.type != "cuda":
+        raise typer.BadParameter("--calls is for a GPU; on a CPU all calls are timed so")
     for op in ops or ():
         if op not in CASES:
             raise typer.BadParameter(f"{op!r} is none of {', '.join(CASES)}")
@@ -225,8 +236,10 @@ def bench(
         raise typer.BadParameter("dense torch has none of these operations for that")
     results = output / "bench.json"
     # Taken once: it asks the driver, which takes longer than many a case.
-    meta = environment.meta(where, commit) | {"quick": quick, "conversions": conversions}
-    rows = _measure_all(problems, results, meta, timing.QUICK if quick else timing.FULL)
+    kind = {"quick": quick, "conversions": conversions, "calls": calls}
+    meta = environment.meta(where, commit) | kind
+    effort = replace(timing.QUICK if quick else timing.FULL, gpu_graphs=not calls)
+    rows = _measure_all(problems, results, meta, effort)
     title = f"{environment.device_name(where)}, torch {torch.__version__}"
     console.print(report.bench_table(rows, title))
     slower = benchmark.slower(rows)

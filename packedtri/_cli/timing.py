@@ -42,6 +42,8 @@ class Effort:
     cpu_sample_ms: float
     #: How long a disturbed machine gets to bring forth other samples.
     cpu_budget_s: float
+    #: Whether short calls on a GPU are timed as replays of a CUDA graph, without the host's part.
+    gpu_graphs: bool = True
 
 
 FULL = Effort(
@@ -159,7 +161,7 @@ def time_cuda(packed: Side, dense: Side, capturable: bool, effort: Effort) -> Ti
         run()
     guess = [_cuda_pass(p) for p in passes]
     method = "cuda stream"
-    if capturable and min(guess) < _GRAPH_BELOW_MS:
+    if effort.gpu_graphs and capturable and min(guess) < _GRAPH_BELOW_MS:
         rounds = [_calls_filling(effort.gpu_sample_ms, ms * len(packed)) for ms in guess]
         try:
             passes = [_capture(side, r) for side, r in zip(sides, rounds, strict=True)]
@@ -167,6 +169,11 @@ def time_cuda(packed: Side, dense: Side, capturable: bool, effort: Effort) -> Ti
         except RuntimeError:  # A library that torch calls waits for the GPU at this size.
             torch.cuda.synchronize()
         guess = [_cuda_pass(p) for p in passes]
+    else:
+        rounds = [_calls_filling(effort.gpu_sample_ms, ms * len(packed)) for ms in guess]
+        passes = [
+            (partial(_run, side, r), r * len(side)) for side, r in zip(sides, rounds, strict=True)
+        ]
     round_ms = sum(ms * calls for ms, (_, calls) in zip(guess, passes, strict=True))
     fitting = int(effort.gpu_budget_ms / round_ms)
     count = max(effort.least_samples, min(effort.gpu_samples, fitting))

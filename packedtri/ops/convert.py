@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _bands, _nodes, _tracing, layout
-from packedtri._autograd import library, register_multilinear, register_vmap_over_batch
+from packedtri._autograd import library, quick, register_multilinear, register_vmap_over_batch
 from packedtri._bands import real_diagonal
 from packedtri._dtensor import meet, whole
 from packedtri.dispatch import describe
@@ -25,6 +25,7 @@ from packedtri.tensor import PackedTensor, check_dtype
 P = TypeVar("P", bound=PackedTensor)
 
 _pack = torch.ops.packedtri.pack.default
+_quick_pack = quick(_pack)
 _unpack = torch.ops.packedtri.unpack.default
 _pack_block = torch.ops.packedtri.pack_block.default
 _unpack_block = torch.ops.packedtri.unpack_block.default
@@ -95,7 +96,10 @@ def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:
     if x.dim() < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"[{name}] expected square matrices (*batch, n, n); got {tuple(x.shape)}")
     # Mirrored types read one half as well: packing with their own kind would add the two.
-    half, n = _pack(x, layout.UPPER if cls.kind == layout.UPPER else layout.LOWER), x.shape[-1]
+    half, n = (
+        _quick_pack(x, layout.UPPER if cls.kind == layout.UPPER else layout.LOWER),
+        x.shape[-1],
+    )
     if check and _is_mapped(x):
         raise NotImplementedError(
             f"[{name}] check=True looks at values, which torch.vmap shows nobody. Pass check=False"
@@ -133,7 +137,7 @@ def fits(cls: type[PackedTensor], x: Tensor, half: Tensor, exactly: bool = False
 
 def _other_half(cls: type[PackedTensor], x: Tensor) -> Tensor:
     """The half that the type does not store, in the order of the other one: no dense temporary."""
-    other = _pack(x, layout.LOWER if cls.kind == layout.UPPER else layout.UPPER)
+    other = _quick_pack(x, layout.LOWER if cls.kind == layout.UPPER else layout.UPPER)
     return other.conj_physical_() if cls.kind == layout.HERMITIAN else other
 
 

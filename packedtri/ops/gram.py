@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, _tracing
-from packedtri._autograd import is_plain, quick
+from packedtri._autograd import is_plain
 from packedtri._bands import real_diagonal
 from packedtri._dtensor import meet
 from packedtri.dispatch import describe, row
@@ -25,12 +25,11 @@ from packedtri.ops.mm import (
     adjoint,
     autocast_dtype,
     cast_as_mv,
+    quick_mm,
     tf32_allowed,
     transposed,
 )
 from packedtri.tensor import Hermitian, PackedTensor, Symmetric, check_dtype
-
-_mm = quick(torch.ops.packedtri.mm.default, 2)
 
 P = TypeVar("P", Symmetric, Hermitian)
 # The transpose of an operand, or its conjugate transpose.
@@ -358,7 +357,7 @@ def product_for(t: PackedTensor, a: Tensor, b: Tensor, alpha: float) -> Tensor |
 def _half(a: Operand, b: Operand, shape: torch.Size, trans: bool, flip: Flip) -> tuple[Tensor, int]:
     (x, x_kind), (y, y_kind) = (flip(*a), b) if trans else (a, flip(*b))
     n = shape[-1 if trans else -2]
-    return _mm(x, y, n, x_kind, y_kind, LOWER, tf32_allowed(x)), n
+    return quick_mm(x, y, n, x_kind, y_kind, LOWER, tf32_allowed(x)), n
 
 
 def _check_real(name: str, *factors: Any) -> None:

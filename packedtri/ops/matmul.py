@@ -15,13 +15,20 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import is_plain, quick
+from packedtri._autograd import is_plain
 from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
 from packedtri._sharing import check_source
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
 from packedtri.ops.dims import can_broadcast
-from packedtri.ops.mm import autocast_dtype, bare_mm, cast_as_mv, how, tf32_allowed
+from packedtri.ops.mm import (
+    autocast_dtype,
+    bare_mm,
+    cast_as_mv,
+    how,
+    quick_mm,
+    tf32_allowed,
+)
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -31,7 +38,6 @@ from packedtri.tensor import (
     check_strided,
 )
 
-_mm = quick(torch.ops.packedtri.mm.default, 2)
 _to_packed = _nodes.to_packed
 _from_packed = _nodes.from_packed
 _is_grad_enabled = torch.is_grad_enabled
@@ -81,7 +87,7 @@ def _typed(
         _check_family(a)
         _check_family(b)
         try:
-            packed = bare_mm(p, q, how(a_kind, b_kind, LOWER, p))
+            packed = bare_mm(p, q, how(a_kind, b_kind, LOWER, tf32_allowed(p)))
         except RuntimeError:
             packed = None
         if packed is not None:
@@ -89,7 +95,7 @@ def _typed(
                 clear_imaginary_diagonal_(packed, a._n)
             return cls._wrap(packed, a._n)
     n = _check_packed_pair(*told)
-    packed = _mm(_to_packed(a), _to_packed(b), n, a_kind, b_kind, LOWER, tf32_allowed(p))
+    packed = quick_mm(_to_packed(a), _to_packed(b), n, a_kind, b_kind, LOWER, tf32_allowed(p))
     return _from_packed(cls, real_diagonal(packed, cls.kind, n), n)
 
 
@@ -104,11 +110,11 @@ def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
         _check_family(a)
         _check_family(b)
         try:
-            return bare_mm(p, q, how(a.kind, b.kind, DENSE, p))
+            return bare_mm(p, q, how(a.kind, b.kind, DENSE, tf32_allowed(p)))
         except RuntimeError:
             pass
     n = _check_packed_pair(name, a, b)
-    return _mm(_to_packed(a), _to_packed(b), n, a.kind, b.kind, DENSE, tf32_allowed(p))
+    return quick_mm(_to_packed(a), _to_packed(b), n, a.kind, b.kind, DENSE, tf32_allowed(p))
 
 
 def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
@@ -116,7 +122,7 @@ def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
     if is_plain(a, x):
         _check_family(a)
         try:
-            return bare_mm(p, x, how(a.kind, DENSE, DENSE, p))
+            return bare_mm(p, x, how(a.kind, DENSE, DENSE, tf32_allowed(p)))
         except RuntimeError:
             pass
     n, rank = a.n, x.dim()
@@ -125,7 +131,7 @@ def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
     check_elements(name, a, x, p, x)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, a, x, p.shape[:-1], x.shape[:-2])
-    return _mm(_to_packed(a), x, n, a.kind, DENSE, DENSE, tf32_allowed(p))
+    return quick_mm(_to_packed(a), x, n, a.kind, DENSE, DENSE, tf32_allowed(p))
 
 
 def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
@@ -133,7 +139,7 @@ def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
     if is_plain(x, b):
         _check_family(b)
         try:
-            return bare_mm(x, p, how(DENSE, b.kind, DENSE, p))
+            return bare_mm(x, p, how(DENSE, b.kind, DENSE, tf32_allowed(p)))
         except RuntimeError:
             pass
     n, rank = b.n, x.dim()
@@ -142,7 +148,7 @@ def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
     check_elements(name, x, b, x, p)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, x, b, x.shape[:-2], p.shape[:-1])
-    return _mm(x, _to_packed(b), n, DENSE, b.kind, DENSE, tf32_allowed(p))
+    return quick_mm(x, _to_packed(b), n, DENSE, b.kind, DENSE, tf32_allowed(p))
 
 
 def _check_packed_pair(name: str, a: PackedTensor, b: PackedTensor) -> int:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from packedtri import layout
-from packedtri._autograd import Adjoint, bare, library, register_multilinear
+from packedtri._autograd import Adjoint, bare, library, quick, register_multilinear
 from packedtri._bands import halve_diagonal
 from packedtri._library import tf32_is_set
 from packedtri.layout import DENSE, HERMITIAN, LOWER, TRANSPOSED, UPPER
@@ -65,13 +65,23 @@ def _(
     return a.new_empty((*batch, count))
 
 
-#: What ``mm`` computes, told by one number, ``how``. It has no kernel for the meta device.
+#: What ``mm`` computes, told by one number, ``how``.
 bare_mm = bare(torch.ops.packedtri._mm.default)
 
 
-def how(a_kind: int, b_kind: int, c_kind: int, x: Tensor) -> int:
-    """What ``bare_mm`` is told: the kinds, and whether such elements may be rounded to TF32."""
-    return a_kind | b_kind << 3 | c_kind << 6 | tf32_allowed(x) << 9
+def how(a_kind: int, b_kind: int, c_kind: int, tf32: bool = False) -> int:
+    """What ``bare_mm`` is told: how operands and result are stored, and whether TF32 will do."""
+    return a_kind | b_kind << 3 | c_kind << 6 | tf32 << 9
+
+
+def _bare_form(
+    a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: bool = False
+) -> Tensor:
+    return bare_mm(a, b, how(a_kind, b_kind, c_kind, tf32))
+
+
+#: The op, by the shortest way.
+quick_mm = quick(_mm, 2, _bare_form)
 
 
 def transposed(x: Tensor, kind: int) -> Operand:

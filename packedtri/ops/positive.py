@@ -22,18 +22,16 @@ from packedtri._autograd import (
     forward_mode,
     is_batched,
     outside_autocast,
-    quick,
     values_visible,
 )
 from packedtri._bands import diagonal, real_diagonal, scale_off_diagonal
 from packedtri._dtensor import whole
 from packedtri._sharing import check_source
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
+from packedtri.ops.mm import quick_mm
 from packedtri.ops.potrf import cholesky
 from packedtri.ops.trsm import invert_triangle, solve, widened
 from packedtri.tensor import PackedTensor
-
-_mm = quick(torch.ops.packedtri.mm.default, 2)
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ def invert_by_factor(factor: Tensor, n: int) -> Tensor:
     """
     inverse = invert_triangle(factor, n)
     with outside_autocast():
-        return _mm(inverse.conj(), inverse, n, UPPER, LOWER, LOWER)
+        return quick_mm(inverse.conj(), inverse, n, UPPER, LOWER, LOWER)
 
 
 class _Node(torch.autograd.Function):
@@ -165,8 +163,8 @@ def _gradient(ctx: Any, packed: Tensor) -> PackedTensor:
 def _outer(ctx: Any, a: Tensor, b: Tensor) -> PackedTensor:
     """The gradient -A B^H, of which a Symmetric or Hermitian takes half with its adjoint."""
     with outside_autocast():
-        lower = _mm(a, b.mH, ctx.n, DENSE, DENSE, LOWER)
-        mirrored = _mm(b, a.mH, ctx.n, DENSE, DENSE, LOWER)
+        lower = quick_mm(a, b.mH, ctx.n, DENSE, DENSE, LOWER)
+        mirrored = quick_mm(b, a.mH, ctx.n, DENSE, DENSE, LOWER)
     return _gradient(ctx, (lower + mirrored) * -0.5)
 
 
@@ -209,8 +207,8 @@ class _Inverse(_Node):
         # An element that is not on the diagonal stands for two in the matrix.
         half = scale_off_diagonal(grad, 0.5, n, kind)
         with outside_autocast():
-            product = _mm(half, x, n, kind, kind, DENSE)
-            lower = _mm(x, product, n, kind, DENSE, LOWER)
+            product = quick_mm(half, x, n, kind, kind, DENSE)
+            lower = quick_mm(x, product, n, kind, DENSE, LOWER)
         return _gradient(ctx, -lower), None
 
 
@@ -262,7 +260,9 @@ class _InvQuadLogDet(_Node):
                 grad_b = (2 * scaled).sum_to_size(b.shape)
             if ctx.needs_input_grad[0]:
                 with outside_autocast():
-                    outer = _mm(scaled, x.mH, ctx.n, DENSE, DENSE, LOWER).sum_to_size(ctx.shape)
+                    outer = quick_mm(scaled, x.mH, ctx.n, DENSE, DENSE, LOWER).sum_to_size(
+                        ctx.shape
+                    )
                 lower = -outer if lower is None else lower - outer
         return None if lower is None else _gradient(ctx, lower), None, grad_b
 

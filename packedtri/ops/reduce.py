@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri._autograd import is_plain, quick
+from packedtri._autograd import is_plain
 from packedtri._bands import halve_diagonal, real_diagonal, scale_off_diagonal, without_diagonal
 from packedtri.dispatch import Function, aten_row, ops_are_watched, row
 from packedtri.layout import DTYPES
@@ -25,11 +25,10 @@ from packedtri.ops import elements
 from packedtri.ops.aten import Args, Kwargs
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import from_front
-from packedtri.ops.mm import tf32_allowed, without_autocast
+from packedtri.ops.mm import quick_mm, tf32_allowed, without_autocast
 from packedtri.ops.shapes import torch_names
 from packedtri.tensor import PackedTensor
 
-_mm = quick(torch.ops.packedtri.mm.default, 2)
 _unpack_block = torch.ops.packedtri.unpack_block.default
 
 
@@ -88,7 +87,7 @@ def _sum_all(t: PackedTensor) -> Tensor:
     elif packed.device.type == "cpu" and is_plain(packed) and not packed.is_complex():
         # One pass. Complex products would make nan of infinities.
         with without_autocast("cpu"):
-            total = _mm(packed, packed.new_ones(t.n), t.n, t.kind, layout.DENSE, layout.DENSE)
+            total = quick_mm(packed, packed.new_ones(t.n), t.n, t.kind, layout.DENSE, layout.DENSE)
         total = total.sum(-1)
     else:
         # Nothing is subtracted, which infinities would not survive, and nothing doubled before the

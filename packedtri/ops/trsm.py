@@ -29,6 +29,7 @@ _mm = torch.ops.packedtri.mm.default
 _solve = torch.ops.packedtri.solve_triangular.default
 _quick_solve = quick(_solve, 2)
 _first_zero = torch.ops.packedtri.first_zero.default
+_quick_first_zero = quick(_first_zero)
 
 
 def widened(x: Tensor) -> Tensor:
@@ -80,7 +81,7 @@ def first_zero(packed: Tensor, n: int) -> Tensor:
     Returns:
         int32, shape (*batch).
     """
-    return _first_zero(packed, n)
+    return _quick_first_zero(packed, n)
 
 
 @torch.library.register_fake("packedtri::first_zero", lib=library)
