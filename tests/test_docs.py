@@ -265,8 +265,8 @@ OPERATIONS: dict[str, tuple[str, int | None]] = {
 }
 COLUMNS = re.compile(r"([LS]) @ (\d+) columns")
 
-# Device, with "calls" where the host's part counts, operation, dtype, precision, columns where they are not n, batch,
-# and order.
+# Device, with "calls" where the host's part counts, operation, dtype, precision, columns where they
+# are not n, batch, and order.
 Case = tuple[str, str, str, str, int | None, int, int]
 
 
