@@ -148,23 +148,31 @@ inline int side_of_tiles(const Product& p, const Config& config) {
     return by_images(config) ? engine_tile_side(config.tile) : tile_side(p.dtype, config.tile);
 }
 
+// Whether small tiles are 64 x 128 or 128 x 64, the longer side along the operand that the copy engine brings.
+inline bool is_wide_mapped(const Config& config) {
+    return config.method == Method::Mapped && config.tile == TileSize::Large;
+}
+
 // Whether there is a direct kernel for Hopper: for float64, and for small tiles of 16-bit elements.
 bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
 // Up to how many terms of 16-bit elements small tiles have sums that are shared by an estimate.
 constexpr int64_t MOST_SHARED = 3200;
 // Up to which order a triangle has these beside so many aligned columns, which the copy engine brings (Method::Mapped),
-// before dense torch, the kernel for a hundred vectors and, up to 192, images.
-constexpr int64_t most_mapped(int64_t vectors) {
-    return vectors <= 128 ? MOST_SHARED : vectors <= 192 ? 2600 : vectors <= 256 ? 1600 : 0;
-}
+// before dense torch, the kernel for a hundred vectors and images.
+constexpr int64_t most_mapped(int64_t vectors) { return vectors <= 256 ? MOST_SHARED : 0; }
+// Up to how many multiplications more columns have them.
+constexpr double LEAST_UNPACKED = 830.0 * 830 * 830;
 
 // How blocks share the sums of small tiles: as Config says it.
 struct SplitChoice {
     int split, above, graded;
 };
-// Of elements of 4 bytes or more, and on Hopper of 16-bit ones of a single matrix.
-SplitChoice split_direct_sums(const Product& p, const Device& device);
+// Of elements of 4 bytes or more, and on Hopper of 16-bit ones of a single matrix. `wide`: of tiles with twice as many rows
+// or columns of a mapped operand.
+SplitChoice split_direct_sums(const Product& p, const Device& device, bool wide = false);
+// Whether these are faster than square ones.
+bool wide_tiles_win(const Product& p, const Device& device);
 // With parts of `half_tiles` half tiles at most.
 constexpr SplitChoice share_gradually(int half_tiles) {
     return {4, graded_above(half_tiles, 4), half_tiles};

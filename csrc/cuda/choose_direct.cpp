@@ -100,6 +100,7 @@ double least_for_large_tiles(const Product& p, bool persistent) {
 }
 
 TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
+    if (is_forced(Method::Mapped)) return TileSize::Small;
     if (const int tile = forced.tile; tile >= 0) return static_cast<TileSize>(tile);
     if (tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib) return TileSize::Small;
     if (mirrored_pays(p, device)) return TileSize::Small;
@@ -122,7 +123,9 @@ bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persis
     if (persistent)
         return tile == TileSize::Small ? small_tiles_persist(p, work)
                                        : !small_in_batch(p) || p.k >= PERSISTENT_STEPS;
-    return small_in_batch(p) || work.per_slot < (maps_dense_operand(p) ? 10 : 4.5);
+    const bool mapped = maps_dense_operand(p);
+    if (mapped && p.batch == 1 && has_vectors(p) && p.k <= most_mapped(vectors_of(p))) return true;
+    return small_in_batch(p) || work.per_slot < (mapped ? 10 : 4.5);
 }
 
 // Whether of 16-bit products a dense operand comes by the copy engine. Short sums do not take less time so.
@@ -130,6 +133,14 @@ bool goes_mapped(const Product& p) {
     if (!maps_dense_operand(p)) return false;
     if (forced.method >= 0) return is_forced(Method::Mapped);
     return p.k >= (has_symmetric(p) ? 0 : triangles(p) == 0 ? 500 : 160);
+}
+
+// Whether such products have tiles with twice as many rows or columns of the dense operand.
+bool goes_wide_mapped(const Product& p, const Device& device) {
+    if (p.c.kind != Kind::Dense) return false;
+    if (forced.method >= 0) return forced.tile == static_cast<int>(TileSize::Large);
+    if (p.batch > 1 || vectors_of(p) <= 64 || p.k < 500 || p.k > MOST_SHARED) return false;
+    return wide_tiles_win(p, device);
 }
 
 // Of 16-bit elements.
@@ -165,12 +176,13 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
     // 16-bit types longer ones are of few columns.
     const bool estimated =
         (element_size(p.dtype) > 2 || (by_warpgroups(p.dtype, config) && p.batch == 1)) &&
-        tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small) &&
+        (config.method == Method::Mapped ||
+         tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small)) &&
         p.k <= (element_size(p.dtype) == 2                ? MOST_SHARED
                 : blocks_per_sm(p.dtype, config.tile) > 1 ? 1600
                                                           : 800);
     if (estimated) {
-        share_sums(config, split_direct_sums(p, device));
+        share_sums(config, split_direct_sums(p, device, is_wide_mapped(config)));
         return;
     }
     if (p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;
@@ -197,6 +209,8 @@ Config choose_direct(const Product& p, const Device& device, bool scratch) {
     const Work work = direct_work(p, config.tile, device);
     if (takes_hopper(p, config.tile, work, persistent, device))
         config.method = !persistent && goes_mapped(p) ? Method::Mapped : Method::Hopper;
+    if (config.method == Method::Mapped && goes_wide_mapped(p, device))
+        config.tile = TileSize::Large;
     if (is_persistent(p.dtype, config)) {
         const int slots = device.multiprocessors * blocks_per_sm(p.dtype, config.tile);
         config.part = choose_part(p, side_of_tiles(p, config), slots, PERSISTENT_COSTS);

@@ -42,6 +42,10 @@ SplitCosts costs_of(DType dtype) {
     }
 }
 
+// Of tiles that are twice as long along a mapped operand.
+constexpr SplitCosts WIDE_COSTS{1.84,  1.42, 1.74, 2.40,  0.67,  0.62, 0.53,
+                                -0.98, 2.93, 2.61, -0.02, -0.32, 0.64};
+
 // Sums are cut between steps of k.
 constexpr int steps_of_tile(DType dtype) {
     switch (dtype) {
@@ -55,15 +59,18 @@ constexpr int steps_of_tile(DType dtype) {
 
 class DirectSums {
   public:
-    DirectSums(const Product& p, const Device& device)
-        : costs_(costs_of(p.dtype)), schedule_(schedule_of(p, SMALL_SIDE, 1)), batch_(p.batch),
-          longest_(static_cast<int>(ceil_div(p.k, SMALL_SIDE))),
+    DirectSums(const Product& p, const Device& device, bool wide)
+        : costs_(wide ? WIDE_COSTS : costs_of(p.dtype)), schedule_(schedule(p, wide)),
+          batch_(p.batch), longest_(static_cast<int>(ceil_div(p.k, SMALL_SIDE))),
           full_(static_cast<double>(p.k) / (SMALL_SIDE * longest_)),
           steps_of_tile_(steps_of_tile(p.dtype)),
           steps_(static_cast<int>(ceil_div(p.k * steps_of_tile_, SMALL_SIDE))), device_(device),
           together_(blocks_per_sm(p.dtype, TileSize::Small)) {
         for (int length = 1; length <= longest_; ++length) all_ += tiles(length);
     }
+
+    // How long the best choice takes.
+    double time() const { return least_; }
 
     SplitChoice best(int most_split) {
         consider({1, longest_ + 1, 0}, blocks(1, longest_ + 1));
@@ -92,6 +99,11 @@ class DirectSums {
     }
 
   private:
+    static Schedule schedule(const Product& p, bool wide) {
+        const bool right = p.b.kind == Kind::Dense;
+        const auto side = [&](bool dense) { return wide && dense ? 2 * SMALL_SIDE : SMALL_SIDE; };
+        return schedule_of(p, side(!right), side(right), 1);
+    }
     // Tiles of all matrices whose sums have so many tiles at least.
     int64_t tiles(int length) const {
         return std::min(schedule_.count_long(longest_, std::max(1, length)), schedule_.size()) *
@@ -190,14 +202,30 @@ class DirectSums {
     SplitChoice best_{1, 1, 0};
 };
 
-}  // namespace
-
-SplitChoice split_direct_sums(const Product& p, const Device& device) {
-    // Parts have some steps of k each.
+// By how many blocks sums are shared at most, whose parts have some steps of k each.
+int most_split(const Product& p) {
     const int64_t steps = element_size(p.dtype) == 2 ? 32 : p.dtype == DType::f64 ? 16 : 8;
     int most = 8;
     while (most > 1 && p.k / most < steps) most /= 2;
-    return DirectSums(p, device).best(most);
+    return most;
+}
+
+double direct_time(const Product& p, const Device& device, bool wide) {
+    DirectSums sums(p, device, wide);
+    sums.best(most_split(p));
+    return sums.time();
+}
+
+}  // namespace
+
+SplitChoice split_direct_sums(const Product& p, const Device& device, bool wide) {
+    return DirectSums(p, device, wide).best(most_split(p));
+}
+
+bool wide_tiles_win(const Product& p, const Device& device) {
+    // The estimate of the others is from products of which no operand is mapped, and too long for triangles.
+    const double least = has_symmetric(p) ? 0.9 : 0.8;
+    return direct_time(p, device, true) < least * direct_time(p, device, false);
 }
 
 }  // namespace packedtri::cuda

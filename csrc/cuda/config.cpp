@@ -21,8 +21,9 @@ int split_for(const Device& device, int wanted) {
 bool too_few_for_images(const Product& p, const Config& config, const Device& device) {
     if (forced.method >= 0) return false;
     if (mirrored_pays(p, device)) return true;
-    return config.method == Method::Mapped && has_vectors(p) && vectors_of(p) <= 192 &&
-           p.k <= most_mapped(vectors_of(p));
+    if (config.method != Method::Mapped || !has_vectors(p)) return false;
+    return p.k <= most_mapped(vectors_of(p)) ||
+           (is_wide_mapped(config) && volume(p) <= LEAST_UNPACKED);
 }
 
 // What is forced of Config::part, but no more parts than there is memory for.
@@ -84,7 +85,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
         config.split_above = above;
         config.graded = 0;
     } else if (above < -1 && device.clusters && !by_images(config) &&
-               config.tile == TileSize::Small &&
+               (config.tile == TileSize::Small || is_wide_mapped(config)) &&
                (element_size(p.dtype) > 2 || by_warpgroups(p.dtype, config))) {
         share_sums(config, share_gradually(-above));
     }

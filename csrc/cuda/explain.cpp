@@ -51,8 +51,10 @@ std::string explain_resident(const Config& c) {
 std::string explain_tiles(const Product& p, const Config& c) {
     const bool engine = by_images(c);
     const int side = side_of_tiles(p, c);
-    std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + std::to_string(side) +
-                       " x " + std::to_string(side);
+    const int rows = is_wide_mapped(c) && p.b.kind == Kind::Dense ? side / 2 : side,
+              cols = is_wide_mapped(c) && p.a.kind == Kind::Dense ? side / 2 : side;
+    std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + std::to_string(rows) +
+                       " x " + std::to_string(cols);
     if (has_symmetric(p) && !engine)
         text += mirrors(p.dtype, c) ? ", symmetric operands mirrored" : ", triangle by triangle";
     if (c.method == Method::Fused) text += ", images made on the way";

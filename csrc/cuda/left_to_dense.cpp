@@ -87,6 +87,7 @@ bool few_tiles(const Product& p, const Device& device) {
                              : vectors <= 192 ? 1300
                                               : 1100;
         if (device.clusters && vectors <= 256 && p.k <= most) return false;
+        if (mapped && volume(p) < LEAST_UNPACKED) return false;
         return between(p, least, device.clusters ? 1640 : 2200);
     }
     if (has_complex_elements(p.dtype))

@@ -8,15 +8,17 @@
 namespace packedtri::cuda {
 
 // The same of a mapped matrix as RowLoader of rows, AHEAD steps before they are multiplied, in a ring of stages of its
-// own.
+// own. Each has BLOCKS image blocks, of 64 rows or columns that follow one another.
+template <int BLOCKS>
 class MappedLoader {
-    static constexpr int STAGES = 4;
+    static constexpr int STAGES = BLOCKS == 1 ? 4 : 3, BYTES = BLOCKS * Image::BLOCK_BYTES;
 
   public:
     static constexpr bool MAPPED = true;
     static constexpr int STAGE_BYTES = 0;
     static constexpr int AHEAD = STAGES - 1;
-    static constexpr int RING_BYTES = STAGES * Image::BLOCK_BYTES + 8 * STAGES;
+    // Of which a barrier for each stage takes some; what follows is aligned to 32 bytes.
+    static constexpr int RING_BYTES = STAGES * BYTES + 32;
 
     struct Words {};
 
@@ -35,14 +37,16 @@ class MappedLoader {
     __device__ void begin(int step) const {
         if (threadIdx.x != 0 || step >= steps_) return;
         const int k = k0_ + step * Image::SIDE;
-        ptx::mbarrier_arrive_expect(come(step), Image::BLOCK_BYTES);
-        ptx::tensor_load(block(0, step), &map_, matrix_, along_ ? r0_ : k, along_ ? k : r0_,
-                         come(step));
+        ptx::mbarrier_arrive_expect(come(step), BYTES);
+#pragma unroll
+        for (int x = 0; x < BLOCKS; ++x) {
+            const int r = r0_ + x * Image::SIDE;
+            ptx::tensor_load(block(0, step) + x * Image::BLOCK_BYTES, &map_, matrix_,
+                             along_ ? r : k, along_ ? k : r, come(step));
+        }
     }
     __device__ void wait(int step) const { ptx::mbarrier_wait(come(step), step / STAGES & 1); }
-    __device__ uint32_t block(uint32_t, int step) const {
-        return ring_ + step % STAGES * Image::BLOCK_BYTES;
-    }
+    __device__ uint32_t block(uint32_t, int step) const { return ring_ + step % STAGES * BYTES; }
     __device__ bool k_major(int) const { return along_; }
 
     // As RowLoader has them.
@@ -54,9 +58,7 @@ class MappedLoader {
     __device__ void mirror(uint32_t, int) const {}
 
   private:
-    __device__ uint32_t come(int step) const {
-        return ring_ + STAGES * Image::BLOCK_BYTES + step % STAGES * 8;
-    }
+    __device__ uint32_t come(int step) const { return ring_ + STAGES * BYTES + step % STAGES * 8; }
 
     const CUtensorMap& map_;
     const int matrix_;

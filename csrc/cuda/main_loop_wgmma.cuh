@@ -19,39 +19,44 @@ struct MappedArgs : ProductArgs<T> {
 };
 
 // A tile of 64 x 64, of which each of two warpgroups multiplies 32 columns. ANY: operands may be symmetric, and how they
-// lie is known at run time only, as where one is mapped.
-template <class T_, bool A_K_MAJOR, bool B_K_MAJOR, bool ANY = false, Mapped MAPPED = Mapped::None>
+// lie is known at run time only, as where one is mapped. WIDE: each warpgroup has 64 rows or columns of the mapped one, so
+// that what is brought in line of the other operand meets twice as many.
+template <class T_, bool A_K_MAJOR, bool B_K_MAJOR, bool ANY = false, Mapped MAPPED = Mapped::None,
+          bool WIDE = false>
 class MainLoopWgmma {
     static constexpr bool MAPS = MAPPED != Mapped::None;
-    static_assert(ANY || !MAPS);
+    static_assert((ANY || !MAPS) && (MAPS || !WIDE));
+    static constexpr int SIDE = 64;
 
   public:
     using T = T_;
     using Args = std::conditional_t<MAPS, MappedArgs<T>, ProductArgs<T>>;
     using Index = int;  // See product_kernel.
     struct Mma {
-        static constexpr int BM = 64, BN = 64, BK = 64;
+        static constexpr int BM = WIDE && MAPPED == Mapped::A ? 2 * SIDE : SIDE,
+                             BN = WIDE && MAPPED == Mapped::B ? 2 * SIDE : SIDE, BK = SIDE;
     };
     static constexpr int THREADS = 256;
     static constexpr bool STORES = true, GRADED = true;
 
   private:
-    static constexpr int SIDE = 64, COLS = 32, WARPS = THREADS / 32;
+    // What a warpgroup multiplies at once.
+    static constexpr int COLS = WIDE ? SIDE : SIDE / 2, WARPS = THREADS / 32;
     template <bool K_MAJOR, int BLOCK>
     using Rows = RowLoader<T, THREADS, K_MAJOR, BLOCK, ANY>;
-    using LoadA = std::conditional_t<MAPPED == Mapped::A, MappedLoader, Rows<A_K_MAJOR, 0>>;
-    using LoadB =
-        std::conditional_t<MAPPED == Mapped::B, MappedLoader, Rows<B_K_MAJOR, LoadA::STAGE_BYTES>>;
+    using Map = MappedLoader<WIDE ? 2 : 1>;
+    using LoadA = std::conditional_t<MAPPED == Mapped::A, Map, Rows<A_K_MAJOR, 0>>;
+    using LoadB = std::conditional_t<MAPPED == Mapped::B, Map, Rows<B_K_MAJOR, LoadA::STAGE_BYTES>>;
     struct Words {
         typename LoadA::Words a;
         typename LoadB::Words b;
     };
     static constexpr int BESIDE = LoadA::STAGE_BYTES + LoadB::STAGE_BYTES;
     static constexpr int STAGE = (BESIDE + Rows<true, 0>::BESIDE_BYTES + 1023) / 1024 * 1024;
-    static constexpr int STAGES_END = 2 * STAGE + (MAPS ? MappedLoader::RING_BYTES : 0);
-    static constexpr int SUM_ROW = SIDE * 4, SUMS = SIDE * SUM_ROW;
-    static_assert(SUMS <= 2 * STAGE, "");
-    // Where the sums of all blocks of a cluster meet: three blocks have 22 rows each at most.
+    static constexpr int STAGES_END = 2 * STAGE + (MAPS ? Map::RING_BYTES : 0);
+    static constexpr int SUM_ROW = Mma::BN * 4, SUMS = Mma::BM * SUM_ROW;
+    static_assert(SUMS <= STAGES_END && STAGES_END % 16 == 0);
+    // Where the sums of all blocks of a cluster meet: of 64 rows three blocks have 22 each at most.
     static constexpr int MEETING = SUMS + 2 * SUM_ROW;
 
   public:
@@ -141,7 +146,7 @@ class MainLoopWgmma {
         for (int e = 0; e < COLS / 2; ++e) acc_[e] = 0;
         if (part_.steps <= 0) return;
 #pragma unroll
-        for (int s = 0; s < MappedLoader::AHEAD; ++s) begin(s);
+        for (int s = 0; s < Map::AHEAD; ++s) begin(s);
         Words even, odd;
         load(even);
         if (part_.steps > 1) load(odd);
@@ -162,7 +167,7 @@ class MainLoopWgmma {
         ptx::bulk_fence();
         ptx::wgmma_wait();  // So after the barrier the other stage can be filled.
         __syncthreads();
-        begin(s + MappedLoader::AHEAD);
+        begin(s + Map::AHEAD);
         if (s + 2 < part_.steps) load(words);
         load_a_.wait(s);
         load_b_.wait(s);
@@ -178,11 +183,16 @@ class MainLoopWgmma {
         }
     }
 
+    // Where the warpgroup's own block of a mapped operand is.
+    __device__ int group_block() const { return group_ * Image::BLOCK_BYTES; }
+
     template <bool A_ALONG, bool B_ALONG>
     __device__ __forceinline__ void multiply(uint32_t a_block, uint32_t b_block) {
-        const uint64_t a = tile_descriptor(a_block),
-                       b = tile_descriptor(b_block +
-                                           group_ * COLS * (B_ALONG ? Image::ROW_BYTES : 2));
+        const uint64_t a = tile_descriptor(a_block + (Mma::BM > SIDE ? group_block() : 0)),
+                       b = tile_descriptor(
+                           b_block + (Mma::BN > SIDE ? group_block()
+                                      : WIDE ? 0
+                                             : group_ * COLS * (B_ALONG ? Image::ROW_BYTES : 2)));
         constexpr int A_STEP = A_ALONG ? STEP_ALONG : STEP_ACROSS,
                       B_STEP = B_ALONG ? STEP_ALONG : STEP_ACROSS;
         ptx::wgmma_fence();
@@ -208,18 +218,20 @@ class MainLoopWgmma {
     // Where element (row, col) of sums lies in shared memory: lanes write what they have 8 bytes at a
     // time to all banks.
     __device__ static int place(int row, int col) {
-        return row * SIDE + (((col / 8) ^ (row % 4)) * 8 | col % 8);
+        return row * Mma::BN + (((col / 8) ^ (row % 4)) * 8 | col % 8);
     }
 
     __device__ __forceinline__ void put_sums() const {
-        __syncthreads();  // Operands are nowhere needed any more.
-        const int row = warp() % 4 * 16 + lane() / 4;
+        __syncthreads();                    // Operands are nowhere needed any more.
+        const bool below = Mma::BM > SIDE;  // The warpgroups have other rows, not columns.
+        const int row = (below ? group_ * SIDE : 0) + warp() % 4 * 16 + lane() / 4,
+                  col = below ? 0 : group_ * COLS;
 #pragma unroll
         for (int c = 0; c < COLS / 8; ++c) {
-            float* to = sums() + place(row, group_ * COLS + 8 * c + lane() % 4 * 2);
+            float* to = sums() + place(row, col + 8 * c + lane() % 4 * 2);
 #pragma unroll
             for (int h = 0; h < 2; ++h)
-                *reinterpret_cast<float2*>(to + h * 8 * SIDE) =
+                *reinterpret_cast<float2*>(to + h * 8 * Mma::BN) =
                     make_float2(acc_[4 * c + 2 * h], acc_[4 * c + 2 * h + 1]);
         }
         __syncthreads();
@@ -227,7 +239,7 @@ class MainLoopWgmma {
     }
 
     // The rows that a block adds up: where they begin, and how many there are.
-    __device__ int first_row(int part) const { return sum_.first_row(part, SIDE); }
+    __device__ int first_row(int part) const { return sum_.first_row(part, Mma::BM); }
     __device__ int rows_of(int part) const { return first_row(part + 1) - first_row(part); }
 
     // Sends all blocks, this one too, the rows that they add up, as they lie here.
@@ -238,9 +250,9 @@ class MainLoopWgmma {
             ptx::mbarrier_arrive_expect(met(), sum_.parts * rows_of(sum_.part) * SUM_ROW);
         ptx::cluster_wait();
 #pragma unroll
-        for (int x = 0; x < SIDE; x += ROWS_AT_ONCE) {
+        for (int x = 0; x < Mma::BM; x += ROWS_AT_ONCE) {
             const int row = x + static_cast<int>(threadIdx.x) * 16 / SUM_ROW,
-                      owner = sum_.owner_of(row, SIDE), rank = sum_.first_rank + owner;
+                      owner = sum_.owner_of(row, Mma::BM), rank = sum_.first_rank + owner;
             const uint32_t at = threadIdx.x * 16 % SUM_ROW;
             const float4 v = ptx::load_shared_f32x4(from + row * SUM_ROW + at);
             const float four[4] = {v.x, v.y, v.z, v.w};
@@ -254,7 +266,7 @@ class MainLoopWgmma {
     // --------------------------------------------------------------------------- the result
 
     // A warp stores every WARPS-th row, and a lane every 32nd element.
-    static constexpr int ROWS = SIDE / WARPS, XS = SIDE / 32;
+    static constexpr int ROWS = Mma::BM / WARPS, XS = Mma::BN / 32;
     struct Sums {
         float x[ROWS][XS];
     };
@@ -293,7 +305,7 @@ class MainLoopWgmma {
         const int own = rows - warp(), end = min(own, args_.m - i0);
         // All rows of a warp are permuted in the same way.
         const float* from =
-            (sum_.parts > 1 ? meeting() : sums()) + place(first + warp(), lane()) - first * SIDE;
+            (sum_.parts > 1 ? meeting() : sums()) + place(first + warp(), lane()) - first * Mma::BN;
         Sums sum;
         bool finite = true;
 #pragma unroll
@@ -301,12 +313,12 @@ class MainLoopWgmma {
 #pragma unroll
             for (int x = 0; x < XS; ++x) sum.x[u][x] = 0;
 #pragma unroll 1
-        for (int p = 0; p < sum_.parts; ++p, from += rows * SIDE)
+        for (int p = 0; p < sum_.parts; ++p, from += rows * Mma::BN)
 #pragma unroll
             for (int u = 0; u < ROWS; ++u)
                 if (u * WARPS < own)
 #pragma unroll
-                    for (int x = 0; x < XS; ++x) sum.x[u][x] += from[u * WARPS * SIDE + 32 * x];
+                    for (int x = 0; x < XS; ++x) sum.x[u][x] += from[u * WARPS * Mma::BN + 32 * x];
 #pragma unroll
         for (int u = 0; u < ROWS; ++u)
 #pragma unroll

@@ -38,10 +38,11 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const OrientedP
     using Real = typename Accumulator<T>::real;
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
     const bool lower = p.c.kind == Kind::Lower;
-    static_assert(Mma::BM == Mma::BN);
-    const Schedule schedule = schedule_of(p, Mma::BM, config.group);
+    // Sums are as long as the packed operand's side of a tile says.
+    constexpr int side = std::min(Mma::BM, Mma::BN);
+    const Schedule schedule = schedule_of(p, Mma::BM, Mma::BN, config.group);
     const auto longer = [&](int length) {
-        return std::min(schedule.count_long(static_cast<int>(ceil_div(p.k, Mma::BM)), length),
+        return std::min(schedule.count_long(static_cast<int>(ceil_div(p.k, side)), length),
                         schedule.size()) *
                p.batch;
     };

@@ -137,15 +137,18 @@ constexpr Schedule::Longest longest_first(Kind a, Kind b, bool lower) {
     return a == Kind::Lower ? Longest::HighRows : Longest::LowRows;
 }
 
-// The order of a product's tiles of `side` x `side`.
-inline Schedule schedule_of(const Product& p, int64_t side, int group) {
+// The order of a product's tiles of `rows` x `cols`, which differ for dense results only.
+inline Schedule schedule_of(const Product& p, int64_t rows, int64_t cols, int group) {
     const bool trapezoid = p.c.kind == Kind::Lower, lower = trapezoid && p.m == p.n;
-    return {static_cast<int>(ceil_div(p.m, side)),
-            static_cast<int>(ceil_div(p.n, side)),
+    return {static_cast<int>(ceil_div(p.m, rows)),
+            static_cast<int>(ceil_div(p.n, cols)),
             group,
             lower,
             longest_first(p.a.kind, p.b.kind, lower),
             trapezoid};
+}
+inline Schedule schedule_of(const Product& p, int64_t side, int group) {
+    return schedule_of(p, side, side, group);
 }
 
 }  // namespace packedtri::cuda

@@ -118,6 +118,19 @@ def test_direct_products_share_the_sums_that_were_fastest(
     assert_fastest(losses, len(shares), mean, most)
 
 
+def test_tiles_are_longer_along_dense_operands_where_that_was_fastest(tmp_path: Path) -> None:
+    """The choice between both, other kernels and dense torch, and of the sums that are shared."""
+    fields = ("dtype", "op", "n", "m", "batch")
+    file = "mapped-nvidia-h100-80gb-hbm3.json"
+    shares, losses = shares_of("mapped.cpp", file, fields, tmp_path), defaultdict(list)
+    for row, (tiles, split, above, graded) in shares:
+        name = f"{split} from {above}" if graded == "0" else f"parts of {int(graded) / 2:g}"
+        long = "alone" if split == "1" else name
+        if (chosen := row["us"].get(long if tiles == "long" else tiles)) is not None:
+            losses[row["op"]].append(chosen / min(row["us"].values()))
+    assert_fastest(losses, len(shares), mean=1.015, most=1.4)
+
+
 def test_symmetric_products_are_mirrored_where_that_was_fastest(tmp_path: Path) -> None:
     """The limits of what small tiles mirror, against timings of that and of what was before."""
     fields = ("dtype", "op", "n", "m", "batch")

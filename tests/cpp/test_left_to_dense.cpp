@@ -42,7 +42,9 @@ void some_problems_are_left_to_dense_torch() {
           "few columns, whose sums blocks share");
     CHECK(!columns_are_left(2560, 128, hopper) && !columns_are_left(1536, 256, hopper),
           "aligned, by the copy engine");
-    CHECK(columns_are_left(2816, 192, hopper) && columns_are_left(1792, 256, hopper), "more");
+    CHECK(!columns_are_left(3072, 256, hopper) && !columns_are_left(768, 512, hopper),
+          "by larger tiles");
+    CHECK(columns_are_left(3328, 256, hopper) && columns_are_left(1024, 768, hopper), "more");
     CHECK(columns_are_left(2048, 64, ampere), "no clusters");
 
     const auto factor_is_left = [](DType dtype, int64_t n, int64_t batch) {

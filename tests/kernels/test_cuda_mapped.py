@@ -47,22 +47,27 @@ def aligned(x: Tensor, columns: bool) -> Tensor:
 
 SIZES = ((70, 9), (130, 70)) if SMALL else ((8, 8), (63, 65), (64, 64), (130, 9), (300, 200))
 KINDS = (LOWER, UPPER, SYMMETRIC)
+# Tiles of 64 x 64, and with twice as many rows or columns of the dense operand.
+TILES = (0, 1)
+# How many blocks share sums, and from how many tiles on; or up to four those that exceed so many half tiles.
+SHARES = ((1, 1), (2, 1), (8, 1), (4, -3))
 
 
 def test_mapped(device: str, dtype: torch.dtype, rng: torch.Generator, force: Force) -> None:
     """Either operand, by rows or columns, in batches of which one operand is broadcast."""
     failures = Failures()
     batches = (((), ()), ((3,), ()), ((), (3,)), ((3,), (3,)))
-    for (n, m), kind, (t_batch, x_batch), columns, split in each(
-        SIZES, KINDS, batches, (False, True), (1, 2, 8)
+    for (n, m), kind, (t_batch, x_batch), columns, tile, (split, above) in each(
+        SIZES, KINDS, batches, (False, True), TILES, SHARES
     ):
         t = draw_operand(kind, n, dtype, rng, batch=t_batch, draw=random_integers)
         x = draw_operand(DENSE, n, dtype, rng, batch=x_batch, cols=m, draw=random_integers)
         y = aligned(x.stored, columns)
-        force(MAPPED, 0, split, 1, 1)
-        with failures.case(f"{n=}, {m=}, {kind=}, {t_batch}, {x_batch}, {columns=}, {split=}"):
+        force(MAPPED, tile, split, above, 1)
+        case = f"{n=}, {m=}, {kind=}, {t_batch}, {x_batch}, {columns=}, {tile=}, {split=}, {above=}"
+        with failures.case(case):
             assert_exact(mm(shifted(t.stored), y, n, kind, DENSE, DENSE), t, x, DENSE)
-        with failures.case(f"{n=}, {m=}, {kind=}, {t_batch}, {x_batch}, {columns=}, {split=} left"):
+        with failures.case(f"{case} left"):
             c = mm(y.mT, t.stored, n, DENSE, kind, DENSE)
             assert_exact(c, Operand(x.stored.mT, DENSE, n), t, DENSE)
     failures.report()
@@ -88,7 +93,7 @@ def test_nonfinite(
 ) -> None:
     """What is not finite meets no structural zero."""
     n, m, failures = 300, 96, Failures()
-    for kind, in_packed, split in each(KINDS, (True, False), (1, 2, 8)):
+    for kind, in_packed, tile, split in each(KINDS, (True, False), TILES, (1, 2, 8)):
         t = draw_operand(kind, n, dtype, rng, draw=random_integers)
         x = draw_operand(DENSE, n, dtype, rng, cols=m, draw=random_integers)
         if in_packed:
@@ -96,19 +101,27 @@ def test_nonfinite(
         else:
             x.stored[[0, 70, 131, 299], [3, 95, 40, 0]] = value
         a, b = Operand(t.stored, kind, n), Operand(x.stored, DENSE, n)
-        force(MAPPED, 0, split, 1, 1)
-        with failures.case(f"{kind=}, {in_packed=}, {split=}"):
+        force(MAPPED, tile, split, 1, 1)
+        with failures.case(f"{kind=}, {in_packed=}, {tile=}, {split=}"):
             c = mm(a.stored, b.stored, n, kind, DENSE, DENSE)
             assert_close_or_equal(c, stored_product(a, b).to(dtype), atol=0)
+        with failures.case(f"{kind=}, {in_packed=}, {tile=}, {split=} left"):
+            flipped = {LOWER: UPPER, UPPER: LOWER, SYMMETRIC: SYMMETRIC}[kind]
+            left, right = Operand(b.stored.mT, DENSE, n), Operand(a.stored, flipped, n)
+            c = mm(left.stored, right.stored, n, DENSE, flipped, DENSE)
+            assert_close_or_equal(c, stored_product(left, right).to(dtype), atol=0)
     failures.report()
 
 
-def test_repeats(device: str, dtype: torch.dtype, rng: torch.Generator, force: Force) -> None:
-    """Many steps in a ring of four stages, again and again, agree in every bit."""
+@pytest.mark.parametrize("tile", TILES)
+def test_repeats(
+    tile: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    """Many steps in a ring of some stages, again and again, agree in every bit."""
     n, m = (300, 64) if SMALL else (2048, 512)
     t = draw_operand(LOWER, n, dtype, rng)
     x = draw_operand(DENSE, n, dtype, rng, cols=m)
-    force(MAPPED, 0, 2, 1, 1)
+    force(MAPPED, tile, 2, 1, 1)
     first = mm(t.stored, x.stored, n, LOWER, DENSE, DENSE)
     different = torch.zeros((), dtype=torch.int64, device=device)
     for _ in range(3 if SMALL else 500):

@@ -1,0 +1,22 @@
+// How small tiles of 16-bit elements have a dense operand that the copy engine brings: reads products from its input, one a
+// line, as "bfloat16 S@dense 1024 256 1", and writes for each whether its tiles are square or long, or that something else
+// has the product, and as splits.cpp which sums are shared.
+#include <iostream>
+#include <string>
+
+#include "named_products.h"
+
+int main() {
+    std::string dtype, op;
+    int64_t n, m, batch;
+    while (std::cin >> dtype >> op >> n >> m >> batch) {
+        const Product p = batched_product(op, named_dtype(dtype), n, m, batch);
+        const Config config = cuda::choose(p, h100);
+        const bool mapped = !cuda::leaves_to_dense(p, h100) && config.method == Method::Mapped;
+        std::cout << (!mapped                        ? "else"
+                      : cuda::is_wide_mapped(config) ? "long"
+                                                     : "square")
+                  << ' ' << config.split << ' ' << config.split_above << ' ' << config.graded
+                  << '\n';
+    }
+}
