@@ -49,7 +49,8 @@ SIZES = ((70, 9), (130, 70)) if SMALL else ((8, 8), (63, 65), (64, 64), (130, 9)
 KINDS = (LOWER, UPPER, SYMMETRIC)
 # Tiles of 64 x 64, and with twice as many rows or columns of the dense operand.
 TILES = (0, 1)
-# How many blocks share sums, and from how many tiles on; or up to four those that exceed so many half tiles.
+# How many blocks share sums, and from how many tiles on; or up to four of those with more half
+# tiles than so many.
 SHARES = ((1, 1), (2, 1), (8, 1), (4, -3))
 
 
