@@ -120,6 +120,11 @@ for name in "${steps[@]}"; do
         --output "$output/bench_batched" --dtype float32 --dtype bfloat16 --batch 4096 \
         --op L@L --op solve_triangular --op cholesky \
         --batched-n 16 --batched-n 32 --batched-n 64 --batched-n 128
+      step bench_calls 120 python3 -m packedtri bench --device cuda --calls --commit "$commit" \
+        --output "$output/bench_calls" --dtype float32 \
+        --op L@L --op "L@L backward" --op L@L.mT --op syrk --op S@S --op L@dense --op S@dense \
+        --op L@x --op S@x --op solve_triangular --op "solve_triangular vector" --op cholesky \
+        --op inverse --n 16:1024:x4
       ;;
     sweep)
       # Powers of two, and what lies halfway between them, each with its odd neighbour.

@@ -72,6 +72,8 @@ _canonical: dict[type, type] = {}
 # The rows that the rule has given so far, and the rule.
 _ruled: dict[tuple[Function, str], Row] = {}
 _rules: list[Callable[[Function], Row]] = []
+# The handlers that calls without names have had, by the function and the types of all arguments.
+_known: dict[tuple[Any, ...], Function] = {}
 _aliases: dict[Any, Function] = {}
 _aten: dict[Any, Function] = {}
 # Those of them that compute nothing.
@@ -82,6 +84,7 @@ def add_type(cls: type) -> None:
     """Make a packed type known; rows for its base class then serve it too."""
     _packed_types.append(cls)
     _canonical[cls] = cls
+    _known.clear()
 
 
 def row(
@@ -118,6 +121,7 @@ def alias(operator: Any, function: Function) -> None:
 
 def decorate(function: Function, decorator: Callable[[Function], Function]) -> None:
     """Put what ``decorator`` makes of them in place of the handlers of all rows of ``function``."""
+    _known.clear()
     by_types = _table.get(function, {})
     for types, found in by_types.items():
         by_types[types] = replace(found, handler=decorator(found.handler))
@@ -126,6 +130,7 @@ def decorate(function: Function, decorator: Callable[[Function], Function]) -> N
 def _add(
     function: Function, types: tuple[type, ...], handler: Function, how: How, result: type | None
 ) -> None:
+    _known.clear()
     rows = _table.setdefault(function, {})
     if len(types) > len(_key_names.get(function, ())):
         _key_names[function] = _torch_names(function, len(types))
@@ -272,8 +277,14 @@ def check_not_traced(*values: Any) -> None:
 
 def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Run ``function`` by the row that serves it; the whole of ``__torch_function__``."""
+    place = None
     if ops_are_watched():
         check_not_traced(args, kwargs)
+    elif not kwargs and not _tracing.is_compiling():
+        place = (function, *map(type, args))
+        handler = _known.get(place)
+        if handler is not None:
+            return handler(*args)
     by_types, found = _table.get(function), None
     if by_types is None and function in _aliases:
         return call(_aliases[function], args, kwargs)
@@ -287,6 +298,8 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         with torch._C.DisableTorchFunctionSubclass():
             return function(*args, **kwargs)
     found = found or rest(function)
+    if place is not None:
+        _known[place] = found.handler
     if kwargs and "out" in kwargs and found.how == "native":
         return _call_out(function, found, args, kwargs)
     return found.handler(*args, **kwargs)

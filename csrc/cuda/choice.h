@@ -158,6 +158,9 @@ bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
 // Up to how many terms of 16-bit elements small tiles have sums that are shared by an estimate.
 constexpr int64_t MOST_SHARED = 3200;
+// The same of symmetric matrices beside 65 to 128 columns, a tile of which has them all: as long as two blocks for each of
+// them find room.
+constexpr int64_t MOST_SHARED_SYMMETRIC = 4224;
 // Up to which order a triangle has these beside so many aligned columns, which the copy engine brings (Method::Mapped),
 // before dense torch, the kernel for a hundred vectors and images.
 constexpr int64_t most_mapped(int64_t vectors) { return vectors <= 256 ? MOST_SHARED : 0; }

@@ -124,7 +124,9 @@ bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persis
         return tile == TileSize::Small ? small_tiles_persist(p, work)
                                        : !small_in_batch(p) || p.k >= PERSISTENT_STEPS;
     const bool mapped = maps_dense_operand(p);
-    if (mapped && p.batch == 1 && has_vectors(p) && p.k <= most_mapped(vectors_of(p))) return true;
+    if (mapped && p.batch == 1 && has_vectors(p) &&
+        (p.k <= most_mapped(vectors_of(p)) || mirrored_pays(p, device)))
+        return true;
     return small_in_batch(p) || work.per_slot < (mapped ? 10 : 4.5);
 }
 
@@ -139,7 +141,8 @@ bool goes_mapped(const Product& p) {
 bool goes_wide_mapped(const Product& p, const Device& device) {
     if (p.c.kind != Kind::Dense) return false;
     if (forced.method >= 0) return forced.tile == static_cast<int>(TileSize::Large);
-    if (p.batch > 1 || vectors_of(p) <= 64 || p.k < 500 || p.k > MOST_SHARED) return false;
+    const int64_t most = has_symmetric(p) ? MOST_SHARED_SYMMETRIC : MOST_SHARED;
+    if (p.batch > 1 || vectors_of(p) <= 64 || p.k < 500 || p.k > most) return false;
     return wide_tiles_win(p, device);
 }
 
@@ -178,7 +181,8 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
         (element_size(p.dtype) > 2 || (by_warpgroups(p.dtype, config) && p.batch == 1)) &&
         (config.method == Method::Mapped ||
          tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small)) &&
-        p.k <= (element_size(p.dtype) == 2                ? MOST_SHARED
+        p.k <= (is_wide_mapped(config)                    ? MOST_SHARED_SYMMETRIC
+                : element_size(p.dtype) == 2              ? MOST_SHARED
                 : blocks_per_sm(p.dtype, config.tile) > 1 ? 1600
                                                           : 800);
     if (estimated) {
@@ -219,7 +223,8 @@ Config choose_direct(const Product& p, const Device& device, bool scratch) {
     share_direct_sums(config, p, work, device);
     // 16-bit tiles are multiplied so fast that the L2 cache must serve them; then neighbours matter
     // more than balance.
-    if (element_size(p.dtype) == 2 && work.longest >= 64) config.group = 8;
+    if (element_size(p.dtype) == 2 && work.longest >= 64 && !is_wide_mapped(config))
+        config.group = 8;
     return config;
 }
 

@@ -47,9 +47,10 @@ int64_t most_beside_dense(const Product& p) {
                 return order <= (slow ? 192 : 128) ? 512 : slow ? 1000 : 256;
             }
             if (slow) return vectors > 256 ? 343 : maps_dense_operand(p) ? 2500 : 700;
-            // Tiles with all columns, of whose sums four blocks have a quarter each.
-            if (vectors > 64 && vectors <= 128 && order >= 1200 && order <= 1900 &&
-                maps_dense_operand(p))
+            // Tiles with all columns, whose sums four blocks share, or two.
+            const bool four = order >= 1200 && order <= 1900,
+                       two = order >= 3300 && order <= MOST_SHARED_SYMMETRIC;
+            if (vectors > 64 && vectors <= 128 && (four || two) && maps_dense_operand(p))
                 return ANY;
             return vectors <= 64 ? 784 : vectors <= 128 ? 392 : 216;
         }
