@@ -70,6 +70,8 @@ class MainLoopWgmma {
                                const SharedSum& sum, int, int, char* shared) {
         MainLoopWgmma loop(args, batch, part, sum, shared);
         if (MAPS && threadIdx.x == 0) loop.start();
+        if (MAPS)
+            __syncwarp();  // For racecheck, which takes what the same thread does next for another's.
         loop.prepare_meeting();
         ptx::wait_for_dependency();
         loop.multiply_all();
