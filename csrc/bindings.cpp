@@ -233,10 +233,11 @@ MmArguments mm_arguments(const Tensor& a, const Tensor& b, int64_t how) {
     constexpr auto dense = static_cast<int64_t>(Kind::Dense);
     const bool neither = kind(0) == dense && kind(1) == dense;
     const Tensor& told = kind(0) == dense && !neither ? b : a;
-    STD_TORCH_CHECK(how >= 0 && told.dim() > (neither ? 1 : 0),
-                    "[packedtri::_mm] expected a matrix and kinds");
-    const int64_t n = neither ? told.size(told.dim() - 2) : row_of(told.size(told.dim() - 1));
-    return {n, kind(0), kind(1), kind(2), how >> 9 != 0};
+    STD_TORCH_CHECK(how >= 0 && how < 1024 && told.dim() > 0,
+                    "[packedtri::_mm] expected kinds and operands of one dimension or more");
+    const int64_t dim = told.dim() - (neither && told.dim() > 1 ? 2 : 1);
+    return {neither ? told.size(dim) : row_of(told.size(dim)), kind(0), kind(1), kind(2),
+            how >> 9 != 0};
 }
 
 Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,

@@ -172,11 +172,31 @@ def _skipping_autograd(grad: torch.Tensor) -> AbstractContextManager[None]:
     return torch._C._AutoDispatchBelowAutograd() if _is_only_computed(grad) else nullcontext()
 
 
+def _make_is_alone() -> Callable[..., bool]:
+    is_overridden = torch._C._is_torch_function_mode_enabled
+    is_included = torch._C._dispatch_tls_is_dispatch_key_included
+
+    def is_alone(*tensors: torch.Tensor) -> bool:
+        """Whether ``bare`` forms of ops may be tried: they find out who else takes part.
+
+        Those who see ops before the dispatcher does are not found by them: modes that override
+        functions, and what records above autograd. The same is to be asked of tensors with an
+        override of their own.
+        """
+        return is_plain(*tensors) and not (is_overridden() or is_included(_ABOVE_AUTOGRAD))
+
+    return is_alone
+
+
+is_alone = _make_is_alone()
+has_override = torch._C._has_torch_function_unary
+_have_overrides = torch._C._has_torch_function
+
 # What else than autograd takes part in ops: what casts or watches them, and tensors that are more
 # than their elements, or less.
 _TAKE_PART = """
     AutocastCPU AutocastCUDA Python Batched FuncTorchBatched FuncTorchGradWrapper
-    FuncTorchDynamicLayerFrontMode Meta
+    FuncTorchDynamicLayerFrontMode Meta Tracer
 """
 
 
@@ -185,7 +205,7 @@ class NotBareError(RuntimeError):
 
 
 def bare(op: Any) -> Callable[..., torch.Tensor]:
-    """``op``, which has no derivatives, to be tried where ``is_plain`` holds.
+    """``op``, which has no derivatives, to be tried where ``is_alone`` holds.
 
     Returns:
         The op. It raises ``NotBareError`` where anybody else than autograd would take part in it.
@@ -194,7 +214,7 @@ def bare(op: Any) -> Callable[..., torch.Tensor]:
     """
 
     def refuse(*args: Any) -> torch.Tensor:
-        raise NotBareError(f"[{op}] it is for tensors that are nobody's business")
+        raise NotBareError(f"[{op}] has no rules for who takes part here; {op._opname[1:]} has")
 
     library.impl(op._opname, torch.library.fallthrough_kernel, "Autograd")
     for key in _TAKE_PART.split():
@@ -215,28 +235,39 @@ def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Ca
     function that records, which the dispatcher would come back to Python for.
 
     Args:
-        op: an OpOverload.
+        op: an OpOverload, for which this is called once.
         count: how many tensors it takes.
-        form: its bare form, which takes the same arguments. By default the op whose name has an
-            underscore in front.
+        form: its bare form, for arguments that fit. By default the op whose name has an underscore
+            in front.
     """
     bare_form = form or bare(getattr(torch.ops.packedtri, f"_{op._opname}").default)
     _bare[op] = bare_form
-    is_compiling, transform_level = _tracing.is_compiling, torch._C._functorch.maybe_current_level
 
     def call(*args: Any) -> Any:
+        tensors = args[:count]
         try:
-            if is_plain(*args[:count]):
-                return bare_form(*args)
-            if op in _derivatives and not (
-                is_compiling() or forward_ad._current_level >= 0 or transform_level() is not None
-            ):
+            if is_alone(*tensors):
+                if not _have_overrides(tensors):
+                    return bare_form(*args)
+            elif _is_recorded_alone() and op in _derivatives and not _have_overrides(tensors):
                 return _derivatives[op].apply(None, *args)
         except NotBareError:
             pass
         return op(*args)
 
     return call
+
+
+def _is_recorded_alone() -> bool:
+    """Whether backward mode alone may look at an op that is not plain; its bare form finds out."""
+    return not (
+        _tracing.is_compiling()
+        or forward_ad._current_level >= 0
+        or torch._C._functorch.maybe_current_level() is not None
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._is_torch_function_mode_enabled()
+        or torch._C._dispatch_tls_is_dispatch_key_included(_ABOVE_AUTOGRAD)
+    )
 
 
 def register_multilinear(op: Any, *adjoints: Adjoint, together: Together | None = None) -> None:

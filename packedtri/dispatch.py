@@ -298,7 +298,8 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         with torch._C.DisableTorchFunctionSubclass():
             return function(*args, **kwargs)
     found = found or rest(function)
-    if place is not None:
+    # What the rule gives goes by the name that was called, of which torch has several for some.
+    if place is not None and by_types is not None:
         _known[place] = found.handler
     if kwargs and "out" in kwargs and found.how == "native":
         return _call_out(function, found, args, kwargs)

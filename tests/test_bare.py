@@ -8,12 +8,15 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._vmap_internals import _vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from packedtri import LowerTriangular, Symmetric
 from packedtri._autograd import NotBareError
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
-from packedtri.ops.mm import bare_mm, how
+from packedtri.ops import matmul
+from packedtri.ops.mm import bare_mm, how, quick_mm
 
 KINDS = (LOWER, UPPER, SYMMETRIC, HERMITIAN, DENSE)
 mm = torch.ops.packedtri.mm.default
@@ -48,9 +51,9 @@ def test_it_raises_where_operands_do_not_go_together(device):
         bare_mm(p.to("meta"), x.to("meta"), product)
     with pytest.raises(RuntimeError, match="n\\(n\\+1\\)/2"):
         bare_mm(p[:-1], x, product)
-    with pytest.raises(RuntimeError, match="expected a matrix"):
-        bare_mm(x[0], x, how(DENSE, DENSE, DENSE))
-    for code in (-1, 5, 7 << 3):
+    with pytest.raises(RuntimeError, match="one dimension"):
+        bare_mm(x[0, 0], x, how(DENSE, DENSE, DENSE))
+    for code in (-1, 5, 7 << 3, 1 << 10):
         with pytest.raises(RuntimeError):
             bare_mm(p, x, code)
 
@@ -120,3 +123,58 @@ def test_others_take_part_by_the_op_with_derivatives(device):
         assert (t @ fake).shape == (4, 4)
     with pytest.raises(NotBareError):
         bare_mm(p, fake, product)
+
+
+def test_what_is_recorded_has_derivatives():
+    """Programs that torch records of a product, or of conversions, are differentiated later."""
+    p, x = torch.randn(numel(3)), torch.randn(3, 3)
+    for f in (
+        lambda x: LowerTriangular(p) @ x,
+        lambda x: LowerTriangular.from_dense(x).to_dense(),
+        lambda x: torch.matmul(Symmetric.from_dense(x), x),
+    ):
+        recorded = torch.jit.trace(f, (x,), check_trace=False), make_fx(f, pre_dispatch=True)(x)
+        for program in recorded:
+            y = x.clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(program(y).square().sum(), y)
+            (expected,) = torch.autograd.grad(f(y).square().sum(), y)
+            torch.testing.assert_close(gradient, expected)
+
+
+def test_overrides_of_users_see_the_op_with_derivatives(device):
+    seen = []
+
+    class Overriding(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(getattr(func, "__name__", str(func)))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(getattr(func, "__name__", str(func)))
+            return func(*args, **(kwargs or {}))
+
+    t, x = LowerTriangular.randn(3).to(device), torch.randn(3, 3, device=device)
+    torch.matmul(t, x.as_subclass(Overriding))
+    LowerTriangular.from_dense(x.as_subclass(Overriding))
+    with Mode():
+        quick_mm(t.packed, x, 3, LOWER, DENSE, DENSE)
+    assert any("mm" in name for name in seen) and any("pack" in name for name in seen)
+    assert not [name for name in seen if name.startswith(("_mm", "_pack", "packedtri._"))]
+
+
+def test_a_failure_is_told_once(monkeypatch):
+    """What is not about operands that do not go together is raised, not tried again."""
+    t, x, calls = LowerTriangular.randn(3), torch.randn(3, 3), []
+
+    def fail(*args):
+        calls.append(args)
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(matmul, "bare_mm", fail)
+    for product in (lambda: t @ x, lambda: x @ t, lambda: t @ t, lambda: t @ t.mT):
+        calls.clear()
+        with pytest.raises(torch.OutOfMemoryError, match="no memory"):
+            product()
+        assert len(calls) == 1

@@ -169,7 +169,7 @@ def time_cuda(packed: Side, dense: Side, capturable: bool, effort: Effort) -> Ti
         except RuntimeError:  # A library that torch calls waits for the GPU at this size.
             torch.cuda.synchronize()
         guess = [_cuda_pass(p) for p in passes]
-    else:
+    elif not effort.gpu_graphs:
         rounds = [_calls_filling(effort.gpu_sample_ms, ms * len(packed)) for ms in guess]
         passes = [
             (partial(_run, side, r), r * len(side)) for side, r in zip(sides, rounds, strict=True)

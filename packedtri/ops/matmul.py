@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import is_plain
+from packedtri._autograd import NotBareError, has_override, is_alone
 from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
 from packedtri._sharing import check_source
 from packedtri.dispatch import describe, row
@@ -47,8 +47,9 @@ P = TypeVar("P", bound=PackedTensor)
 Product = Callable[[str, Any, Any], Tensor]
 
 # What is asked before a product takes as long as a small one. So products that nobody but the
-# caller looks at are tried at once. The op refuses whatever does not go together, and only then is
-# it asked here what that is.
+# caller looks at are tried at once. The op raises for whatever does not go together, and only then
+# is it asked here what that is.
+_REFUSED = (NotBareError, NotImplementedError)
 
 
 def _check_family(t: PackedTensor) -> None:
@@ -83,18 +84,22 @@ def _typed(
         told: the product as the user wrote it, for messages.
     """
     p, q = a._packed, b._packed
-    if is_plain(a, b):
+    problem = None
+    if is_alone(a, b):
         _check_family(a)
         _check_family(b)
         try:
             packed = bare_mm(p, q, how(a_kind, b_kind, LOWER, tf32_allowed(p)))
-        except RuntimeError:
-            packed = None
-        if packed is not None:
             if cls.kind == HERMITIAN and packed.is_complex():
                 clear_imaginary_diagonal_(packed, a._n)
             return cls._wrap(packed, a._n)
+        except _REFUSED:
+            pass
+        except RuntimeError as error:
+            problem = error
     n = _check_packed_pair(*told)
+    if problem is not None:
+        raise problem
     packed = quick_mm(_to_packed(a), _to_packed(b), n, a_kind, b_kind, LOWER, tf32_allowed(p))
     return _from_packed(cls, real_diagonal(packed, cls.kind, n), n)
 
@@ -106,48 +111,63 @@ def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
         return _typed(cls, a, a.kind, b, b.kind, (name, a, b))
     if _nodes.is_adjoint(a, b):
         return _typed(Hermitian, a, a.kind, b, b.kind, (name, a, b))
-    if is_plain(a, b):
+    problem = None
+    if is_alone(a, b):
         _check_family(a)
         _check_family(b)
         try:
             return bare_mm(p, q, how(a.kind, b.kind, DENSE, tf32_allowed(p)))
-        except RuntimeError:
+        except _REFUSED:
             pass
+        except RuntimeError as error:
+            problem = error
     n = _check_packed_pair(name, a, b)
+    if problem is not None:
+        raise problem
     return quick_mm(_to_packed(a), _to_packed(b), n, a.kind, b.kind, DENSE, tf32_allowed(p))
 
 
 def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
     p = a._packed
-    if is_plain(a, x):
+    problem = None
+    if is_alone(a, x) and not has_override(x):
         _check_family(a)
         try:
             return bare_mm(p, x, how(a.kind, DENSE, DENSE, tf32_allowed(p)))
-        except RuntimeError:
+        except _REFUSED:
             pass
+        except RuntimeError as error:
+            problem = error
     n, rank = a.n, x.dim()
     if rank == 0 or x.shape[-1 if rank == 1 else -2] != n:
         raise _shape_error(name, "(..., n, n) @ (..., n, m)", a, x)
     check_elements(name, a, x, p, x)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, a, x, p.shape[:-1], x.shape[:-2])
+    if problem is not None:
+        raise problem
     return quick_mm(_to_packed(a), x, n, a.kind, DENSE, DENSE, tf32_allowed(p))
 
 
 def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
     p = b._packed
-    if is_plain(x, b):
+    problem = None
+    if is_alone(x, b) and not has_override(x):
         _check_family(b)
         try:
             return bare_mm(x, p, how(DENSE, b.kind, DENSE, tf32_allowed(p)))
-        except RuntimeError:
+        except _REFUSED:
             pass
+        except RuntimeError as error:
+            problem = error
     n, rank = b.n, x.dim()
     if rank == 0 or x.shape[-1] != n:
         raise _shape_error(name, "(..., m, n) @ (..., n, n)", x, b)
     check_elements(name, x, b, x, p)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, x, b, x.shape[:-2], p.shape[:-1])
+    if problem is not None:
+        raise problem
     return quick_mm(x, _to_packed(b), n, DENSE, b.kind, DENSE, tf32_allowed(p))
 
 
