@@ -48,7 +48,8 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 // operand of a hundred vectors or so (wide.h), of which Tile says how many a block has: 128 or 256, or 64 where there
 // are no more. Vector: for one vector (mv.h). Small: for many small products (small.h, small_side). Strips: for a
 // dense operand of some vectors, by tensor cores and with scratch memory (strips.h). Mapped: like Hopper for 16-bit
-// elements, but a dense operand whose rows are aligned comes by the copy engine (loader_mapped.cuh). Fragments: small
+// elements, but a dense operand whose rows are aligned comes by the copy engine (loader_mapped.cuh), to tiles that Tile
+// calls large where they are twice as long along it. Fragments: small
 // tiles by the tensor cores for float64, to whose registers elements go straight from memory (fragments.h). Resident: for
 // batches beside dense matrices, with the packed operand in a block's shared memory as a whole (resident.h). SharedImages:
 // for batches of 16-bit elements, with tile images of the packed operands in a block's shared memory (shared_images.h), of
