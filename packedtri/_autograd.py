@@ -133,20 +133,30 @@ def is_traced() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
-def _make_is_plain() -> Callable[..., bool]:
+def _make_is_untransformed() -> Callable[[], bool]:
     # Names bound once: this question is asked before every product, however small.
-    any_requires_grad = torch._C._any_requires_grad
     transform_level = torch._C._functorch.maybe_current_level
-    is_grad_enabled, is_compiling = torch.is_grad_enabled, _tracing.is_compiling
+    is_compiling = _tracing.is_compiling
+
+    def is_untransformed() -> bool:
+        """Whether nobody but backward mode may record or transform operations."""
+        return not (
+            is_compiling() or forward_ad._current_level >= 0 or transform_level() is not None
+        )
+
+    return is_untransformed
+
+
+_is_untransformed = _make_is_untransformed()
+
+
+def _make_is_plain() -> Callable[..., bool]:
+    is_grad_enabled, any_requires_grad = torch.is_grad_enabled, torch._C._any_requires_grad
+    is_untransformed = _is_untransformed
 
     def is_plain(*tensors: torch.Tensor) -> bool:
         """Whether nothing records or transforms operations on these tensors."""
-        return not (
-            is_compiling()
-            or forward_ad._current_level >= 0
-            or transform_level() is not None
-            or (is_grad_enabled() and any_requires_grad(*tensors))
-        )
+        return is_untransformed() and not (is_grad_enabled() and any_requires_grad(*tensors))
 
     return is_plain
 
@@ -172,25 +182,29 @@ def _skipping_autograd(grad: torch.Tensor) -> AbstractContextManager[None]:
     return torch._C._AutoDispatchBelowAutograd() if _is_only_computed(grad) else nullcontext()
 
 
-def _make_is_alone() -> Callable[..., bool]:
+def _make_is_seen_above() -> Callable[[], bool]:
     is_overridden = torch._C._is_torch_function_mode_enabled
     is_included = torch._C._dispatch_tls_is_dispatch_key_included
 
-    def is_alone(*tensors: torch.Tensor) -> bool:
-        """Whether ``bare`` forms of ops may be tried: they find out who else takes part.
+    def is_seen_above() -> bool:
+        """Whether somebody sees ops before the dispatcher does, whom ``bare`` forms do not find.
 
-        Those who see ops before the dispatcher does are not found by them: modes that override
-        functions, and what records above autograd. The same is to be asked of tensors with an
-        override of their own.
+        These are modes that override functions, and what records above autograd.
         """
-        return is_plain(*tensors) and not (is_overridden() or is_included(_ABOVE_AUTOGRAD))
+        return is_overridden() or is_included(_ABOVE_AUTOGRAD)
 
-    return is_alone
+    return is_seen_above
 
 
-is_alone = _make_is_alone()
-has_override = torch._C._has_torch_function_unary
-_have_overrides = torch._C._has_torch_function
+_is_seen_above = _make_is_seen_above()
+#: Whether some of these tensors, which are of no packed type, override functions themselves.
+have_overrides = torch._C._has_torch_function
+
+
+def is_alone(*tensors: torch.Tensor) -> bool:
+    """Whether ``bare`` forms of ops may be tried, where no tensor overrides functions itself."""
+    return is_plain(*tensors) and not _is_seen_above()
+
 
 # What else than autograd takes part in ops: what casts or watches them, and tensors that are more
 # than their elements, or less.
@@ -245,29 +259,18 @@ def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Ca
 
     def call(*args: Any) -> Any:
         tensors = args[:count]
+        if not _is_untransformed() or _is_seen_above() or have_overrides(tensors):
+            return op(*args)
         try:
-            if is_alone(*tensors):
-                if not _have_overrides(tensors):
-                    return bare_form(*args)
-            elif _is_recorded_alone() and op in _derivatives and not _have_overrides(tensors):
+            if is_plain(*tensors):
+                return bare_form(*args)
+            if op in _derivatives:
                 return _derivatives[op].apply(None, *args)
         except NotBareError:
             pass
         return op(*args)
 
     return call
-
-
-def _is_recorded_alone() -> bool:
-    """Whether backward mode alone may look at an op that is not plain; its bare form finds out."""
-    return not (
-        _tracing.is_compiling()
-        or forward_ad._current_level >= 0
-        or torch._C._functorch.maybe_current_level() is not None
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._is_torch_function_mode_enabled()
-        or torch._C._dispatch_tls_is_dispatch_key_included(_ABOVE_AUTOGRAD)
-    )
 
 
 def register_multilinear(op: Any, *adjoints: Adjoint, together: Together | None = None) -> None:

@@ -96,10 +96,8 @@ def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:
     if x.dim() < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"[{name}] expected square matrices (*batch, n, n); got {tuple(x.shape)}")
     # Mirrored types read one half as well: packing with their own kind would add the two.
-    half, n = (
-        _quick_pack(x, layout.UPPER if cls.kind == layout.UPPER else layout.LOWER),
-        x.shape[-1],
-    )
+    n = x.shape[-1]
+    half = _quick_pack(x, layout.UPPER if cls.kind == layout.UPPER else layout.LOWER)
     if check and _is_mapped(x):
         raise NotImplementedError(
             f"[{name}] check=True looks at values, which torch.vmap shows nobody. Pass check=False"

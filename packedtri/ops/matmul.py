@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import NotBareError, has_override, is_alone
+from packedtri._autograd import NotBareError, have_overrides, is_alone
 from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
 from packedtri._sharing import check_source
 from packedtri.dispatch import describe, row
@@ -52,9 +52,39 @@ Product = Callable[[str, Any, Any], Tensor]
 _REFUSED = (NotBareError, NotImplementedError)
 
 
-def _check_family(t: PackedTensor) -> None:
-    if "_family" in t.__dict__ and _is_grad_enabled():
-        check_source(t)
+def _tried(
+    check: Callable[..., int],
+    told: tuple[str, Tensor, Tensor],
+    a: Tensor,
+    p: Tensor,
+    b: Tensor,
+    q: Tensor,
+    product: int,
+) -> Tensor | None:
+    """The product by the op without derivatives, or None where anybody takes part in it.
+
+    Args:
+        check: raises where the operands do not go together.
+        told: its arguments: the product as the user wrote it.
+        a: the left operand.
+        p: its elements, which are itself where it is dense.
+        b: the right operand.
+        q: its elements.
+        product: what is computed: ``how``.
+    """
+    if not is_alone(a, b) or have_overrides((p, q)):
+        return None
+    for x in (a, b):
+        if "_family" in x.__dict__ and _is_grad_enabled():
+            check_source(x)  # type: ignore[arg-type]
+    try:
+        return bare_mm(p, q, product)
+    except _REFUSED:
+        return None
+    except RuntimeError as error:
+        problem = error
+    check(*told)
+    raise problem
 
 
 def _lower_lower(name: str, a: LowerTriangular, b: LowerTriangular) -> LowerTriangular:
@@ -83,92 +113,68 @@ def _typed(
         b_kind: how that is read.
         told: the product as the user wrote it, for messages.
     """
-    p, q = a._packed, b._packed
-    problem = None
-    if is_alone(a, b):
-        _check_family(a)
-        _check_family(b)
-        try:
-            packed = bare_mm(p, q, how(a_kind, b_kind, LOWER, tf32_allowed(p)))
-            if cls.kind == HERMITIAN and packed.is_complex():
-                clear_imaginary_diagonal_(packed, a._n)
-            return cls._wrap(packed, a._n)
-        except _REFUSED:
-            pass
-        except RuntimeError as error:
-            problem = error
+    p, q, tf32 = a._packed, b._packed, tf32_allowed(a._packed)
+    packed = _tried(_check_packed_pair, told, a, p, b, q, how(a_kind, b_kind, LOWER, tf32))
+    if packed is not None:
+        if cls.kind == HERMITIAN and packed.is_complex():
+            clear_imaginary_diagonal_(packed, a._n)
+        return cls._wrap(packed, a._n)
     n = _check_packed_pair(*told)
-    if problem is not None:
-        raise problem
-    packed = quick_mm(_to_packed(a), _to_packed(b), n, a_kind, b_kind, LOWER, tf32_allowed(p))
+    packed = quick_mm(_to_packed(a), _to_packed(b), n, a_kind, b_kind, LOWER, tf32)
     return _from_packed(cls, real_diagonal(packed, cls.kind, n), n)
 
 
 def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
-    p, q = a._packed, b._packed
+    p, q, told = a._packed, b._packed, (name, a, b)
     if p is q and _nodes.is_transpose(a, b):
         cls = Hermitian if a.kind == HERMITIAN else Symmetric
-        return _typed(cls, a, a.kind, b, b.kind, (name, a, b))
+        return _typed(cls, a, a.kind, b, b.kind, told)
     if _nodes.is_adjoint(a, b):
-        return _typed(Hermitian, a, a.kind, b, b.kind, (name, a, b))
-    problem = None
-    if is_alone(a, b):
-        _check_family(a)
-        _check_family(b)
-        try:
-            return bare_mm(p, q, how(a.kind, b.kind, DENSE, tf32_allowed(p)))
-        except _REFUSED:
-            pass
-        except RuntimeError as error:
-            problem = error
-    n = _check_packed_pair(name, a, b)
-    if problem is not None:
-        raise problem
-    return quick_mm(_to_packed(a), _to_packed(b), n, a.kind, b.kind, DENSE, tf32_allowed(p))
+        return _typed(Hermitian, a, a.kind, b, b.kind, told)
+    tf32 = tf32_allowed(p)
+    found = _tried(_check_packed_pair, told, a, p, b, q, how(a.kind, b.kind, DENSE, tf32))
+    if found is not None:
+        return found
+    n = _check_packed_pair(*told)
+    return quick_mm(_to_packed(a), _to_packed(b), n, a.kind, b.kind, DENSE, tf32)
 
 
 def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
-    p = a._packed
-    problem = None
-    if is_alone(a, x) and not has_override(x):
-        _check_family(a)
-        try:
-            return bare_mm(p, x, how(a.kind, DENSE, DENSE, tf32_allowed(p)))
-        except _REFUSED:
-            pass
-        except RuntimeError as error:
-            problem = error
-    n, rank = a.n, x.dim()
+    p, told, tf32 = a._packed, (name, a, x), tf32_allowed(a._packed)
+    found = _tried(_check_packed_dense, told, a, p, x, x, how(a.kind, DENSE, DENSE, tf32))
+    if found is not None:
+        return found
+    n = _check_packed_dense(*told)
+    return quick_mm(_to_packed(a), x, n, a.kind, DENSE, DENSE, tf32)
+
+
+def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
+    p, told, tf32 = b._packed, (name, x, b), tf32_allowed(b._packed)
+    found = _tried(_check_dense_packed, told, x, x, b, p, how(DENSE, b.kind, DENSE, tf32))
+    if found is not None:
+        return found
+    n = _check_dense_packed(*told)
+    return quick_mm(x, _to_packed(b), n, DENSE, b.kind, DENSE, tf32)
+
+
+def _check_packed_dense(name: str, a: PackedTensor, x: Tensor) -> int:
+    n, p, rank = a.n, a._packed, x.dim()
     if rank == 0 or x.shape[-1 if rank == 1 else -2] != n:
         raise _shape_error(name, "(..., n, n) @ (..., n, m)", a, x)
     check_elements(name, a, x, p, x)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, a, x, p.shape[:-1], x.shape[:-2])
-    if problem is not None:
-        raise problem
-    return quick_mm(_to_packed(a), x, n, a.kind, DENSE, DENSE, tf32_allowed(p))
+    return n
 
 
-def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
-    p = b._packed
-    problem = None
-    if is_alone(x, b) and not has_override(x):
-        _check_family(b)
-        try:
-            return bare_mm(x, p, how(DENSE, b.kind, DENSE, tf32_allowed(p)))
-        except _REFUSED:
-            pass
-        except RuntimeError as error:
-            problem = error
-    n, rank = b.n, x.dim()
+def _check_dense_packed(name: str, x: Tensor, b: PackedTensor) -> int:
+    n, p, rank = b.n, b._packed, x.dim()
     if rank == 0 or x.shape[-1] != n:
         raise _shape_error(name, "(..., m, n) @ (..., n, n)", x, b)
     check_elements(name, x, b, x, p)
     if rank > 2 and p.dim() > 1:
         _check_batches(name, x, b, x.shape[:-2], p.shape[:-1])
-    if problem is not None:
-        raise problem
-    return quick_mm(x, _to_packed(b), n, DENSE, b.kind, DENSE, tf32_allowed(p))
+    return n
 
 
 def _check_packed_pair(name: str, a: PackedTensor, b: PackedTensor) -> int:
