@@ -147,16 +147,16 @@ def _make_is_untransformed() -> Callable[[], bool]:
     return is_untransformed
 
 
-_is_untransformed = _make_is_untransformed()
+is_untransformed = _make_is_untransformed()
 
 
 def _make_is_plain() -> Callable[..., bool]:
     is_grad_enabled, any_requires_grad = torch.is_grad_enabled, torch._C._any_requires_grad
-    is_untransformed = _is_untransformed
+    untransformed = is_untransformed
 
     def is_plain(*tensors: torch.Tensor) -> bool:
         """Whether nothing records or transforms operations on these tensors."""
-        return is_untransformed() and not (is_grad_enabled() and any_requires_grad(*tensors))
+        return untransformed() and not (is_grad_enabled() and any_requires_grad(*tensors))
 
     return is_plain
 
@@ -174,7 +174,7 @@ def _is_only_computed(grad: torch.Tensor) -> bool:
     )
 
 
-def _skipping_autograd(grad: torch.Tensor) -> AbstractContextManager[None]:
+def skipping_autograd(grad: torch.Tensor) -> AbstractContextManager[None]:
     """A context for backward functions, in which ops skip their Python kernels if these are idle.
 
     They would cost as much as small ops do.
@@ -196,14 +196,14 @@ def _make_is_seen_above() -> Callable[[], bool]:
     return is_seen_above
 
 
-_is_seen_above = _make_is_seen_above()
+is_seen_above = _make_is_seen_above()
 #: Whether some of these tensors, which are of no packed type, override functions themselves.
 have_overrides = torch._C._has_torch_function
 
 
 def is_alone(*tensors: torch.Tensor) -> bool:
     """Whether ``bare`` forms of ops may be tried, where no tensor overrides functions itself."""
-    return is_plain(*tensors) and not _is_seen_above()
+    return is_plain(*tensors) and not is_seen_above()
 
 
 # What else than autograd takes part in ops: what casts or watches them, and tensors that are more
@@ -237,9 +237,27 @@ def bare(op: Any) -> Callable[..., torch.Tensor]:
     return builtin
 
 
-# The autograd functions that ops have on the 'Autograd' key, and their bare forms.
+class Rules(NamedTuple):
+    """How an op is differentiated backward.
+
+    Attributes:
+        pullback: its gradients.
+        saved: from all arguments, and which tensors among them need a gradient, those tensors that
+            the pullback needs, or None in their places.
+        save_result: whether it needs the result.
+    """
+
+    pullback: Pullback
+    saved: Callable[[Sequence[Any], Sequence[bool]], list[Any]]
+    save_result: bool
+
+
+#: Of the ops that have derivatives.
+rules: dict[Any, Rules] = {}
+#: The bare forms of ops that have one.
+bare_forms: dict[Any, Callable[..., Any]] = {}
+# The autograd functions that ops have on the 'Autograd' key.
 _derivatives: dict[Any, Any] = {}
-_bare: dict[Any, Callable[..., Any]] = {}
 
 
 def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Callable[..., Any]:
@@ -255,11 +273,11 @@ def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Ca
             in front.
     """
     bare_form = form or bare(getattr(torch.ops.packedtri, f"_{op._opname}").default)
-    _bare[op] = bare_form
+    bare_forms[op] = bare_form
 
     def call(*args: Any) -> Any:
         tensors = args[:count]
-        if not _is_untransformed() or _is_seen_above() or have_overrides(tensors):
+        if not is_untransformed() or is_seen_above() or have_overrides(tensors):
             return op(*args)
         try:
             if is_plain(*tensors):
@@ -308,7 +326,7 @@ def register_multilinear(op: Any, *adjoints: Adjoint, together: Together | None 
         wanted = sum(needs)
         return [args[i] if wanted > needs[i] else None for i in range(count)]
 
-    _register_kernel(op, _make_function(op, count, pullback, pushforward, saved, False), count)
+    _register_kernel(op, Rules(pullback, saved, False), pushforward, count)
 
 
 def register_implicit(
@@ -331,10 +349,8 @@ def register_implicit(
     def saved(args: Sequence[Any], needs: Sequence[bool]) -> list[Any]:
         return [arg if used else None for arg, used in zip(args, uses, strict=False)]
 
-    node = _make_function(
-        op, count, _without_autocast(pullback), _without_autocast(pushforward), saved, True
-    )
-    _register_kernel(op, node, count)
+    found = Rules(_without_autocast(pullback), saved, True)
+    _register_kernel(op, found, _without_autocast(pushforward), count)
 
 
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
@@ -369,14 +385,9 @@ def register_vmap_over_batch(op: Any) -> None:
     torch.library.register_vmap(op, batched, lib=library)
 
 
-def _make_function(
-    op: Any,
-    count: int,
-    pullback: Pullback,
-    pushforward: Pushforward,
-    saved: Callable[[Sequence[Any], Sequence[bool]], list[Any]],
-    save_result: bool,
-) -> Any:
+def _make_function(op: Any, of_op: Rules, pushforward: Pushforward, count: int) -> Any:
+    pullback, saved, save_result = of_op
+
     def forward(ctx: Any, keyset: Any, *args: Any) -> Any:
         result = _run(op, keyset, args)
         first = result[0] if isinstance(result, tuple) else result
@@ -402,10 +413,10 @@ def _make_function(
         grads: list[torch.Tensor | None] = [None] * (1 + count + len(ctx.others))
         if grad is not None:
             earlier = call(ctx, ctx.saved_tensors, ctx.needs_input_grad[1 : 1 + count])
-            with _skipping_autograd(grad):
+            with skipping_autograd(grad):
                 found = pullback(grad, earlier)
             for i, (g, shape) in enumerate(zip(found, ctx.shapes, strict=True)):
-                grads[1 + i] = None if g is None else _sum_to(g, shape)
+                grads[1 + i] = None if g is None else sum_to(g, shape)
         return tuple(grads)
 
     def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> Any:
@@ -426,7 +437,7 @@ def _make_function(
 def _run(op: Any, keyset: Any, args: tuple[Any, ...]) -> Any:
     """Run ``op`` where the dispatcher came from, or its bare form where it is passed by."""
     if keyset is None:
-        return _bare[op](*args)
+        return bare_forms[op](*args)
     if torch._C._functorch.maybe_current_level() is None:
         return _below_autograd(op, keyset, args)
     # Autograd functions run without grad mode, and outer transforms would inherit that.
@@ -434,7 +445,7 @@ def _run(op: Any, keyset: Any, args: tuple[Any, ...]) -> Any:
         return _below_autograd(op, keyset, args)
 
 
-def _sum_to(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def sum_to(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     """Sum over the batch dimensions that broadcasting added or stretched."""
     return grad if grad.shape == shape else grad.sum_to_size(shape)
 
@@ -444,9 +455,10 @@ def _below_autograd(op: Any, keyset: Any, args: tuple[Any, ...]) -> torch.Tensor
         return op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
 
 
-def _register_kernel(op: Any, node: Any, count: int) -> None:
-    """Put ``node`` on the 'Autograd' key of ``op``; only here are torch's private names for it."""
-    _derivatives[op] = node
+def _register_kernel(op: Any, of_op: Rules, pushforward: Pushforward, count: int) -> None:
+    """Give ``op`` its 'Autograd' key; only here are torch's private names for it."""
+    rules[op] = of_op
+    node = _derivatives[op] = _make_function(op, of_op, pushforward, count)
     allow_single_level = torch._C._functorch.set_single_level_autograd_function_allowed
     single_level_allowed = torch._C._functorch.get_single_level_autograd_function_allowed
     any_requires_grad = torch._C._any_requires_grad

@@ -23,6 +23,7 @@ from packedtri._factories import Factories
 from packedtri._formats import Formats
 from packedtri._in_place import InPlaceProducts
 from packedtri._sharing import Family, share
+from packedtri._typed import attempt, recorder
 from packedtri.layout import DTYPES as DTYPES
 
 P = TypeVar("P", bound="PackedTensor")
@@ -30,6 +31,7 @@ P = TypeVar("P", bound="PackedTensor")
 # What ties a type to other tensors, which stays behind when it is stored or copied.
 _TIES = ("_source", "_family", "_conjugate_of")
 _unpack = quick(torch.ops.packedtri.unpack.default)
+_record = recorder(torch.ops.packedtri.unpack.default)
 _make_wrapper = Tensor._make_wrapper_subclass
 _is_inference_mode = torch.is_inference_mode_enabled
 _watches_functions = torch._C._is_torch_function_mode_enabled
@@ -174,14 +176,18 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
             tensor([[1., 2.],
                     [0., 3.]])
         """
+        if dtype is not None and dtype not in DTYPES:
+            raise TypeError(
+                f"[to_dense] expected one of {dtype_names()}; got {dtype}. Convert the result"
+            )
+        inner = self._packed
+        if dtype is None or dtype is inner.dtype:
+            n = self._n
+            found: Tensor | None = attempt(_record, None, n, (self,), (inner,), n, self.kind)
+            if found is not None:
+                return found
         packed = _nodes.to_packed(self)
-        if dtype is not None:
-            if dtype not in DTYPES:
-                raise TypeError(
-                    f"[to_dense] expected one of {dtype_names()}; got {dtype}. Convert the result"
-                )
-            packed = packed.to(dtype)
-        return _unpack(packed, self.n, self.kind)
+        return _unpack(packed if dtype is None else packed.to(dtype), self.n, self.kind)
 
     def set_diagonal_(self: P, values: Tensor) -> P:
         """Write the main diagonal of each matrix in place, differentiably.

@@ -19,6 +19,7 @@ from packedtri import _bands, _nodes, _tracing, layout
 from packedtri._autograd import library, quick, register_multilinear, register_vmap_over_batch
 from packedtri._bands import real_diagonal
 from packedtri._dtensor import meet, whole
+from packedtri._typed import attempt, recorder
 from packedtri.dispatch import describe
 from packedtri.tensor import PackedTensor, check_dtype
 
@@ -26,6 +27,7 @@ P = TypeVar("P", bound=PackedTensor)
 
 _pack = torch.ops.packedtri.pack.default
 _quick_pack = quick(_pack)
+_record = recorder(_pack)
 _unpack = torch.ops.packedtri.unpack.default
 _pack_block = torch.ops.packedtri.pack_block.default
 _unpack_block = torch.ops.packedtri.unpack_block.default
@@ -97,7 +99,12 @@ def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:
         raise ValueError(f"[{name}] expected square matrices (*batch, n, n); got {tuple(x.shape)}")
     # Mirrored types read one half as well: packing with their own kind would add the two.
     n = x.shape[-1]
-    half = _quick_pack(x, layout.UPPER if cls.kind == layout.UPPER else layout.LOWER)
+    kind = layout.UPPER if cls.kind == layout.UPPER else layout.LOWER
+    if not check:
+        found: P | None = attempt(_record, cls, n, (x,), (x,), kind)
+        if found is not None:
+            return found
+    half = _quick_pack(x, kind)
     if check and _is_mapped(x):
         raise NotImplementedError(
             f"[{name}] check=True looks at values, which torch.vmap shows nobody. Pass check=False"

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import NotBareError, have_overrides, is_alone
-from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
+from packedtri._autograd import NotBareError, have_overrides, is_seen_above, is_untransformed
+from packedtri._bands import real_diagonal
 from packedtri._sharing import check_source
+from packedtri._typed import is_recorded, of_elements, recorder
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
 from packedtri.ops.dims import can_broadcast
@@ -46,39 +47,46 @@ P = TypeVar("P", bound=PackedTensor)
 # (name for messages, left operand, right operand) -> result
 Product = Callable[[str, Any, Any], Tensor]
 
-# What is asked before a product takes as long as a small one. So products that nobody but the
-# caller looks at are tried at once. The op raises for whatever does not go together, and only then
-# is it asked here what that is.
+# What is asked before a product takes as long as a small one. So products that nobody transforms or
+# watches are tried at once. The op raises for whatever does not go together, and only then is it
+# asked here what that is.
 _REFUSED = (NotBareError, NotImplementedError)
+_record = recorder(torch.ops.packedtri.mm.default)
 
 
 def _tried(
     check: Callable[..., int],
     told: tuple[str, Tensor, Tensor],
+    cls: type[PackedTensor] | None,
+    n: int,
     a: Tensor,
     p: Tensor,
     b: Tensor,
     q: Tensor,
-    product: int,
-) -> Tensor | None:
-    """The product by the op without derivatives, or None where anybody takes part in it.
+    kinds: tuple[int, int, int, bool],
+) -> Any:
+    """The product by the op without derivatives, or None where it is to go the general way.
 
     Args:
         check: raises where the operands do not go together.
         told: its arguments: the product as the user wrote it.
+        cls: the type of the result, or None for a dense one.
+        n: order.
         a: the left operand.
         p: its elements, which are itself where it is dense.
         b: the right operand.
         q: its elements.
-        product: what is computed: ``how``.
+        kinds: of the operands and of the result, and whether TF32 will do.
     """
-    if not is_alone(a, b) or have_overrides((p, q)):
+    if not is_untransformed() or is_seen_above() or have_overrides((p, q)):
         return None
-    for x in (a, b):
-        if "_family" in x.__dict__ and _is_grad_enabled():
-            check_source(x)  # type: ignore[arg-type]
     try:
-        return bare_mm(p, q, product)
+        if is_recorded(a, b):
+            return _record(cls, n, (a, b), (p, q), (n, *kinds))
+        for x in (a, b):
+            if "_family" in x.__dict__ and _is_grad_enabled():
+                check_source(x)  # type: ignore[arg-type]
+        return of_elements(cls, bare_mm(p, q, how(*kinds)), n)
     except _REFUSED:
         return None
     except RuntimeError as error:
@@ -113,14 +121,12 @@ def _typed(
         b_kind: how that is read.
         told: the product as the user wrote it, for messages.
     """
-    p, q, tf32 = a._packed, b._packed, tf32_allowed(a._packed)
-    packed = _tried(_check_packed_pair, told, a, p, b, q, how(a_kind, b_kind, LOWER, tf32))
-    if packed is not None:
-        if cls.kind == HERMITIAN and packed.is_complex():
-            clear_imaginary_diagonal_(packed, a._n)
-        return cls._wrap(packed, a._n)
+    p, q, kinds = a._packed, b._packed, (a_kind, b_kind, LOWER, tf32_allowed(a._packed))
+    found: P | None = _tried(_check_packed_pair, told, cls, a._n, a, p, b, q, kinds)
+    if found is not None:
+        return found
     n = _check_packed_pair(*told)
-    packed = quick_mm(_to_packed(a), _to_packed(b), n, a_kind, b_kind, LOWER, tf32)
+    packed = quick_mm(_to_packed(a), _to_packed(b), n, *kinds)
     return _from_packed(cls, real_diagonal(packed, cls.kind, n), n)
 
 
@@ -131,30 +137,30 @@ def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
         return _typed(cls, a, a.kind, b, b.kind, told)
     if _nodes.is_adjoint(a, b):
         return _typed(Hermitian, a, a.kind, b, b.kind, told)
-    tf32 = tf32_allowed(p)
-    found = _tried(_check_packed_pair, told, a, p, b, q, how(a.kind, b.kind, DENSE, tf32))
+    kinds = a.kind, b.kind, DENSE, tf32_allowed(p)
+    found: Tensor | None = _tried(_check_packed_pair, told, None, a._n, a, p, b, q, kinds)
     if found is not None:
         return found
     n = _check_packed_pair(*told)
-    return quick_mm(_to_packed(a), _to_packed(b), n, a.kind, b.kind, DENSE, tf32)
+    return quick_mm(_to_packed(a), _to_packed(b), n, *kinds)
 
 
 def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
-    p, told, tf32 = a._packed, (name, a, x), tf32_allowed(a._packed)
-    found = _tried(_check_packed_dense, told, a, p, x, x, how(a.kind, DENSE, DENSE, tf32))
+    p, told, kinds = a._packed, (name, a, x), (a.kind, DENSE, DENSE, tf32_allowed(a._packed))
+    found: Tensor | None = _tried(_check_packed_dense, told, None, a._n, a, p, x, x, kinds)
     if found is not None:
         return found
     n = _check_packed_dense(*told)
-    return quick_mm(_to_packed(a), x, n, a.kind, DENSE, DENSE, tf32)
+    return quick_mm(_to_packed(a), x, n, *kinds)
 
 
 def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
-    p, told, tf32 = b._packed, (name, x, b), tf32_allowed(b._packed)
-    found = _tried(_check_dense_packed, told, x, x, b, p, how(DENSE, b.kind, DENSE, tf32))
+    p, told, kinds = b._packed, (name, x, b), (DENSE, b.kind, DENSE, tf32_allowed(b._packed))
+    found: Tensor | None = _tried(_check_dense_packed, told, None, b._n, x, x, b, p, kinds)
     if found is not None:
         return found
     n = _check_dense_packed(*told)
-    return quick_mm(x, _to_packed(b), n, DENSE, b.kind, DENSE, tf32)
+    return quick_mm(x, _to_packed(b), n, *kinds)
 
 
 def _check_packed_dense(name: str, a: PackedTensor, x: Tensor) -> int:

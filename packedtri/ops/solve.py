@@ -16,6 +16,7 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._autograd import forward_mode, values_visible
 from packedtri._dtensor import whole
+from packedtri._typed import attempt, recorder
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.dense import as_dense, densify, functions
@@ -32,6 +33,7 @@ from packedtri.tensor import (
 )
 
 _TRIANGULAR = (LowerTriangular, UpperTriangular)
+_record = recorder(torch.ops.packedtri.solve_triangular.default)
 
 
 def check_upper(name: str, t: PackedTensor, upper: bool) -> None:
@@ -112,7 +114,15 @@ def singular_info(t: PackedTensor) -> Tensor:
 
 def solve_dense(a: PackedTensor, b: Tensor, left: bool = True, unit: bool = False) -> Tensor:
     """The solution for dense right-hand sides; packed ones are converted."""
-    return solve(_nodes.to_packed(a), as_dense(b), a.n, a.kind, DENSE, left, unit)
+    b = as_dense(b)
+    if a._packed.dtype.itemsize > 2:
+        operands, elements, n = (a, b), (a._packed, b), a._n
+        found: Tensor | None = attempt(
+            _record, None, n, operands, elements, n, a.kind, DENSE, left, unit
+        )
+        if found is not None:
+            return found
+    return solve(_nodes.to_packed(a), b, a.n, a.kind, DENSE, left, unit)
 
 
 def solve_typed(a: PackedTensor, b: PackedTensor, left: bool, unit: bool = False) -> PackedTensor:

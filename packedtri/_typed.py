@@ -1,0 +1,190 @@
+"""Ops on packed types that backward mode alone records: one node instead of one for each operand.
+
+In general a type is led to its packed tensor by a node, the op is a node on plain tensors, and
+another one leads its result back to a type: see ``_nodes``. Each is a function in Python, on the
+way there and on the way back, and for small matrices they take most of the time. Here one node has
+the types for inputs and outputs. Its gradients are those of the op; what higher derivatives are
+taken of goes the general way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import _SingleLevelFunction
+
+from packedtri import _nodes, layout
+from packedtri._autograd import (
+    Call,
+    NotBareError,
+    bare_forms,
+    have_overrides,
+    is_seen_above,
+    is_untransformed,
+    rules,
+    skipping_autograd,
+    sum_to,
+)
+from packedtri._bands import clear_imaginary_diagonal_, scale_off_diagonal
+from packedtri._sharing import check_source
+from packedtri.dispatch import hide_members_from_dynamo
+
+_is_grad_enabled = torch.is_grad_enabled
+_any_requires_grad = torch._C._any_requires_grad
+_hooks_of_saved_tensors = torch._C._autograd._top_saved_tensors_default_hooks
+
+# (type of the result, or None for a plain one; order; operands; elements of these; other arguments)
+Recorder = Callable[[Any, int, Sequence[Tensor], Sequence[Tensor], Sequence[Any]], "Tensor | None"]
+
+
+def is_recorded(*tensors: Tensor) -> bool:
+    """Whether backward mode records what is done to some of these tensors, types among them."""
+    return _is_grad_enabled() and _any_requires_grad(*tensors)
+
+
+def of_elements(cls: Any, elements: Tensor, n: int) -> Tensor:
+    """The type over elements that an op has just made, or these where it is None."""
+    if cls is None:
+        return elements
+    if cls.kind == layout.HERMITIAN and elements.is_complex():
+        clear_imaginary_diagonal_(elements, n)
+    typed: Tensor = cls._wrap(elements, n)
+    return typed
+
+
+def recorder(op: Any) -> Recorder:
+    """``op`` on types, recorded by one node.
+
+    Args:
+        op: an OpOverload with derivatives and a bare form. Where its derivatives need its result,
+            none is made a type of.
+
+    Returns:
+        A function of the type of the result, or None for a plain one, the order, the operands, the
+        elements of these, which are themselves where they are plain, and the other arguments of the
+        op. It is to be called where ``is_recorded`` holds and ``is_untransformed`` does. It returns
+        None where hooks look at what is saved, which know plain tensors, and raises
+        ``NotBareError`` where somebody else takes part.
+    """
+
+    def record(
+        cls: Any,
+        n: int,
+        operands: Sequence[Tensor],
+        elements: Sequence[Tensor],
+        others: Sequence[Any],
+    ) -> Tensor | None:
+        if _hooks_of_saved_tensors(True) is not None:
+            return None
+        for t in operands:
+            members = t.__dict__
+            if "_source" in members or "_family" in members:
+                check_source(t)  # type: ignore[arg-type]
+        result: Tensor = _node(op).apply(cls, n, elements, others, *operands)
+        return result
+
+    return record
+
+
+def attempt(
+    record: Recorder,
+    cls: Any,
+    n: int,
+    operands: Sequence[Tensor],
+    elements: Sequence[Tensor],
+    *others: Any,
+) -> Any:
+    """The result of a recorder, or None where the op is not recorded or goes the general way."""
+    if not is_untransformed() or not is_recorded(*operands):
+        return None
+    if is_seen_above() or have_overrides(elements):
+        return None
+    try:
+        return record(cls, n, operands, elements, others)
+    except NotBareError:
+        return None
+
+
+@cache
+def _node(op: Any) -> Any:
+    """The autograd function, made when the op, its bare form and its rules are all there."""
+    compute = bare_forms[op]
+    pullback, saved_for, save_result = rules[op]
+
+    def forward(
+        ctx: Any,
+        cls: Any,
+        n: int,
+        elements: Sequence[Tensor],
+        others: Sequence[Any],
+        *operands: Tensor,
+    ) -> Tensor:
+        result: Tensor = compute(*elements, *others)
+        needs = ctx.needs_input_grad[4:]
+        wanted = saved_for(elements, needs)
+        # A type stands beside its elements: higher derivatives are taken through it, and elements
+        # know of changes that it does not.
+        through = [
+            t if needed and x is not None and x is not t else None
+            for t, x, needed in zip(operands, wanted, needs, strict=True)
+        ]
+        ctx.save_for_backward(result if save_result else None, *wanted, *through)
+        ctx.cls, ctx.n, ctx.others = cls, n, others
+        ctx.types = [None if x is t else type(t) for t, x in zip(operands, elements, strict=True)]
+        ctx.shapes = [x.shape for x in elements]
+        ctx.set_materialize_grads(False)
+        return of_elements(cls, result, n)
+
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * (4 + len(ctx.types))
+        n, types = ctx.n, ctx.types
+        result, *tensors = ctx.saved_tensors
+        elements, through = tensors[: len(types)], tensors[len(types) :]
+        if torch.is_grad_enabled():
+            elements = [
+                x if t is None else _nodes.to_packed(t)
+                for x, t in zip(elements, through, strict=True)
+            ]
+        if ctx.cls is not None:
+            grad = _nodes.project(ctx.cls, grad, n)
+        call = Call((*elements, *ctx.others), result, ctx.shapes, ctx.needs_input_grad[4:])
+        with skipping_autograd(grad):
+            found = pullback(grad, call)
+        grads = zip(types, found, ctx.shapes, strict=True)
+        return (None,) * 4 + tuple(
+            g if g is None else _of_operand(cls, sum_to(g, shape), n) for cls, g, shape in grads
+        )
+
+    def key(ctx: Any) -> Any:
+        # Compiled autograd may share one compiled graph between calls that differ in nothing but
+        # the values of tensors. It compares numbers.
+        kinds = [-1 if cls is None else cls.kind for cls in (ctx.cls, *ctx.types)]
+        return (ctx._autograd_function_id, ctx.n, *ctx.others, *kinds)
+
+    members: dict[str, Any] = {
+        "forward": forward,
+        "backward": backward,
+        "_compiled_autograd_key": key,
+    }
+    node = type(
+        f"{op._opname}_of_types",
+        (_SingleLevelFunction,),
+        {name: staticmethod(f) for name, f in members.items()},
+    )
+    hide_members_from_dynamo(node)
+    return node
+
+
+def _of_operand(cls: Any, grad: Tensor, n: int) -> Tensor:
+    """The gradient of an operand, which may be of a type, from that of its elements."""
+    if cls is None:
+        return grad
+    if cls.kind in layout.MIRRORED:
+        grad = scale_off_diagonal(grad, 0.5, n, cls.kind)
+    typed: Tensor = _nodes.from_packed(cls, grad, n)
+    return typed
