@@ -12,6 +12,7 @@ namespace packedtri::cuda {
 // What `force` has set.
 struct Forced {
     std::atomic<int> method{-1}, tile{-1}, split{-1}, above{-1}, group{-1};
+    std::atomic<int64_t> changes{0};  // How often it was set.
 };
 inline Forced forced;
 

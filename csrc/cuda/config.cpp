@@ -100,6 +100,7 @@ void force(int method, int tile, int split, int split_above, int group) {
     forced.split = split;
     forced.above = split_above;
     forced.group = group;
+    ++forced.changes;
 }
 
 }  // namespace packedtri::cuda

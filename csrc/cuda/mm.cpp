@@ -6,6 +6,7 @@
 #include "launch.h"
 #include "mv.h"
 #include "products.h"
+#include "remembered.h"
 #include "resident.h"
 #include "shared_images.h"
 #include "small.h"
@@ -89,7 +90,7 @@ bool run_engine(const EngineTask* tasks, int count, int64_t bytes, Scratch& scra
 void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
     check_reach({p.m, p.n, p.k, p.batch});
     const Device& device = current_device();
-    const Config config = choose(p, device, scratch != nullptr);
+    const Config config = remembered_choice(p, device, scratch != nullptr);
     switch (config.method) {
         case Method::Vector: return mv(p, scratch, stream);
         case Method::Thin:

@@ -50,6 +50,7 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
         "test_left_to_dense",
         "test_engine_work",
         "test_part_work",
+        "test_remembered",
         "test_strip_units",
         "test_blocks",
         "test_image",

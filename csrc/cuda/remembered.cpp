@@ -1,0 +1,68 @@
+#include "remembered.h"
+
+#include <array>
+#include <cstring>
+#include <initializer_list>
+
+#include "choice.h"
+
+namespace packedtri::cuda {
+namespace {
+
+// All that a choice depends on. Of addresses that is whether words of 16 bytes begin there, and whether both operands
+// are the same memory.
+using Key = std::array<int64_t, 24>;
+
+int64_t bits(double x) {
+    int64_t all;
+    std::memcpy(&all, &x, sizeof x);
+    return all;
+}
+
+int64_t offset(const void* data) {
+    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % 16);
+}
+
+int64_t traits(const Operand& x) {
+    return static_cast<int64_t>(x.kind) | static_cast<int64_t>(x.stagger) << 4 | x.strict << 8 |
+           x.hermitian << 9 | offset(x.data) << 12;
+}
+
+Key key_of(const Product& p, const Device& device, bool scratch) {
+    Key key;
+    size_t count = 0;
+    const auto add = [&](std::initializer_list<int64_t> numbers) {
+        for (const int64_t x : numbers) key[count++] = x;
+    };
+    for (const Operand& x : {p.a, p.b})
+        add({x.rows, x.cols, x.row_stride, x.col_stride, x.batch_stride, traits(x)});
+    const Result& c = p.c;
+    add({c.row_stride, c.batch_stride,
+         static_cast<int64_t>(c.kind) | c.staggered << 4 | offset(c.data) << 8});
+    add({p.m, p.n, p.k, p.batch, bits(p.alpha), bits(p.beta),
+         static_cast<int64_t>(p.dtype) | p.conj_b << 8 | p.tf32 << 9 |
+             (p.a.data == p.b.data) << 10 | scratch << 11});
+    add({forced.changes, static_cast<int64_t>(reinterpret_cast<uintptr_t>(&device))});
+    return key;
+}
+
+}  // namespace
+
+Config remembered_choice(const Product& p, const Device& device, bool scratch) {
+    struct Entry {
+        Key key{};
+        Config choice{};
+    };
+    constexpr int BITS = 6;
+    static thread_local std::array<Entry, 1 << BITS> entries;
+    const Key key = key_of(p, device, scratch);
+    uint64_t hash = 0;
+    for (const int64_t x : key)
+        hash = (hash ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15u ^ hash >> 29;
+    Entry& entry = entries[hash >> (64 - BITS)];
+    // No key is all zeros, since it has the address of a device.
+    if (entry.key != key) entry = {key, choose(p, device, scratch)};
+    return entry.choice;
+}
+
+}  // namespace packedtri::cuda

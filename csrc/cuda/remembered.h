@@ -1,0 +1,11 @@
+// What was chosen for a product, for more like it: an estimate takes as long as the host needs for a small product.
+#pragma once
+
+#include "config.h"
+
+namespace packedtri::cuda {
+
+// `choose`, which is asked where this thread has had no such product lately. `device`: one that stays where it is.
+Config remembered_choice(const Product& p, const Device& device, bool scratch);
+
+}  // namespace packedtri::cuda
