@@ -171,8 +171,9 @@ def _node(op: Any) -> Any:
         "backward": backward,
         "_compiled_autograd_key": key,
     }
+    # Users see it as a grad_fn: PackedMmBackward.
     node = type(
-        f"{op._opname}_of_types",
+        "Packed" + "".join(map(str.capitalize, op._opname.split("_"))),
         (_SingleLevelFunction,),
         {name: staticmethod(f) for name, f in members.items()},
     )

@@ -297,7 +297,7 @@ def test_text_says_what_torch_says():
     t = LowerTriangular(torch.tensor([1.0])).requires_grad_()
     assert repr(t) == "LowerTriangular([[1.]], requires_grad=True)"
     assert repr(t.mT) == "UpperTriangular([[1.]], grad_fn=<TransposeBackward0>)"
-    assert "grad_fn=<FromPackedBackward" in repr(t @ t)
+    assert "grad_fn=<PackedMmBackward>" in repr(t @ t)
     assert repr(torch.nn.Parameter(t.detach())).startswith(
         "Parameter containing:\nLowerTriangular("
     )
