@@ -9,7 +9,7 @@ every torch.func transform, torch.compile and compiled autograd.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
@@ -22,8 +22,6 @@ from packedtri import _tracing
 # Gradient of one tensor argument: (gradient of the result, all arguments, shape of this one). The
 # argument itself is None there: an op that is linear in it does not need it.
 Adjoint = Callable[[torch.Tensor, Sequence[Any], torch.Size], torch.Tensor]
-# The gradients of all tensor arguments from the gradient of the result and the arguments, or None.
-Together = Callable[[torch.Tensor, Sequence[Any]], Sequence[torch.Tensor] | None]
 
 
 class Call(NamedTuple):
@@ -44,6 +42,8 @@ class Call(NamedTuple):
 
 # Gradients of the tensor arguments, where needed, from the gradient of the result.
 Pullback = Callable[[torch.Tensor, Call], Sequence[torch.Tensor | None]]
+# The same, or None where it is not the way.
+Attempt = Callable[[torch.Tensor, Call], "Sequence[torch.Tensor | None] | None"]
 # The tangent of the result from those of the tensor arguments; None stands for zero.
 Pushforward = Callable[[Sequence[torch.Tensor | None], Call], torch.Tensor | None]
 
@@ -174,14 +174,6 @@ def _is_only_computed(grad: torch.Tensor) -> bool:
     )
 
 
-def skipping_autograd(grad: torch.Tensor) -> AbstractContextManager[None]:
-    """A context for backward functions, in which ops skip their Python kernels if these are idle.
-
-    They would cost as much as small ops do.
-    """
-    return torch._C._AutoDispatchBelowAutograd() if _is_only_computed(grad) else nullcontext()
-
-
 def _make_is_seen_above() -> Callable[[], bool]:
     is_overridden = torch._C._is_torch_function_mode_enabled
     is_included = torch._C._dispatch_tls_is_dispatch_key_included
@@ -245,11 +237,13 @@ class Rules(NamedTuple):
         saved: from all arguments, and which tensors among them need a gradient, those tensors that
             the pullback needs, or None in their places.
         save_result: whether it needs the result.
+        alone: a quicker way to the gradients, where nothing records or transforms what it does.
     """
 
     pullback: Pullback
     saved: Callable[[Sequence[Any], Sequence[bool]], list[Any]]
     save_result: bool
+    alone: Attempt | None = None
 
 
 #: Of the ops that have derivatives.
@@ -291,7 +285,7 @@ def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Ca
     return call
 
 
-def register_multilinear(op: Any, *adjoints: Adjoint, together: Together | None = None) -> None:
+def register_multilinear(op: Any, *adjoints: Adjoint, alone: Attempt | None = None) -> None:
     """Give ``op`` its derivatives of every order, in reverse and in forward mode.
 
     Args:
@@ -299,16 +293,11 @@ def register_multilinear(op: Any, *adjoints: Adjoint, together: Together | None 
         adjoints: for each tensor argument the adjoint of that linear map. Written with ops that
             have derivatives themselves, they give the second and higher ones too. They may return
             more batch dimensions than the argument has; those are summed.
-        together: all of the adjoints at once, where that is quicker and nothing records or
-            transforms what it does; None where it is not.
+        alone: a quicker way to the gradients, where nothing records or transforms what it does.
     """
     count = len(adjoints)
 
     def pullback(grad: torch.Tensor, call: Call) -> Sequence[torch.Tensor | None]:
-        if together is not None and all(call.needs) and _is_only_computed(grad):
-            found = together(grad, call.args)
-            if found is not None:
-                return found
         wanted = zip(adjoints, call.shapes, call.needs, strict=True)
         return [f(grad, call.args, shape) if needed else None for f, shape, needed in wanted]
 
@@ -326,7 +315,7 @@ def register_multilinear(op: Any, *adjoints: Adjoint, together: Together | None 
         wanted = sum(needs)
         return [args[i] if wanted > needs[i] else None for i in range(count)]
 
-    _register_kernel(op, Rules(pullback, saved, False), pushforward, count)
+    _register_kernel(op, Rules(pullback, saved, False, alone), pushforward, count)
 
 
 def register_implicit(
@@ -386,7 +375,7 @@ def register_vmap_over_batch(op: Any) -> None:
 
 
 def _make_function(op: Any, of_op: Rules, pushforward: Pushforward, count: int) -> Any:
-    pullback, saved, save_result = of_op
+    saved, save_result = of_op.saved, of_op.save_result
 
     def forward(ctx: Any, keyset: Any, *args: Any) -> Any:
         result = _run(op, keyset, args)
@@ -413,8 +402,7 @@ def _make_function(op: Any, of_op: Rules, pushforward: Pushforward, count: int) 
         grads: list[torch.Tensor | None] = [None] * (1 + count + len(ctx.others))
         if grad is not None:
             earlier = call(ctx, ctx.saved_tensors, ctx.needs_input_grad[1 : 1 + count])
-            with skipping_autograd(grad):
-                found = pullback(grad, earlier)
+            found = gradients(of_op, grad, earlier)
             for i, (g, shape) in enumerate(zip(found, ctx.shapes, strict=True)):
                 grads[1 + i] = None if g is None else sum_to(g, shape)
         return tuple(grads)
@@ -432,6 +420,18 @@ def _make_function(op: Any, of_op: Rules, pushforward: Pushforward, count: int) 
         lambda ctx: (ctx._autograd_function_id, *ctx.others)
     )
     return type(f"{op._opname}_derivatives", (_SingleLevelFunction,), members)
+
+
+def gradients(of_op: Rules, grad: torch.Tensor, call: Call) -> Sequence[torch.Tensor | None]:
+    """The gradients of an op by its rules, for its backward function."""
+    if not _is_only_computed(grad):
+        return of_op.pullback(grad, call)
+    found = None if of_op.alone is None else of_op.alone(grad, call)
+    if found is not None:
+        return found
+    # Python kernels, which would be idle, cost as much as small ops do.
+    with torch._C._AutoDispatchBelowAutograd():
+        return of_op.pullback(grad, call)
 
 
 def _run(op: Any, keyset: Any, args: tuple[Any, ...]) -> Any:

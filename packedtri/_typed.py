@@ -22,11 +22,11 @@ from packedtri._autograd import (
     Call,
     NotBareError,
     bare_forms,
+    gradients,
     have_overrides,
     is_seen_above,
     is_untransformed,
     rules,
-    skipping_autograd,
     sum_to,
 )
 from packedtri._bands import clear_imaginary_diagonal_, scale_off_diagonal
@@ -113,7 +113,8 @@ def attempt(
 def _node(op: Any) -> Any:
     """The autograd function, made when the op, its bare form and its rules are all there."""
     compute = bare_forms[op]
-    pullback, saved_for, save_result = rules[op]
+    of_op = rules[op]
+    saved_for, save_result = of_op.saved, of_op.save_result
 
     def forward(
         ctx: Any,
@@ -124,25 +125,23 @@ def _node(op: Any) -> Any:
         *operands: Tensor,
     ) -> Tensor:
         result: Tensor = compute(*elements, *others)
-        needs = ctx.needs_input_grad[4:]
-        wanted = saved_for(elements, needs)
+        wanted = saved_for(elements, ctx.needs_input_grad[4:])
         # A type stands beside its elements: higher derivatives are taken through it, and elements
         # know of changes that it does not.
         through = [
-            t if needed and x is not None and x is not t else None
-            for t, x, needed in zip(operands, wanted, needs, strict=True)
+            t if x is not None and x is not t else None
+            for t, x in zip(operands, wanted, strict=True)
         ]
         ctx.save_for_backward(result if save_result else None, *wanted, *through)
-        ctx.cls, ctx.n, ctx.others = cls, n, others
-        ctx.types = [None if x is t else type(t) for t, x in zip(operands, elements, strict=True)]
-        ctx.shapes = [x.shape for x in elements]
+        types = [None if x is t else type(t) for t, x in zip(operands, elements, strict=True)]
+        ctx.told = cls, n, others, types, [x.shape for x in elements]
         ctx.set_materialize_grads(False)
         return of_elements(cls, result, n)
 
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        cls, n, others, types, shapes = ctx.told
         if grad is None:
-            return (None,) * (4 + len(ctx.types))
-        n, types = ctx.n, ctx.types
+            return (None,) * (4 + len(types))
         result, *tensors = ctx.saved_tensors
         elements, through = tensors[: len(types)], tensors[len(types) :]
         if torch.is_grad_enabled():
@@ -150,21 +149,20 @@ def _node(op: Any) -> Any:
                 x if t is None else _nodes.to_packed(t)
                 for x, t in zip(elements, through, strict=True)
             ]
-        if ctx.cls is not None:
-            grad = _nodes.project(ctx.cls, grad, n)
-        call = Call((*elements, *ctx.others), result, ctx.shapes, ctx.needs_input_grad[4:])
-        with skipping_autograd(grad):
-            found = pullback(grad, call)
-        grads = zip(types, found, ctx.shapes, strict=True)
-        return (None,) * 4 + tuple(
-            g if g is None else _of_operand(cls, sum_to(g, shape), n) for cls, g, shape in grads
-        )
+        if cls is not None:
+            grad = _nodes.project(cls, grad, n)
+        call = Call((*elements, *others), result, shapes, ctx.needs_input_grad[4:])
+        grads: list[Tensor | None] = [None] * 4
+        for of, g, shape in zip(types, gradients(of_op, grad, call), shapes, strict=True):
+            grads.append(None if g is None else _of_operand(of, sum_to(g, shape), n))
+        return tuple(grads)
 
     def key(ctx: Any) -> Any:
         # Compiled autograd may share one compiled graph between calls that differ in nothing but
         # the values of tensors. It compares numbers.
-        kinds = [-1 if cls is None else cls.kind for cls in (ctx.cls, *ctx.types)]
-        return (ctx._autograd_function_id, ctx.n, *ctx.others, *kinds)
+        cls, n, others, types, _ = ctx.told
+        kinds = [-1 if x is None else x.kind for x in (cls, *types)]
+        return (ctx._autograd_function_id, n, *others, *kinds)
 
     members: dict[str, Any] = {
         "forward": forward,

@@ -25,7 +25,15 @@ import torch
 from torch import Tensor
 
 from packedtri import layout
-from packedtri._autograd import Adjoint, bare, library, quick, register_multilinear
+from packedtri._autograd import (
+    Adjoint,
+    Call,
+    NotBareError,
+    bare,
+    library,
+    quick,
+    register_multilinear,
+)
 from packedtri._bands import halve_diagonal
 from packedtri._library import tf32_is_set
 from packedtri.layout import DENSE, HERMITIAN, LOWER, TRANSPOSED, UPPER
@@ -35,6 +43,10 @@ _mm_pair = torch.ops.packedtri.mm_pair.default
 _TRIANGLES = {LOWER, UPPER}
 Operand = tuple[Tensor, int]
 Operands = tuple[Tensor, Tensor, int, int]
+# The op, or its bare form.
+Product = Callable[..., Tensor]
+# An adjoint, and what it is to multiply by.
+AdjointBy = Callable[[Tensor, Sequence[Any], torch.Size, Product], Tensor]
 
 
 # The dimension that a vector lacks as the left and as the right operand, and its result with it.
@@ -43,10 +55,6 @@ _MISSING = (-2, -1)
 
 def _batch(x: Tensor, kind: int) -> torch.Size:
     return x.shape[:-2] if kind == DENSE else x.shape[:-1]
-
-
-def _is_vector(shape: torch.Size, kind: int) -> bool:
-    return kind == DENSE and len(shape) == 1
 
 
 @torch.library.register_fake("packedtri::mm", lib=library)
@@ -97,14 +105,14 @@ def adjoint(x: Tensor, kind: int) -> Operand:
 
 
 def _stored_part(
-    a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, kind: int, *tf32: bool
+    mm: Product, a: Tensor, b: Tensor, n: int, a_kind: int, b_kind: int, kind: int, *tf32: bool
 ) -> Tensor:
     """The adjoint of reading an operand: from the product of a and b to what ``kind`` stores."""
     if kind == DENSE:
-        return _mm(a, b, n, a_kind, b_kind, DENSE, *tf32)
+        return mm(a, b, n, a_kind, b_kind, DENSE, *tf32)
 
     def lower(a: Tensor, b: Tensor, a_kind: int, b_kind: int) -> Tensor:
-        return _mm(a, b, n, a_kind, b_kind, LOWER, *tf32)
+        return mm(a, b, n, a_kind, b_kind, LOWER, *tf32)
 
     if kind in _TRIANGLES:
         return lower(*_of_triangle(a, b, a_kind, b_kind, kind))
@@ -133,7 +141,7 @@ def _of_triangle(a: Tensor, b: Tensor, a_kind: int, b_kind: int, kind: int) -> O
     return _flipped(a, b, a_kind, b_kind, transposed)
 
 
-def _with_matrices(adjoint: Adjoint, own: int) -> Adjoint:
+def _with_matrices(adjoint: AdjointBy, own: int) -> AdjointBy:
     """An adjoint in terms of matrices, made to serve where operands are vectors.
 
     Args:
@@ -142,24 +150,26 @@ def _with_matrices(adjoint: Adjoint, own: int) -> Adjoint:
     """
     other = 1 - own
 
-    def grad_of(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
-        shapes = [shape, shape]
-        shapes[other] = args[other].shape
-        vectors = row, column = tuple(map(_is_vector, shapes, args[3:5]))
+    def grad_of(grad: Tensor, args: Sequence[Any], shape: torch.Size, mm: Product) -> Tensor:
+        is_vector = args[3 + own] == DENSE and len(shape) == 1
+        beside_vector = args[3 + other] == DENSE and args[other].dim() == 1
+        if not (is_vector or beside_vector):
+            return adjoint(grad, args, shape, mm)
+        row, column = (beside_vector, is_vector) if own else (is_vector, beside_vector)
         grad = grad.unsqueeze(-1) if column else grad
         grad = grad.unsqueeze(-2) if row else grad
-        if vectors[other]:
+        if beside_vector:
             args = list(args)
             args[other] = args[other].unsqueeze(_MISSING[other])
-        if not vectors[own]:
-            return adjoint(grad, args, shape)
+        if not is_vector:
+            return adjoint(grad, args, shape, mm)
         matrix = torch.Size((*shape, 1) if own else (1, *shape))
-        return adjoint(grad, args, matrix).squeeze(_MISSING[own])
+        return adjoint(grad, args, matrix, mm).squeeze(_MISSING[own])
 
     return grad_of
 
 
-def _grad_a(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
+def _grad_a(grad: Tensor, args: Sequence[Any], shape: torch.Size, mm: Product) -> Tensor:
     _, b, n, a_kind, b_kind, c_kind, *tf32 = args  # Left out where it has its default.
     if b_kind == c_kind == DENSE and b.dim() > 2 and len(shape) == (2 if a_kind == DENSE else 1):
         # One matrix for the whole batch: the sum over the batch joins the sum over the columns.
@@ -168,10 +178,10 @@ def _grad_a(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
             for x in (b, grad)
         )
     bh, bh_kind = adjoint(b, b_kind)
-    return _stored_part(grad, bh, n, c_kind, bh_kind, a_kind, *tf32)
+    return _stored_part(mm, grad, bh, n, c_kind, bh_kind, a_kind, *tf32)
 
 
-def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
+def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size, mm: Product) -> Tensor:
     a, _, n, a_kind, b_kind, c_kind, *tf32 = args
     if a_kind == c_kind == DENSE and a.dim() > 2 and len(shape) == (2 if b_kind == DENSE else 1):
         # One matrix for the whole batch, as in a linear layer: the sum over the batch joins the
@@ -179,7 +189,7 @@ def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
         rows = prod(a.shape[:-1])
         a, grad = (x.reshape(rows, x.shape[-1]) for x in (a, grad))
     ah, ah_kind = adjoint(a, a_kind)
-    return _stored_part(ah, grad, n, ah_kind, c_kind, b_kind, *tf32)
+    return _stored_part(mm, ah, grad, n, ah_kind, c_kind, b_kind, *tf32)
 
 
 def _both_grads(grad: Tensor, args: Sequence[Any]) -> tuple[Tensor, Tensor] | None:
@@ -195,9 +205,28 @@ def _both_grads(grad: Tensor, args: Sequence[Any]) -> tuple[Tensor, Tensor] | No
     return _mm_pair(x, y, z, w, n, x_kind, y_kind, z_kind, w_kind, *tf32)
 
 
-register_multilinear(
-    _mm, _with_matrices(_grad_a, 0), _with_matrices(_grad_b, 1), together=_both_grads
-)
+_ADJOINTS = (_with_matrices(_grad_a, 0), _with_matrices(_grad_b, 1))
+
+
+def _by_op(adjoint: AdjointBy) -> Adjoint:
+    return lambda grad, args, shape: adjoint(grad, args, shape, _mm)
+
+
+def _grads_alone(grad: Tensor, call: Call) -> Sequence[Tensor | None] | None:
+    """The gradients by products without derivatives, or None where anybody takes part in them."""
+    both = _both_grads(grad, call.args) if all(call.needs) else None
+    if both is not None:
+        return both
+    wanted = zip(_ADJOINTS, call.shapes, call.needs, strict=True)
+    try:
+        return [
+            f(grad, call.args, shape, _bare_form) if need else None for f, shape, need in wanted
+        ]
+    except NotBareError:
+        return None
+
+
+register_multilinear(_mm, *map(_by_op, _ADJOINTS), alone=_grads_alone)
 
 
 @torch.library.register_fake("packedtri::mm_pair", lib=library)
