@@ -290,7 +290,7 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     // conjugate.
     if (ka != Kind::Dense && kb == Kind::Dense && kc == Kind::Dense && b.dim() > 2 &&
         batch_of(a, inner_a).empty() && !is_hermitian(a_kind, dtype) &&
-        turns({dtype, ka, n, cols, product_of(batch)})) {
+        turns({dtype, ka, n, cols, product_of(batch), tf32 && dtype == DType::f32})) {
         const Tensor tall = torch::stable::reshape(torch::stable::transpose(b, -2, -1),
                                                    {product_of(batch) * cols, n});
         const Tensor c =

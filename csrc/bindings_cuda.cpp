@@ -75,7 +75,7 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
                             left ? x.b : with_aligned_rows(x.b), n, x.a_kind, x.b_kind, c_kind,
                             tf32);
          }},
-        [](const ColumnBatch& x) { return cuda::turns(x); });
+        [](const ColumnBatch& x) { return cuda::turns(x, cuda::current_device()); });
 }
 
 Tensor quick_mm_cuda(Tensor a, Tensor b, int64_t how) {

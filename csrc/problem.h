@@ -109,6 +109,7 @@ struct ColumnBatch {
     DType dtype;
     Kind kind;
     int64_t n, cols, count;
+    bool tf32;
 };
 
 // Unpacked copies that are left to dense torch take no more memory than this.

@@ -198,6 +198,9 @@ bool engine_pays(const Product& p, const Config& config, const Device& device, i
 // Whether two dense matrices, whose product is packed, have tiles enough for the engine, however short sums are.
 bool dense_pair_pays(const Product& p, const Device& device);
 Config choose_engine(const Product& p, const Device& device, int together);
+// Whether the columns of a batch are those of one product by tile images, and how it goes.
+bool goes_joined(const Product& p, const Device& device);
+Config choose_joined(const Product& p, const Device& device);
 // Which sums of its small tiles clusters share: of `split` blocks, those of `above` tiles and more.
 struct Shared {
     int split, above;

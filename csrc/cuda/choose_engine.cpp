@@ -2,6 +2,7 @@
 #include "choice.h"
 #include "engine_layout.h"
 #include "pack_order.h"
+#include "remembered.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -187,6 +188,20 @@ bool dense_pair_pays(const Product& p, const Device& device) {
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
     return enough_for_images(p, device, together) &&
            engine_layout(p, config, device.multiprocessors).scratch_bytes(1) <= device.scratch;
+}
+
+bool goes_joined(const Product& p, const Device& device) {
+    if (!device.clusters || !can_join(p)) return false;
+    const Product all = joined(p);
+    return by_images(remembered_choice(all, device, true)) && !leaves_to_dense(all, device);
+}
+
+Config choose_joined(const Product& p, const Device& device) {
+    Config config = remembered_choice(joined(p), device, true);
+    config.method = Method::Engine;
+    config.part = 0;
+    config.joined = true;
+    return config;
 }
 
 Config choose_engine(const Product& p, const Device& device, int together) {

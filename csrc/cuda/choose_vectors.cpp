@@ -192,7 +192,7 @@ bool wide_when_aligned(const Product& p, const Device& device) {
     return p.batch == 1 || dense_operand(p).batch_stride != 0;
 }
 
-bool turns(const ColumnBatch& x) {
+bool turns(const ColumnBatch& x, const Device& device) {
     const bool small = element_size(x.dtype) == 2;
     // Dense torch, which these may be left to, is fast with them.
     if (small && x.cols > 16 && x.n < 2048) return false;
@@ -203,7 +203,19 @@ bool turns(const ColumnBatch& x) {
     const double matrix = bytes(row_start(x.n)) * (is_triangular(x.kind) ? 1 : 2),
                  spared = matrix * static_cast<double>(x.count - 1),
                  copied = x.cols == 1 ? 0 : 4 * bytes(x.n * x.cols * x.count);
-    return spared >= (small ? 6e6 : 12e6) && spared >= (small ? 4 : x.n <= 128 ? 1 : 2) * copied;
+    if (spared < (small ? 6e6 : 12e6) || spared < (small ? 4 : x.n <= 128 ? 1 : 2) * copied)
+        return false;
+    // Tile images need no copies for that.
+    Product p{x.dtype,
+              x.n,
+              x.cols,
+              x.n,
+              x.count,
+              {nullptr, x.kind, x.n, x.n, 0, 0, 0},
+              {nullptr, Kind::Dense, x.n, x.cols, x.cols, 1, x.n * x.cols},
+              {nullptr, Kind::Dense, x.cols, x.n * x.cols}};
+    p.tf32 = x.tf32;
+    return !goes_joined(p, device);
 }
 
 bool goes_by_strips(const Product& p, const Device& device) {

@@ -58,6 +58,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (goes_by_shared_images(p, device)) return choose_shared_images(p);
     if (goes_resident(p, device)) return choose_resident(p, device);
     if (goes_by_fragments(p, device)) return choose_fragments(p, device);
+    if (scratch && goes_joined(p, device)) return choose_joined(p, device);
     if (scratch && goes_by_strips(p, device)) return {Method::Strips, TileSize::Small, 1, 1, 1};
     if (goes_wide(p, device)) return choose_wide(p, device);
     if (goes_thin(p, device)) return {Method::Thin, TileSize::Small, 1, 1, 1};

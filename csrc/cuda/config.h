@@ -83,11 +83,13 @@ struct Config {
     // Of blocks that go from one tile to the next, which share no sums but compute parts of them: how many steps these
     // have (PartWork); zero, if none is cut.
     int part = 0;
+    // Of tile images: whether the columns of all matrices of the batch are those of one product (joined).
+    bool joined = false;
 
     bool operator==(const Config& x) const {
         return method == x.method && tile == x.tile && split == x.split &&
                split_above == x.split_above && group == x.group && graded == x.graded &&
-               part == x.part;
+               part == x.part && joined == x.joined;
     }
 };
 
@@ -259,7 +261,7 @@ bool leaves_to_dense(const Factor& p);
 // and a copy that has them pays.
 bool wide_when_aligned(const Product& p, const Device& device);
 // Whether the columns of a batch are turned into the rows of one product. Devices differ in it less than types do.
-bool turns(const ColumnBatch& x);
+bool turns(const ColumnBatch& x, const Device& device);
 
 // Whether a product is computed by kernels of ours once its symmetric operands are unpacked, since a dense product
 // would multiply what is not needed: zeros of a triangle, or the upper half of a symmetric result.

@@ -112,12 +112,18 @@ class Plans {
         for (int t = 0; t < count_; ++t) {
             const Product& p = tasks_[t].product;
             Product& part = of_[t].product;
+            part = p;
             part.batch = matrices;
             part.a.data = matrix(p.a.data, first, p.a.batch_stride, dtype);
             part.b.data = matrix(p.b.data, first, p.b.batch_stride, dtype);
             part.c.data = matrix(p.c.data, first, p.c.batch_stride, dtype);
             if (of_[t].layout.a.mapped) of_[t].a_map = map_of(part.a, dtype, matrices);
             if (of_[t].layout.b.mapped) of_[t].b_map = map_of(part.b, dtype, matrices);
+            if (stores_boxes(part)) {
+                of_[t].c_mapped = true;
+                of_[t].c_map = map_of(result_of(part), dtype, matrices, EngineLayout::BOX_ROWS);
+            }
+            if (of_[t].config.joined) join(of_[t]);
         }
         make_images(first, matrices, stream);
         if (dtype == DType::f16) engine_f16(of_, count_, unmade_, stream);
@@ -127,16 +133,33 @@ class Plans {
     }
 
   private:
+    static Operand result_of(const Product& p) {
+        return {p.c.data, Kind::Dense, p.m, p.n, p.c.row_stride, 1, p.c.batch_stride};
+    }
+
+    static void join(EnginePlan& plan) {
+        Product& part = plan.product;
+        const EngineLayout all =
+            engine_layout(joined(part), plan.config, current_device().multiprocessors);
+        plan.layout.work = all.work;
+        plan.layout.panels = all.panels;
+        plan.layout.panel_count = all.panel_count;
+        part.n *= part.batch;
+        part.batch = 1;
+    }
+
     // How many matrices of the batch are computed at once: all, unless that takes much memory, or their
     // images are made on the way.
     int64_t matrices_together() const {
-        int64_t bytes = 0;
+        int64_t first = 0, next = 0;  // What the first matrix takes, and each of the others.
         for (int t = 0; t < count_; ++t) {
             if (of_[t].config.method == Method::Fused) return 1;
-            bytes += of_[t].layout.scratch_bytes(1);
+            const int64_t bytes = of_[t].layout.scratch_bytes(1);
+            first += bytes;
+            next += of_[t].layout.scratch_bytes(2) - bytes;
         }
-        const int64_t most =
-            std::clamp<int64_t>(BATCH_SCRATCH / bytes, 1, EngineItem::MOST_MATRICES - 1);
+        const int64_t others = (BATCH_SCRATCH - first) / std::max<int64_t>(next, 1),
+                      most = std::clamp<int64_t>(1 + others, 1, EngineItem::MOST_MATRICES - 1);
         const int64_t batch = tasks_[0].product.batch;
         return batch <= most ? std::max<int64_t>(batch, 1) : ceil_div(batch, ceil_div(batch, most));
     }

@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "engine_layout.h"
 #include "engine_work.h"
 #include "pack_rows.cuh"
 #include "panel.cuh"
@@ -38,6 +39,12 @@ struct EngineResult {
     bool packed, lower;  // How it is stored (see row_offset), and whether only to its diagonal.
     float alpha, beta;
     int m, n;
+    int joined;  // How many columns each matrix has of those that are joined; zero, if none are.
+
+    // Where a column begins, in a row.
+    __device__ int64_t column(int j) const {
+        return joined > 0 ? int64_t{j / joined} * next + j % joined : j;
+    }
 };
 
 // An operand as direct kernels read it (EngineStored).
@@ -60,7 +67,18 @@ struct EngineProduct {
     int* lines;  // Which lines of scaled images have lost too much: see EngineChecker.
     StoredOperand<T> a_stored, b_stored;
     int k;
+    Panels panels;
 
+    // An item as drawn, which names a panel for a matrix.
+    __device__ EngineItem placed(EngineItem item) const {
+        if (panels == Panels::None) return item;
+        (panels == Panels::Columns ? item.j : item.i) = item.matrix;
+        item.matrix = 0;
+        return item;
+    }
+    __device__ EnginePiece placed(const EnginePiece& item) const { return item; }
+    // How many blocks of columns each matrix has of those that are joined; zero, if none are.
+    __device__ int joined_blocks() const { return c.joined / Image::SIDE; }
     __device__ int m_blocks() const { return static_cast<int>(ceil_div(c.m, Image::SIDE)); }
     // The word of a row of blocks of A, or of a column of blocks of B, among `lines`.
     __device__ int* line(int matrix, bool of_a, int number) const {
@@ -100,15 +118,28 @@ struct EngineCutting<true> {
     int64_t words_of_block, sums_of_block;
 };
 
+// A dense result that the copy engine stores. Those of two products side by side are packed.
+template <bool STORES>
+struct EngineStoring {};
+template <>
+struct EngineStoring<true> {
+    CUtensorMap map;
+    bool wanted;
+};
+
 // A launch computes one product, or two side by side, whose tiles of one number come one after another.
 template <class T, int PRODUCTS, bool PACKS, bool CUTS>
 struct EngineArgs {
     EngineProduct<T> of[PRODUCTS];
-    BatchOrder shared, alone;  // Tiles of all products that are shared, and that blocks have alone.
+    int matrices;  // Of the batch.
+    // Tiles of all products that are shared, and that blocks have alone, of all matrices or panels.
+    BatchOrder shared, alone;
     int split;
     int* counters;  // EngineCounters, zero when the launch starts.
     EnginePacking<T, PACKS> packing;
     EngineCutting<CUTS> cutting;
+    static constexpr bool STORES = PRODUCTS == 1 && sizeof(T) == 2;
+    EngineStoring<STORES> storing;
 };
 template <class Shape, int PRODUCTS>
 using EngineArgsOf = EngineArgs<typename Shape::T, PRODUCTS, Shape::PACKS, Shape::CUTS>;
@@ -148,7 +179,13 @@ struct EngineShape {
     // a store meet different banks.
     static constexpr int STAGED = BN < 512 / sizeof(T) ? BN : 512 / sizeof(T);
     static constexpr int PITCH = STAGED + 8;
-    static constexpr int STAGING_BYTES = ROWS * 4 * 8 * PITCH * static_cast<int>(sizeof(T));
+    // Results that the copy engine stores are staged by boxes of a warp's 16 rows and 64 columns, two at a time.
+    static constexpr int BOX_ROWS = EngineLayout::BOX_ROWS, BOX_BYTES = BOX_ROWS * Image::ROW_BYTES,
+                         BOXES = 2;
+    static constexpr bool STORES_BOXES = sizeof(T) == 2;
+    static constexpr int OF_ROWS = WARPS * 8 * PITCH * static_cast<int>(sizeof(T)),
+                         OF_BOXES = STORES_BOXES ? WARPS * BOXES * BOX_BYTES : 0,
+                         STAGING_BYTES = OF_ROWS > OF_BOXES ? OF_ROWS : OF_BOXES;
     static constexpr int DRAWS = 8;  // Tiles that the first block of a cluster may be ahead.
     static constexpr int BARRIERS = 2 * STAGES + DRAWS + 3;
     static constexpr int WORDS = STAGES + DRAWS + 1;

@@ -20,7 +20,7 @@ class EngineLines {
         for (int p = 0; p < PRODUCTS; ++p) each_ += args.of[p].m_blocks() + args.of[p].n_blocks;
     }
 
-    __device__ int all() const { return each_ * args_.alone.matrices; }
+    __device__ int all() const { return each_ * args_.matrices; }
     __device__ Line at(int number) const {
         const int matrix = number / each_;
         int rest = number % each_, product = 0;

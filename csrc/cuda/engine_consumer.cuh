@@ -28,8 +28,9 @@ class EngineConsumer {
             const int64_t read = threadIdx.x % 32 == 0 ? *shared_.item(at_.stage) : 0;
             const int64_t word = __shfl_sync(~0u, read, 0);
             if (word == EngineItem::NONE) break;
-            const Item item = Item::of(word);
-            product_ = item.product;
+            const Item drawn = Item::of(word);
+            product_ = drawn.product;
+            const Item item = p().placed(drawn);
             matrix_ = item.matrix;
             const Tile tile(p().a.kind, p().b.kind, p().a.across, p().b.across, p().work, item,
                             rank_, p().n_blocks, p().k_blocks);
@@ -42,6 +43,10 @@ class EngineConsumer {
             if (has_whole(item, acc) && (!p().marks || right(tile, acc)))
                 store(tile, exponent, acc);
             __syncwarp();
+        }
+        // What is staged must outlive the copies.
+        if constexpr (Args::STORES) {
+            if (threadIdx.x % 32 == 0) ptx::bulk_store_read();
         }
     }
 
@@ -240,7 +245,7 @@ class EngineConsumer {
 
         __device__ Row(T* out, int count) : out(out), count(count) {}
         __device__ Row(const Result& c, int i, int j0) {
-            out = c.data + row_offset(i, c.ld, c.packed) + j0;
+            out = c.data + row_offset(i, c.ld, c.packed) + (begins_at_zero(c) ? 0 : j0);
             const int end = c.lower ? min(i + 1, c.n) : c.n;
             count = i < c.m ? max(0, min(Shape::STAGED, end - j0)) : 0;
         }
@@ -254,12 +259,20 @@ class EngineConsumer {
         }
     };
 
+    // Of joined columns, where the copy engine does not store them.
+    __device__ static bool begins_at_zero(const Result& c) {
+        return !Shape::STORES_BOXES && c.joined > 0;
+    }
+
     // Of this warp.
     __device__ T* staging() const {
         return shared_.staging() + (group_ * 4 + threadIdx.x % 128 / 32) * 8 * Shape::PITCH;
     }
 
     __device__ void store(const Tile& tile, int exponent, float* acc) {
+        if constexpr (Args::STORES) {
+            if (args_.storing.wanted) return store_boxes(tile, acc);
+        }
         Result c = p().c;  // Copied, since what is indexed is not kept in registers.
         c.data += matrix_ * c.next;
         remove_scale(exponent, c.alpha, acc);
@@ -276,6 +289,50 @@ class EngineConsumer {
                 store_rows<B_ACROSS>(c, tile, acc, half, first);
     }
 
+    // By the copy engine, which stores a box while the next one is staged, or the next tile multiplied.
+    __device__ __forceinline__ void store_boxes(const Tile& tile, const float* acc) const {
+        if constexpr (Across::KNOWN) store_boxes<Across::B>(tile, acc);
+        else if (tile.b_across) store_boxes<true>(tile, acc);
+        else store_boxes<false>(tile, acc);
+    }
+    template <bool B_ACROSS>
+    __device__ __forceinline__ void store_boxes(const Tile& tile, const float* acc) const {
+        const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+        const int i0 = (tile.i0 + group_) * SIDE + warp * Shape::BOX_ROWS;
+        if (i0 >= p().c.m) return;
+        const int joined = p().joined_blocks();
+        const uint32_t boxes = ptx::shared_address(shared_.staging()) +
+                               (group_ * 4 + warp) * Shape::BOXES * Shape::BOX_BYTES;
+        // The row that this lane addresses, of two matrices of 8 x 8 one above the other, and which of two beside these.
+        const int row = lane % 16, beside = lane / 16;
+#pragma unroll
+        for (int c = 0; c < Shape::COLS; ++c) {
+            if (c >= tile.columns) break;
+            const uint32_t box = boxes + c % Shape::BOXES * Shape::BOX_BYTES,
+                           to = box + row * Image::ROW_BYTES;
+            if (lane == 0) ptx::bulk_store_read<Shape::BOXES - 1>();
+            __syncwarp();
+#pragma unroll
+            for (int x = 0; x < SIDE / 8; x += 2) {
+                const float* at = acc + 4 * (Tile::column_at(c, B_ACROSS) * 8 + x);
+                uint32_t pairs[4];
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    const T both[2] = {Accumulator<T>::round(at[2 * e]),
+                                       Accumulator<T>::round(at[2 * e + 1])};
+                    pairs[e] = *reinterpret_cast<const uint32_t*>(both);
+                }
+                ptx::store_matrices(to + ((x + beside) ^ (row % 8)) * 16, pairs);
+            }
+            ptx::bulk_fence();
+            __syncwarp();
+            if (lane != 0) continue;
+            const int j = tile.j0 + c, matrix = joined > 0 ? j / joined : matrix_;
+            ptx::tensor_store(&args_.storing.map, box, matrix, i0,
+                              (joined > 0 ? j - matrix * joined : j) * SIDE);
+        }
+    }
+
     // Stores 8 rows of each warp, STAGED columns from `first` on.
     template <bool B_ACROSS>
     __device__ __forceinline__ void store_rows(const Result& c, const Tile& tile, const float* acc,
@@ -288,7 +345,7 @@ class EngineConsumer {
         __syncwarp();
         stage<B_ACROSS>(staging + lane / 4 * Shape::PITCH, shift, acc, half, first / SIDE);
         __syncwarp();
-        store_middles(c, rows, staging);
+        store_middles(c, rows, j0, staging);
         store_ends(c, rows, staging);
     }
 
@@ -323,18 +380,20 @@ class EngineConsumer {
         }
     }
 
-    __device__ __forceinline__ void store_middles(const Result& c, const Row& rows,
+    // Of joined columns, which are aligned, there is nothing else.
+    __device__ __forceinline__ void store_middles(const Result& c, const Row& rows, int j0,
                                                   const T* staging) {
         constexpr int UNIT = Row::UNIT, LANES = Shape::STAGED / UNIT, AT_ONCE = 32 / LANES;
         const int lane = threadIdx.x % 32, x = lane % LANES * UNIT;
+        const int64_t along = begins_at_zero(c) ? c.column(j0 + x) : x;
 #pragma unroll
         for (int r = lane / LANES; r < 8; r += AT_ONCE) {
             const Row row = rows.of_lane(r);
             const int shift = row.shift();
+            T* const to = row.out - shift + along;
             if (x >= shift && x + UNIT <= shift + row.count)
-                *reinterpret_cast<uint4*>(row.out - shift + x) =
-                    blend(c, *reinterpret_cast<const uint4*>(staging + r * Shape::PITCH + x),
-                          row.out - shift + x);
+                *reinterpret_cast<uint4*>(to) =
+                    blend(c, *reinterpret_cast<const uint4*>(staging + r * Shape::PITCH + x), to);
         }
     }
 

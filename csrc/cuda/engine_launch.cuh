@@ -31,7 +31,8 @@ EngineProduct<T> engine_product(const EnginePlan& plan) {
             engine_operand(plan.layout.b, plan.b_image, plan.b_ready, p.b.kind),
             {static_cast<T*>(p.c.data), lower && !p.c.staggered ? 0 : p.c.row_stride,
              p.c.batch_stride, lower || p.c.staggered, lower, static_cast<float>(p.alpha),
-             static_cast<float>(p.beta), static_cast<int>(p.m), static_cast<int>(p.n)},
+             static_cast<float>(p.beta), static_cast<int>(p.m), static_cast<int>(p.n),
+             plan.config.joined ? static_cast<int>(p.b.cols) : 0},
             static_cast<int>(ceil_div(p.n, Image::SIDE)),
             static_cast<int>(ceil_div(p.k, Image::SIDE)),
             plan.layout.work,
@@ -39,7 +40,8 @@ EngineProduct<T> engine_product(const EnginePlan& plan) {
             plan.lines,
             stored_operand<T>(p.a, true),
             stored_operand<T>(p.b, false),
-            static_cast<int>(p.k)};
+            static_cast<int>(p.k),
+            plan.layout.panels};
 }
 
 // Tiles of one number follow one another, of a product that has none there too.
@@ -56,14 +58,20 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
         shared = std::max(shared, PRODUCTS * work.shared_tiles);
         alone = std::max(alone, PRODUCTS * static_cast<int>(work.size()));
     }
-    const int matrices = static_cast<int>(plans[0].product.batch),
-              slots = current_device().multiprocessors / Shape::CLUSTER;
-    args.shared = batch_order(matrices, shared, slots);
-    args.alone = batch_order(matrices, alone, slots);
+    args.matrices = static_cast<int>(plans[0].product.batch);
+    const bool panels = plans[0].layout.panels != Panels::None;
+    // How many items take turns: enough to keep all blocks at work, and no more, so that the L2 cache holds what they read.
+    const int matrices = panels ? plans[0].layout.panel_count : args.matrices,
+              slots = current_device().multiprocessors / Shape::CLUSTER,
+              items = panels ? slots : 4 * slots;
+    args.shared = batch_order(matrices, shared, items);
+    args.alone = batch_order(matrices, alone, items);
     if constexpr (Shape::PACKS) {
         args.packing.work = unmade.work;
         for (int x = 0; x < unmade.count; ++x) args.packing.of[x] = pack_args<T>(unmade.images[x]);
     }
+    if constexpr (EngineArgsOf<Shape, PRODUCTS>::STORES)
+        args.storing = {plans[0].c_map, plans[0].c_mapped};
     if constexpr (Shape::CUTS) {
         const EngineLayout& layout = plans[0].layout;
         args.cutting = {layout.cut, plans[0].part_words, plans[0].part_sums,

@@ -57,13 +57,60 @@ bool maps_dense_operand(const Product& p) {
     return source(p, p.a, true).mapped || source(p, p.b, false).mapped;
 }
 
+bool stores_boxes(const Product& p) {
+    return element_size(p.dtype) == 2 && p.c.kind == Kind::Dense && !p.c.staggered &&
+           rows_begin_at(16, p.c.data, p.c.row_stride, p.c.batch_stride, 2);
+}
+
+bool can_join(const Product& p) {
+    return p.batch > 1 && is_plain(p) && !p.tf32 && p.a.kind != Kind::Dense &&
+           p.a.batch_stride == 0 && p.b.kind == Kind::Dense && p.b.batch_stride != 0 &&
+           p.c.kind == Kind::Dense && p.n % Image::SIDE == 0 && (mappable(p, p.b) || in_parts(p)) &&
+           rows_begin_at(16, p.c.data, p.c.row_stride, p.c.batch_stride, element_size(p.dtype));
+}
+
+Product joined(const Product& p) {
+    Product all = p;
+    all.batch = 1;
+    all.n = all.b.cols = all.c.row_stride = p.batch * p.n;
+    if (runs_along_rows(p.b)) all.b.row_stride = all.n;
+    return all;
+}
+
+namespace {
+
+// Of what is read of an operand.
+bool exceeds_cache(const Product& p, const Operand& x) {
+    constexpr int64_t most = int64_t{40} << 20;
+    const int64_t size = in_parts(p) ? 6 : 2;
+    return x.kind == Kind::Dense && x.rows * x.cols * size > most;
+}
+
+Panels panels_of(const Product& p, const Config& config) {
+    if (config.method != Method::Engine || config.part > 0 || config.group > 1 || p.batch > 1 ||
+        p.c.kind != Kind::Dense)
+        return Panels::None;
+    if (p.a.kind != Kind::Dense && exceeds_cache(p, p.b)) return Panels::Columns;
+    if (p.b.kind != Kind::Dense && exceeds_cache(p, p.a)) return Panels::Rows;
+    return Panels::None;
+}
+
+}  // namespace
+
 EngineLayout engine_layout(const Product& p, const Config& config, int multiprocessors) {
     EngineLayout layout{};
     layout.a = source(p, p.a, true);
     layout.b = source(p, p.b, false);
     layout.shared_image = same_image(p.a, p.b);
     const int64_t side = engine_tile_side(config.tile);
-    const Schedule schedule = schedule_of(p, side, config.group);
+    Product of_work = p;
+    layout.panels = panels_of(p, config);
+    if (layout.panels != Panels::None) {
+        int64_t& across = layout.panels == Panels::Columns ? of_work.n : of_work.m;
+        layout.panel_count = static_cast<int>(ceil_div(across, side));
+        across = std::min(across, side);
+    }
+    const Schedule schedule = schedule_of(of_work, side, config.group);
     const int64_t shared =
         config.split > 1
             ? schedule.count_long(static_cast<int>(ceil_div(p.k, side)), config.split_above)

@@ -17,18 +17,28 @@ struct EngineSource {
     int64_t scratch_bytes(int64_t matrices) const { return same ? bytes : matrices * bytes; }
 };
 
+// A line of tiles is a panel where a dense operand is larger than the L2 cache holds: the tiles of some panels, which read
+// the same of it, come before those of others, as the matrices of a batch do. Otherwise all of the longest sums come
+// first, which would read it once for each line of tiles across the panels.
+enum class Panels : int8_t { None, Columns, Rows };
+
 // Pieces of scratch memory take multiples of 1024 bytes, so that all are aligned as the first.
 inline int64_t scratch_piece(int64_t bytes) { return ceil_div(bytes, 1024) * 1024; }
 
 struct EngineLayout {
     EngineSource a, b;
     bool shared_image;  // Both operands read that of a.
-    EngineWork work;
+    EngineWork work;    // Of all tiles, or of a panel of them.
+    Panels panels = Panels::None;
+    int panel_count = 1;
     // Sums that are cut, where they are (Config::part), and for how many places there is memory.
     PartWork cut;
     int64_t places;
     // Words of a matrix: Marks, if it may have any, and lines of scaled images (EngineChecker).
     int64_t marks, lines;
+
+    // The copy engine stores so many rows at a time.
+    static constexpr int BOX_ROWS = 16;
 
     // Words and sums of all places (add_parts): of two blocks, each of which has 128 x 256 sums.
     static constexpr int64_t WORDS_OF_PLACE = 8, SUMS_OF_PLACE = 128 * 256;
@@ -55,6 +65,15 @@ EngineLayout engine_layout(const Product& p, const Config& config, int multiproc
 // others.
 bool mappable(const Product& p, const Operand& x);
 bool maps_dense_operand(const Product& p);
+
+// Whether the copy engine can store a result: a dense one of 16-bit elements whose rows are aligned.
+bool stores_boxes(const Product& p);
+
+// Whether a batch of dense matrices beside one packed matrix can be a single product, in which their columns are side by
+// side: A [B1 B2 …]. A block of columns must not have those of two matrices, and rows of results must be aligned.
+bool can_join(const Product& p);
+// That product, as if its columns were a matrix.
+Product joined(const Product& p);
 
 // Whether two operands, both of which need images, have the same.
 bool same_image(const Operand& x, const Operand& other);

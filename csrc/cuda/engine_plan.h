@@ -10,10 +10,14 @@
 namespace packedtri::cuda {
 
 struct EnginePlan {
-    Product product;  // Matrices of the batch that have one launch together.
+    // Matrices of the batch that have one launch together. Where their columns are joined it is one product, of as many
+    // columns as all have, but B and C are those of the first matrix.
+    Product product;
     Config config;
     EngineLayout layout;
     CUtensorMap a_map, b_map;  // Of mapped operands.
+    CUtensorMap c_map;         // Of a result that the copy engine stores.
+    bool c_mapped;
     const char *a_image, *b_image;
     const int *a_ready, *b_ready;  // See EngineOperand.
     int* counters;                 // EngineCounters.

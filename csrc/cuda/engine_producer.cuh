@@ -21,11 +21,12 @@ class EngineProducer {
         for (int count = 0;; ++count) {
             if (Shape::CLUSTER > 1) word = agree(word, count);
             if (word == EngineItem::NONE) break;
-            const Item item = Item::of(word);
-            const EngineProduct<T>& p = args_.of[PRODUCTS > 1 ? item.product : 0];
+            const Item drawn = Item::of(word);
+            const EngineProduct<T>& p = args_.of[PRODUCTS > 1 ? drawn.product : 0];
+            const Item item = p.placed(drawn);
             const Tile tile(p.a.kind, p.b.kind, p.a.across, p.b.across, p.work, item, rank_,
                             p.n_blocks, p.k_blocks);
-            word = load_all(p, tile, word);
+            word = load_all(p, tile, item.matrix, word);
             if constexpr (!Shape::CUTS) parts_meet_ = item.share > 0;
         }
         wait_for_stages();  // No block ends before the kernel before does: later ones rely on that.
@@ -143,22 +144,33 @@ class EngineProducer {
         // In blocks: to the block at the next k, what that grows by, and from the first line's block to
         // the second's. In a mapped matrix the last is from line to line.
         int step, bend, second;
-        int line;    // The first.
-        int matrix;  // Of the map.
+        int line;               // The first.
+        int matrix, of_second;  // Of the map, and that of the other line.
         bool across;
 
+        // `joined`: how many lines each matrix has, if those of all are joined.
         __device__ Stream(const EngineOperand& x, const CUtensorMap& map, int matrix, int line,
-                          int other, int k)
-            : map(&map), at(x.image), part_bytes(x.part_bytes), step(0), bend(0),
-              second(other - line), line(line), matrix(matrix * static_cast<int>(x.next)),
-              across(x.across) {
+                          int other, int k, int joined = 0)
+            : map(&map), at(x.image), part_bytes(x.part_bytes), step(0), bend(0), across(x.across) {
+            int beyond = 0;  // How many matrices further the other line is.
+            if (joined > 0) {
+                matrix = line / joined;
+                beyond = other / joined - matrix;
+                line -= matrix * joined;
+                other -= (matrix + beyond) * joined;
+            }
+            this->line = line;
+            second = other - line;
+            this->matrix = matrix * static_cast<int>(x.next);
+            of_second = this->matrix + beyond;
             if (!at) return;
             at += matrix * x.next;
             const auto index = [&](int line) {
                 return across ? x.blocks.index(k, line) : x.blocks.index(line, k);
             };
             at += index(line) * Image::BLOCK_BYTES;
-            second = static_cast<int>(index(other) - index(line));
+            second = static_cast<int>(index(other) - index(line) +
+                                      beyond * (x.next / Image::BLOCK_BYTES));
             step = !across ? 1 : x.blocks.packed ? k + 1 : x.blocks.cols;
             bend = across && x.blocks.packed ? 1 : 0;
         }
@@ -221,16 +233,16 @@ class EngineProducer {
     }
 
     // Loads all steps of a tile, and returns what comes after it.
-    __device__ int64_t load_all(const EngineProduct<T>& p, const Tile& tile, int64_t word) {
+    __device__ int64_t load_all(const EngineProduct<T>& p, const Tile& tile, int matrix,
+                                int64_t word) {
         static_assert(Shape::ROWS == 2 && Shape::COLS / Shape::CLUSTER == 2, "two lines each");
         // Each block of a cluster loads two of the columns for both.
         const int place = 2 * rank_;
         const auto column = [&](int place) {
             return tile.j0 + min(Tile::column_at(place, tile.b_across), tile.columns - 1);
         };
-        const int matrix = Item::of(word).matrix;
         Stream a(p.a, p.a_map, matrix, tile.i0, tile.i0 + 1, tile.k0),
-            b(p.b, p.b_map, matrix, column(place), column(place + 1), tile.k0);
+            b(p.b, p.b_map, matrix, column(place), column(place + 1), tile.k0, p.joined_blocks());
         const int rows = min(2, p.m_blocks() - tile.i0);
         const KRange whole = tile.whole(rows);
         int64_t next = EngineItem::NONE;
@@ -276,15 +288,17 @@ class EngineProducer {
                                      a.box_column(k, true), full);
             }
             if (columns <= 0) continue;
-            if (b.at && b.across) {  // Blocks side by side are one piece of memory.
+            // Blocks side by side are one piece of memory.
+            if (b.at && b.across && (columns == 1 || b.second == 1)) {
                 copy_b(to_b, b.block(part, false), columns > 1 ? 2 * BYTES : BYTES, full);
             } else if (b.at) {
                 copy_b(to_b, b.block(part, false), BYTES, full);
                 if (columns > 1) copy_b(to_b + BYTES, b.block(part, true), BYTES, full);
             } else {
-                copy_box(to_b, b, b.box_row(k, false), b.box_column(k, false), full);
+                copy_box(to_b, b, b.matrix, b.box_row(k, false), b.box_column(k, false), full);
                 if (columns > 1)
-                    copy_box(to_b + BYTES, b, b.box_row(k, true), b.box_column(k, true), full);
+                    copy_box(to_b + BYTES, b, b.of_second, b.box_row(k, true),
+                             b.box_column(k, true), full);
             }
         }
     }
@@ -295,10 +309,10 @@ class EngineProducer {
         if (Shape::CLUSTER > 1) ptx::bulk_load_multicast(to, from, bytes, full, BOTH);
         else ptx::bulk_load(to, from, bytes, full);
     }
-    __device__ static void copy_box(uint32_t to, const Stream& b, int row, int col, uint32_t full) {
-        if (Shape::CLUSTER > 1)
-            ptx::tensor_load_multicast(to, b.map, b.matrix, row, col, full, BOTH);
-        else ptx::tensor_load(to, b.map, b.matrix, row, col, full);
+    __device__ static void copy_box(uint32_t to, const Stream& b, int matrix, int row, int col,
+                                    uint32_t full) {
+        if (Shape::CLUSTER > 1) ptx::tensor_load_multicast(to, b.map, matrix, row, col, full, BOTH);
+        else ptx::tensor_load(to, b.map, matrix, row, col, full);
     }
 
     const Args& args_;

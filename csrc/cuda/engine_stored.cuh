@@ -58,7 +58,7 @@ class EngineStored {
             const EngineProduct<T>& p = args.of[product];
             if (!p.marks) continue;
             const int64_t all =
-                int64_t{Marks::count(p.c.m, p.c.n) / Marks::OF_TILE} * args.alone.matrices;
+                int64_t{Marks::count(p.c.m, p.c.n) / Marks::OF_TILE} * args.matrices;
             for (int64_t first = 0; first < all; first += THREADS) {
                 const int own = ptx::thread_of<THREADS>();
                 const uint32_t found = first + own < all ? rows_of(p, first + own) : 0;
@@ -113,12 +113,32 @@ class EngineStored {
         return rows;
     }
 
-    // A symmetric operand is the sum of its stored triangle and of the transpose of that, without the diagonal.
+    // Of joined columns each block by itself, as a matrix of no more.
     __device__ static void compute(const EngineProduct<T>& p, const Tile& tile, int begin, int end,
                                    char* memory) {
+        const ProductArgs<T> args = arguments(p);
+        if (p.c.joined == 0) return compute(args, p, tile, begin, end, memory);
+        constexpr int SIDE = Image::SIDE, BLOCKS = Marks::SIDE / SIDE;
+        for (int x = 0; x < BLOCKS; ++x) {
+            const int j = (tile.j * BLOCKS + x) * SIDE;
+            if (j >= p.c.n) break;
+            ProductArgs<T> of_block = args;
+            Panel<T>& b = of_block.b;
+            const bool across = p.b.across;
+            const int first = j % p.c.joined;
+            b.data += j / p.c.joined * p.b_stored.next + (across ? first : b.row_offset(first));
+            (across ? b.cols : b.rows) = SIDE;
+            b.end = b.row_offset(b.rows - 1) + b.length(b.rows - 1);
+            of_block.c += p.c.column(j);
+            of_block.n = SIDE;
+            compute(of_block, p, {0, tile.i, 0}, begin, end, memory);
+        }
+    }
+    // A symmetric operand is the sum of its stored triangle and of the transpose of that, without the diagonal.
+    __device__ static void compute(ProductArgs<T> args, const EngineProduct<T>& p, const Tile& tile,
+                                   int begin, int end, char* memory) {
         const bool a_symmetric = p.a.kind == Kind::Symmetric,
                    b_symmetric = p.b.kind == Kind::Symmetric;
-        ProductArgs<T> args = arguments(p);
         for (int a = 0; a <= a_symmetric; ++a) {
             if (a_symmetric) take_half(a == 1, args.a, args.a_kind, args.a_strict);
             for (int b = 0; b <= b_symmetric; ++b) {

@@ -103,10 +103,9 @@ struct BatchOrder {
     }
 };
 
-// So many matrices take turns that each of `slots` has some items of a group: more would read more memory at
-// a time than the L2 cache holds.
-constexpr BatchOrder batch_order(int matrices, int each, int slots) {
-    const int group = each == 0 ? 1 : (4 * slots + each - 1) / each;
+// So many matrices take turns that there are `items` of a group.
+constexpr BatchOrder batch_order(int matrices, int each, int items) {
+    const int group = each == 0 ? 1 : (items + each - 1) / each;
     return {matrices, group < matrices ? group : matrices, each, matrices * each};
 }
 

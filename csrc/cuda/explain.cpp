@@ -57,6 +57,7 @@ std::string explain_tiles(const Product& p, const Config& c) {
                        " x " + std::to_string(cols);
     if (has_symmetric(p) && !engine)
         text += mirrors(p.dtype, c) ? ", symmetric operands mirrored" : ", triangle by triangle";
+    if (c.joined) text += ", columns of the batch side by side";
     if (c.method == Method::Fused) text += ", images made on the way";
     if (is_persistent(p.dtype, c)) text += ", loaded by warps of their own";
     if (by_warpgroups(p.dtype, c)) text += ", multiplied by warpgroups";

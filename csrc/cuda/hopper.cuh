@@ -136,10 +136,22 @@ __device__ __forceinline__ void bulk_store(void* to, uint32_t from, uint32_t byt
         : "memory");
 #endif
 }
-// Waits until all that this thread copies so has been read, or written.
+// Copies the box at (row, col) of a mapped matrix from shared memory, but for places outside the matrix.
+__device__ __forceinline__ void tensor_store(const CUtensorMap* map, uint32_t from, int matrix,
+                                             int row, int col) {
+#if PACKEDTRI_HOPPER
+    asm volatile(
+        "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];\n"
+        "cp.async.bulk.commit_group;" ::"l"(map),
+        "r"(col), "r"(row), "r"(matrix), "r"(from)
+        : "memory");
+#endif
+}
+// Waits until all but `PENDING` of the copies of this thread have been read, or all have been written.
+template <int PENDING = 0>
 __device__ __forceinline__ void bulk_store_read() {
 #if PACKEDTRI_HOPPER
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 #endif
 }
 __device__ __forceinline__ void bulk_store_done() {
@@ -186,6 +198,15 @@ __device__ __forceinline__ void tensor_load_multicast(uint32_t to, const CUtenso
         ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
         "l"(map), "r"(col), "r"(row), "r"(matrix), "r"(barrier), "h"(blocks)
         : "memory");
+#endif
+}
+// Stores four 8 x 8 matrices of 2-byte elements, as tensor cores leave them to a warp: of each a lane has a pair of row
+// lane / 4, and each of eight lanes the address of a row, the first eight those of the first matrix.
+__device__ __forceinline__ void store_matrices(uint32_t row, const uint32_t (&pairs)[4]) {
+#if PACKEDTRI_HOPPER
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+                 "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                 : "memory");
 #endif
 }
 // Writes 8 or 16 bytes to another block's address; they count at its barrier.

@@ -154,6 +154,13 @@ bool sooner_than_images(const Product& p) {
     return p.batch > 1 || between(p, 0, p.c.kind == Kind::Lower ? 430 : 560);
 }
 
+// Whether a batch of a hundred vectors or so each, beside one matrix, has all of them left to dense torch as those of one
+// product would be.
+bool leaves_joined(const Product& p, const Device& device) {
+    return element_size(p.dtype) == 2 && device.clusters && goes_wide(p, device) && can_join(p) &&
+           leaves_to_dense(joined(p), device);
+}
+
 }  // namespace
 
 Product with_unpacked(const Product& p) {
@@ -182,10 +189,11 @@ bool goes_on_unpacked(const Product& p, const Device& device) {
 }
 
 bool leaves_to_dense(const Product& p, const Device& device) {
+    if (!any_forced() && leaves_joined(p, device)) return true;
     if (p.k == 0 || is_mv(p) || any_forced() || goes_by_strips(p, device) || goes_thin(p, device) ||
         goes_wide(p, device) || (has_symmetric(p) && small_side(p, device) > 0) ||
         mirrored_pays(p, device) || goes_by_fragments(p, device) || goes_resident(p, device) ||
-        goes_by_shared_images(p, device))
+        goes_by_shared_images(p, device) || goes_joined(p, device))
         return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);

@@ -11,7 +11,7 @@ namespace {
 
 // All that a choice depends on. Of addresses that is whether words of 16 bytes begin there, and whether both operands
 // are the same memory.
-using Key = std::array<int64_t, 24>;
+using Key = std::array<int64_t, 30>;
 
 int64_t bits(double x) {
     int64_t all;
@@ -42,7 +42,8 @@ Key key_of(const Product& p, const Device& device, bool scratch) {
     add({p.m, p.n, p.k, p.batch, bits(p.alpha), bits(p.beta),
          static_cast<int64_t>(p.dtype) | p.conj_b << 8 | p.tf32 << 9 |
              (p.a.data == p.b.data) << 10 | scratch << 11});
-    add({forced.changes, static_cast<int64_t>(reinterpret_cast<uintptr_t>(&device))});
+    add({device.multiprocessors, device.clusters, device.shared_kib, device.scratch, device.fours,
+         device.eights, device.fast_doubles, forced.changes});
     return key;
 }
 
@@ -60,7 +61,7 @@ Config remembered_choice(const Product& p, const Device& device, bool scratch) {
     for (const int64_t x : key)
         hash = (hash ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15u ^ hash >> 29;
     Entry& entry = entries[hash >> (64 - BITS)];
-    // No key is all zeros, since it has the address of a device.
+    // No key is all zeros, since it has a number of multiprocessors.
     if (entry.key != key) entry = {key, choose(p, device, scratch)};
     return entry.choice;
 }

@@ -5,7 +5,7 @@
 
 namespace packedtri::cuda {
 
-// `choose`, which is asked where this thread has had no such product lately. `device`: one that stays where it is.
+// `choose`, which is asked where this thread has had no such product lately.
 Config remembered_choice(const Product& p, const Device& device, bool scratch);
 
 }  // namespace packedtri::cuda

@@ -30,7 +30,7 @@ CUtensorMapDataType map_type(DType dtype) {
 
 }  // namespace
 
-CUtensorMap map_of(const Operand& x, DType dtype, int64_t matrices) {
+CUtensorMap map_of(const Operand& x, DType dtype, int64_t matrices, int box_rows) {
     const bool rows = runs_along_rows(x);
     const auto inner = static_cast<cuuint64_t>(rows ? x.cols : x.rows),
                outer = static_cast<cuuint64_t>(rows ? x.rows : x.cols),
@@ -41,7 +41,8 @@ CUtensorMap map_of(const Operand& x, DType dtype, int64_t matrices) {
     const cuuint64_t next = alone ? stride : static_cast<cuuint64_t>(x.batch_stride) * size_of;
     const cuuint64_t size[3] = {inner, outer, alone ? 1 : static_cast<cuuint64_t>(matrices)},
                      strides[2] = {stride, next};
-    const cuuint32_t box[3] = {static_cast<cuuint32_t>(Image::ROW_BYTES / size_of), Image::SIDE, 1},
+    const cuuint32_t box[3] = {static_cast<cuuint32_t>(Image::ROW_BYTES / size_of),
+                               static_cast<cuuint32_t>(box_rows), 1},
                      steps[3] = {1, 1, 1};
     CUtensorMap map;
     if (encoder()(&map, map_type(dtype), 3, const_cast<void*>(x.data), size, strides, box, steps,
@@ -50,6 +51,10 @@ CUtensorMap map_of(const Operand& x, DType dtype, int64_t matrices) {
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
         throw std::runtime_error("[packedtri] the driver refused to map a matrix");
     return map;
+}
+
+CUtensorMap map_of(const Operand& x, DType dtype, int64_t matrices) {
+    return map_of(x, dtype, matrices, Image::SIDE);
 }
 
 }  // namespace packedtri::cuda

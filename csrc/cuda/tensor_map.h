@@ -7,7 +7,8 @@
 
 namespace packedtri::cuda {
 
-// Boxes of 64 rows of 128 bytes of `matrices` of a batch, in the order of the blocks of an image.
+// Boxes of so many rows, 64 unless told, of 128 bytes of `matrices` of a batch, in the order of the blocks of an image.
 CUtensorMap map_of(const Operand& x, DType dtype, int64_t matrices);
+CUtensorMap map_of(const Operand& x, DType dtype, int64_t matrices, int box_rows);
 
 }  // namespace packedtri::cuda

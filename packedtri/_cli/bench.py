@@ -40,7 +40,8 @@ def problems(
     """Every operation in every dtype at every size, alone and, where asked for, in a batch.
 
     ``columns`` are those of dense operands, as many as the order where none are given. What dense
-    torch does not have in a dtype is left out, and with ``conversions`` what is one itself.
+    torch does not have in a dtype is left out, as is what needs a batch where there is none, and
+    with ``conversions`` what is one itself.
     """
     shapes = [(n, 1) for n in sizes] + [(n, batch) for n in batched_sizes]
     return [
@@ -50,6 +51,7 @@ def problems(
         for dtype in dtypes
         if dtype.itemsize > 2 or CASES[op].sixteen_bits
         for n, count in shapes
+        if count > 1 or not CASES[op].only_batched
         for m in _columns(op, n, columns)
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import torch
@@ -37,6 +37,10 @@ class Problem:
     def packed(self, kind: type[Triangle]) -> Triangle:
         """A random matrix of a packed type, scaled so that products keep its size."""
         return kind(self.random(numel(self.n)))
+
+    def one(self, kind: type[Triangle]) -> Triangle:
+        """A single one, also where the problem is a batch."""
+        return replace(self, batch=1).packed(kind)
 
     def well_conditioned(self, kind: type[Triangle]) -> Triangle:
         """The same, far from singular; as Symmetric it is positive definite."""
@@ -79,6 +83,8 @@ class Case:
     columns: Columns = "n"
     #: Whether dense torch has it in 16-bit types.
     sixteen_bits: bool = True
+    #: Whether it is another case where there is no batch.
+    only_batched: bool = False
     #: How many times fewer elements the packed form reads, where time goes to that instead.
     fewer_reads: float | None = None
     #: Whether it can be compared with dense torch that has to convert (Work.converting).
@@ -251,6 +257,14 @@ CASES: dict[str, Case] = {
         2,
         _LDD,
         columns="m",
+    ),
+    "one L@dense": Case(
+        lambda p: work.product(p.one(LowerTriangular), p.columns()),
+        _MATMUL,
+        1,
+        2,
+        columns="m",
+        only_batched=True,
     ),
     "U@dense": Case(
         lambda p: work.product(p.packed(UpperTriangular), p.columns()),

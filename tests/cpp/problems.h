@@ -18,6 +18,7 @@
 #include "cuda/engine_layout.cpp"
 #include "cuda/explain.cpp"
 #include "cuda/left_to_dense.cpp"
+#include "cuda/remembered.cpp"
 
 using namespace packedtri;
 using cuda::Config;

@@ -186,7 +186,7 @@ void some_vectors() {
 // The columns of a batch that shares one matrix become rows where the matrix is worth more than they are.
 void columns_are_turned() {
     const auto turns = [](DType dtype, Kind kind, int64_t n, int64_t cols, int64_t count) {
-        return cuda::turns({dtype, kind, n, cols, count});
+        return cuda::turns({dtype, kind, n, cols, count, false}, h100);
     };
     CHECK(turns(DType::f32, Kind::Lower, 1024, 1, 64), "vectors");
     CHECK(turns(DType::f64, Kind::Upper, 1024, 16, 64), "few columns");

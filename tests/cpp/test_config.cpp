@@ -167,6 +167,76 @@ void float32_images() {
     CHECK(layout().b.mapped, "bfloat16");
 }
 
+// One packed matrix times `batch` dense ones of so many columns.
+Product times_many(DType dtype, int64_t n, int64_t batch, int64_t cols) {
+    Product p = times_dense(dtype, n, batch);
+    p.a.batch_stride = 0;
+    p.n = p.b.cols = p.b.row_stride = p.c.row_stride = cols;
+    p.b.batch_stride = p.c.batch_stride = n * cols;
+    return p;
+}
+
+// Columns of a batch become those of one product where that has images.
+void columns_are_joined() {
+    const auto joined = [](const Product& p) { return cuda::choose(p, h100).joined; };
+    for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
+        const Product p = times_many(dtype, 2048, 32, 64);
+        CHECK(joined(p) && cuda::choose(p, h100).method == Method::Engine, "2048");
+        CHECK(!cuda::leaves_to_dense(p, h100), "dense torch is slower");
+        CHECK(!cuda::turns({dtype, Kind::Lower, 2048, 64, 32, false}, h100), "without copies");
+        CHECK(!cuda::choose(p, h100, false).joined, "without scratch memory");
+        CHECK(!joined(times_many(dtype, 2048, 32, 65)), "blocks of two matrices");
+        CHECK(!joined(times_many(dtype, 256, 3, 64)), "few");
+        CHECK(!joined(p) || !joined(times_dense(dtype, 2048, 32)), "a triangle for each");
+    }
+    Product p = times_many(DType::bf16, 2048, 32, 64);
+    p.a.kind = Kind::Upper;
+    CHECK(joined(p), "Upper");
+    CHECK(!cuda::choose(p, ampere).joined, "no engine");
+    p.c.row_stride = 68;
+    CHECK(!joined(p), "rows of results that are not aligned");
+    p = times_many(DType::f32, 2048, 32, 64);
+    p.tf32 = true;
+    CHECK(!joined(p), "matrices with scales of their own");
+    CHECK(!joined(times_many(DType::f64, 2048, 32, 64)), "float64");
+    p = times_many(DType::f32, 2048, 32, 64);
+    p.a.kind = Kind::Symmetric;
+    CHECK(joined(p), "Symmetric");
+}
+
+// A dense operand that the L2 cache does not hold is read panel by panel.
+void dense_operands_have_panels() {
+    using cuda::Panels;
+    const auto layout = [](const Product& p, Config config) {
+        return cuda::engine_layout(p, config, h100.multiprocessors);
+    };
+    const Config large{Method::Engine, TileSize::Large, 1, 1, 1};
+    Product p = times_dense(DType::bf16, 2048, 1);
+    const auto columns = [&](int64_t cols) {
+        p.n = p.b.cols = p.b.row_stride = p.c.row_stride = cols;
+    };
+    CHECK(layout(p, large).panels == Panels::None, "8 MiB");
+    columns(32768);
+    const auto wide = layout(p, large);
+    CHECK(wide.panels == Panels::Columns && wide.panel_count == 128, "128 MiB");
+    CHECK(wide.work.schedule.size() == 8 && wide.work.shared_tiles == 0, "a panel has 8 tiles");
+    columns(32769);
+    CHECK(layout(p, large).panel_count == 129, "one more column");
+    columns(32768);
+    Config other = large;
+    other.method = Method::Fused;
+    CHECK(layout(p, other).panels == Panels::None, "pieces come in the order of all tiles");
+    other = large;
+    other.group = 8;
+    CHECK(layout(p, other).panels == Panels::None, "groups");
+    std::swap(p.a, p.b);
+    std::swap(p.m, p.n);
+    p.a = {p.a.data, Kind::Dense, p.m, p.k, p.k, 1, p.m * p.k};
+    const auto tall = layout(p, large);
+    CHECK(tall.panels == Panels::Rows && tall.panel_count == 128, "rows");
+    CHECK(tall.work.schedule.size() == 8, "of 8 tiles");
+}
+
 // Sums that the engine cuts, and what two products in one launch change.
 void the_engine_shares_what_it_can() {
     const auto chosen = [](const Product& p, int together = 1) {
@@ -292,6 +362,8 @@ int main() {
     dense_pairs();
     tf32_is_a_choice();
     float32_images();
+    columns_are_joined();
+    dense_operands_have_panels();
     large_products_make_their_images();
 
     // Many small products are each had by one block; a few are better spread over the device.

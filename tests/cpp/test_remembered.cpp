@@ -1,6 +1,4 @@
 // What is remembered of products is what would be chosen again, also where they share an entry.
-#include "cuda/remembered.cpp"
-
 #include <vector>
 
 #include "problems.h"

@@ -1,0 +1,96 @@
+"""Products of the engine beside a dense operand that the L2 cache does not hold."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import (
+    ENGINE,
+    SMALL,
+    Failures,
+    Force,
+    Operand,
+    assert_exact,
+    draw_operand,
+    each,
+    hopper,
+    mm,
+    stored_product,
+)
+
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
+from packedtri.testing import random_integers
+
+pytestmark = [
+    pytest.mark.cuda,
+    hopper,
+    pytest.mark.skipif(SMALL, reason="large matrices"),
+]
+
+ELEMENTS = {
+    "float16": (torch.float16, False),
+    "bfloat16": (torch.bfloat16, False),
+    "float32": (torch.float32, False),
+    "tf32": (torch.float32, True),
+}
+typed = pytest.mark.parametrize("element", ELEMENTS)
+# Tiles, and how many blocks share a sum.
+tiled = pytest.mark.parametrize(("tile", "split"), [(0, 1), (0, 4), (1, 1)])
+# 53 MB of 2 bytes each, and the last panel is not full.
+ORDER, MANY = 390, 68_008
+
+
+def operands(
+    kind: int, left: bool, dtype: torch.dtype, rng: torch.Generator
+) -> tuple[Operand, Operand]:
+    """A packed matrix and a dense one, in the order of their product."""
+    packed = draw_operand(kind, ORDER, dtype, rng, draw=random_integers)
+    size = {"rows": MANY} if left else {"cols": MANY}
+    dense = draw_operand(DENSE, ORDER, dtype, rng, **size, draw=random_integers)
+    return (dense, packed) if left else (packed, dense)
+
+
+@tiled
+@typed
+def test_products(
+    element: str,
+    tile: int,
+    split: int,
+    device: str,
+    rng: torch.Generator,
+    force: Force,
+) -> None:
+    (dtype, tf32), failures = ELEMENTS[element], Failures()
+    for kind, left in each((LOWER, UPPER, SYMMETRIC), (False, True)):
+        a, b = operands(kind, left, dtype, rng)
+        force(ENGINE, tile, split, 2, 1)
+        with failures.case(f"kind {kind}, dense {'left' if left else 'right'}"):
+            c = mm(a.stored, b.stored, ORDER, a.kind, b.kind, DENSE, tf32)
+            assert_exact(c, a, b, DENSE)
+    failures.report()
+
+
+@tiled
+@typed
+def test_what_is_not_finite(
+    element: str,
+    tile: int,
+    split: int,
+    device: str,
+    rng: torch.Generator,
+    force: Force,
+) -> None:
+    (dtype, tf32), failures = ELEMENTS[element], Failures()
+    for kind, left in each((LOWER, UPPER), (False, True)):
+        a, b = operands(kind, left, dtype, rng)
+        dense, packed = (a, b) if left else (b, a)
+        packed.stored[[numel(150) + 149, 0]] = float("inf")
+        dense.stored[[3, 140], [7, 300]] = float("nan")
+        dense.stored[-1, -1] = float("inf")
+        a, b = (Operand(x.stored, x.kind, ORDER) for x in (a, b))
+        expected = stored_product(a, b).to(dtype)
+        force(ENGINE, tile, split, 2, 1)
+        with failures.case(f"kind {kind}, dense {'left' if left else 'right'}"):
+            c = mm(a.stored, b.stored, ORDER, a.kind, b.kind, DENSE, tf32)
+            torch.testing.assert_close(c, expected, rtol=0, atol=0, equal_nan=True)
+    failures.report()
