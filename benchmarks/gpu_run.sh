@@ -120,6 +120,9 @@ for name in "${steps[@]}"; do
         --output "$output/bench_batched" --dtype float32 --dtype bfloat16 --batch 4096 \
         --op L@L --op solve_triangular --op cholesky \
         --batched-n 16 --batched-n 32 --batched-n 64 --batched-n 128
+      step bench_one_for_a_batch 60 python3 -m packedtri bench --device cuda --commit "$commit" \
+        --output "$output/bench_one_for_a_batch" --dtype float32 --dtype bfloat16 --batch 32 \
+        --op "one L@dense" --batched-n 1024 --batched-n 2048 --batched-n 4096 --m 64 --m 128
       step bench_calls 120 python3 -m packedtri bench --device cuda --calls --commit "$commit" \
         --output "$output/bench_calls" --dtype float32 \
         --op L@L --op "L@L backward" --op L@L.mT --op syrk --op S@S --op L@dense --op S@dense \

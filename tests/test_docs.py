@@ -263,7 +263,7 @@ OPERATIONS: dict[str, tuple[str, int | None]] = {
     "inverse of L": ("inverse", None),
     "`inv_quad_logdet` with its gradient": ("inv_quad_logdet gradient", None),
 }
-COLUMNS = re.compile(r"([LS]) @ (\d+) columns")
+COLUMNS = re.compile(r"((?:one )?[LS]) @ (\d+) columns")
 
 # Device, with "calls" where the host's part counts, operation, dtype, precision, columns where they
 # are not n, batch, and order.

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from twins import TRIANGULAR, TYPES, each_type, weighted_sum, wide
+from twins import TRIANGULAR, TYPES, called, each_type, weighted_sum, wide
 
 from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
@@ -260,3 +260,14 @@ def test_compiled_autograd_tells_types_apart(device):
     with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
         compiled = grads()
     torch.testing.assert_close(compiled, expected)
+
+
+def test_modes_see_the_ops_of_a_gradient_once(device):
+    """Nothing is tried where a mode watches, and done again by the ops that it knows."""
+    t = LowerTriangular.randn(4, device=device, requires_grad=True)
+    x = torch.randn(4, 4, device=device, requires_grad=True)
+    value = (t @ x).sum()
+    seen = called(lambda: torch.autograd.grad(value, (t, x)))
+    # Torch has had two names for it.
+    assert sum("transpose" in name or "mT" in name for name in seen) == 1
+    assert sum("packedtri.mm" in name for name in seen) == 2

@@ -260,7 +260,7 @@ bool leaves_to_dense(const Factor& p);
 // Whether the kernel for a hundred vectors only lacks rows of the dense operand that begin at multiples of 16 bytes,
 // and a copy that has them pays.
 bool wide_when_aligned(const Product& p, const Device& device);
-// Whether the columns of a batch are turned into the rows of one product. Devices differ in it less than types do.
+// Whether the columns of a batch are turned into the rows of one product: not where they can be joined as they lie.
 bool turns(const ColumnBatch& x, const Device& device);
 
 // Whether a product is computed by kernels of ours once its symmetric operands are unpacked, since a dense product

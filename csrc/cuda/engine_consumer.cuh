@@ -259,7 +259,7 @@ class EngineConsumer {
         }
     };
 
-    // Of joined columns, where the copy engine does not store them.
+    // Whether rows are told from column zero on, since joined columns lie in several matrices.
     __device__ static bool begins_at_zero(const Result& c) {
         return !Shape::STORES_BOXES && c.joined > 0;
     }
@@ -303,14 +303,16 @@ class EngineConsumer {
         const int joined = p().joined_blocks();
         const uint32_t boxes = ptx::shared_address(shared_.staging()) +
                                (group_ * 4 + warp) * Shape::BOXES * Shape::BOX_BYTES;
-        // The row that this lane addresses, of two matrices of 8 x 8 one above the other, and which of two beside these.
+        // The row that this lane addresses of two matrices of 8 x 8, one above the other, and which of two such pairs.
         const int row = lane % 16, beside = lane / 16;
 #pragma unroll
         for (int c = 0; c < Shape::COLS; ++c) {
             if (c >= tile.columns) break;
             const uint32_t box = boxes + c % Shape::BOXES * Shape::BOX_BYTES,
                            to = box + row * Image::ROW_BYTES;
-            if (lane == 0) ptx::bulk_store_read<Shape::BOXES - 1>();
+            // The boxes of the tile before may end with either.
+            if (lane == 0 && c == 0) ptx::bulk_store_read();
+            if (lane == 0 && c > 0) ptx::bulk_store_read<Shape::BOXES - 1>();
             __syncwarp();
 #pragma unroll
             for (int x = 0; x < SIDE / 8; x += 2) {

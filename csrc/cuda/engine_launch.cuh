@@ -60,7 +60,8 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
     }
     args.matrices = static_cast<int>(plans[0].product.batch);
     const bool panels = plans[0].layout.panels != Panels::None;
-    // How many items take turns: enough to keep all blocks at work, and no more, so that the L2 cache holds what they read.
+    // How many items take turns: enough to keep all blocks at work, and no more, for the L2 cache to hold what they
+    // read.
     const int matrices = panels ? plans[0].layout.panel_count : args.matrices,
               slots = current_device().multiprocessors / Shape::CLUSTER,
               items = panels ? slots : 4 * slots;

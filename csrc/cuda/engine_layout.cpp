@@ -86,12 +86,16 @@ bool exceeds_cache(const Product& p, const Operand& x) {
     return x.kind == Kind::Dense && x.rows * x.cols * size > most;
 }
 
-Panels panels_of(const Product& p, const Config& config) {
+Panels panels_of(const Product& p, const Config& config, int64_t side) {
+    // An item names its panel where it names a matrix otherwise.
+    const auto countable = [&](int64_t across) {
+        return ceil_div(across, side) < EngineItem::MOST_MATRICES;
+    };
     if (config.method != Method::Engine || config.part > 0 || config.group > 1 || p.batch > 1 ||
         p.c.kind != Kind::Dense)
         return Panels::None;
-    if (p.a.kind != Kind::Dense && exceeds_cache(p, p.b)) return Panels::Columns;
-    if (p.b.kind != Kind::Dense && exceeds_cache(p, p.a)) return Panels::Rows;
+    if (p.a.kind != Kind::Dense && exceeds_cache(p, p.b) && countable(p.n)) return Panels::Columns;
+    if (p.b.kind != Kind::Dense && exceeds_cache(p, p.a) && countable(p.m)) return Panels::Rows;
     return Panels::None;
 }
 
@@ -104,7 +108,7 @@ EngineLayout engine_layout(const Product& p, const Config& config, int multiproc
     layout.shared_image = same_image(p.a, p.b);
     const int64_t side = engine_tile_side(config.tile);
     Product of_work = p;
-    layout.panels = panels_of(p, config);
+    layout.panels = panels_of(p, config, side);
     if (layout.panels != Panels::None) {
         int64_t& across = layout.panels == Panels::Columns ? of_work.n : of_work.m;
         layout.panel_count = static_cast<int>(ceil_div(across, side));

@@ -17,9 +17,9 @@ struct EngineSource {
     int64_t scratch_bytes(int64_t matrices) const { return same ? bytes : matrices * bytes; }
 };
 
-// A line of tiles is a panel where a dense operand is larger than the L2 cache holds: the tiles of some panels, which read
-// the same of it, come before those of others, as the matrices of a batch do. Otherwise all of the longest sums come
-// first, which would read it once for each line of tiles across the panels.
+// A line of tiles is a panel where a dense operand is larger than the L2 cache holds: the tiles of some panels, which
+// read the same of it, come before those of others, as the matrices of a batch do. Otherwise all of the longest sums
+// come first, which would read it once for each line of tiles across the panels.
 enum class Panels : int8_t { None, Columns, Rows };
 
 // Pieces of scratch memory take multiples of 1024 bytes, so that all are aligned as the first.
@@ -69,8 +69,8 @@ bool maps_dense_operand(const Product& p);
 // Whether the copy engine can store a result: a dense one of 16-bit elements whose rows are aligned.
 bool stores_boxes(const Product& p);
 
-// Whether a batch of dense matrices beside one packed matrix can be a single product, in which their columns are side by
-// side: A [B1 B2 …]. A block of columns must not have those of two matrices, and rows of results must be aligned.
+// Whether a batch of dense matrices beside one packed matrix can be a single product, in which their columns are side
+// by side: A [B1 B2 …]. A block of columns must not have those of two matrices, and rows of results must be aligned.
 bool can_join(const Product& p);
 // That product, as if its columns were a matrix.
 Product joined(const Product& p);

@@ -154,8 +154,8 @@ bool sooner_than_images(const Product& p) {
     return p.batch > 1 || between(p, 0, p.c.kind == Kind::Lower ? 430 : 560);
 }
 
-// Whether a batch of a hundred vectors or so each, beside one matrix, has all of them left to dense torch as those of one
-// product would be.
+// Whether a batch of a hundred vectors or so each, beside one matrix, has all of them left to dense torch as those of
+// one product would be.
 bool leaves_joined(const Product& p, const Device& device) {
     return element_size(p.dtype) == 2 && device.clusters && goes_wide(p, device) && can_join(p) &&
            leaves_to_dense(joined(p), device);

@@ -65,7 +65,7 @@ def _tried(
     q: Tensor,
     kinds: tuple[int, int, int, bool],
 ) -> Any:
-    """The product by the op without derivatives, or None where it is to go the general way.
+    """The product by the bare op, which one node records where autograd does; else None.
 
     Args:
         check: raises where the operands do not go together.

@@ -214,6 +214,8 @@ def _by_op(adjoint: AdjointBy) -> Adjoint:
 
 def _grads_alone(grad: Tensor, call: Call) -> Sequence[Tensor | None] | None:
     """The gradients by products without derivatives, or None where anybody takes part in them."""
+    if torch._C._len_torch_dispatch_stack() > 0:
+        return None  # A mode would see what comes before the first product twice.
     both = _both_grads(grad, call.args) if all(call.needs) else None
     if both is not None:
         return both
@@ -222,7 +224,7 @@ def _grads_alone(grad: Tensor, call: Call) -> Sequence[Tensor | None] | None:
         return [
             f(grad, call.args, shape, _bare_form) if need else None for f, shape, need in wanted
         ]
-    except NotBareError:
+    except (NotBareError, NotImplementedError):
         return None
 
 

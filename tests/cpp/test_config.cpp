@@ -187,7 +187,7 @@ void columns_are_joined() {
         CHECK(!cuda::choose(p, h100, false).joined, "without scratch memory");
         CHECK(!joined(times_many(dtype, 2048, 32, 65)), "blocks of two matrices");
         CHECK(!joined(times_many(dtype, 256, 3, 64)), "few");
-        CHECK(!joined(p) || !joined(times_dense(dtype, 2048, 32)), "a triangle for each");
+        CHECK(!joined(times_dense(dtype, 2048, 32)), "a triangle for each");
     }
     Product p = times_many(DType::bf16, 2048, 32, 64);
     p.a.kind = Kind::Upper;
@@ -222,6 +222,12 @@ void dense_operands_have_panels() {
     CHECK(wide.work.schedule.size() == 8 && wide.work.shared_tiles == 0, "a panel has 8 tiles");
     columns(32769);
     CHECK(layout(p, large).panel_count == 129, "one more column");
+    columns(32768);
+    const Config small{Method::Engine, TileSize::Small, 1, 1, 1};
+    columns(int64_t{128} * (cuda::EngineItem::MOST_MATRICES - 1));
+    CHECK(layout(p, small).panel_count == cuda::EngineItem::MOST_MATRICES - 1, "the last number");
+    columns(int64_t{128} * cuda::EngineItem::MOST_MATRICES);
+    CHECK(layout(p, small).panels == Panels::None, "more than items can name");
     columns(32768);
     Config other = large;
     other.method = Method::Fused;
