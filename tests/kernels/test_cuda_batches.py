@@ -213,3 +213,18 @@ def test_chosen(
     a, b = (draw_operand(k, n, dtype, rng, batch=(batch,), draw=random) for k in operands)
     c = mm(a.stored, b.stored, n, a.kind, b.kind, c_kind, tf32)
     assert_product_close(densify(c, n, c_kind), a.dense, b.dense, part=part_of(c_kind))
+
+
+@pytest.mark.skipif(SMALL, reason="large batches")
+@pytest.mark.parametrize(("tile", "cols"), [(0, 64), (1, 64), (1, 192)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_boxes_of_short_sums(
+    dtype: torch.dtype, tile: int, cols: int, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """Tiles with an odd number of boxes follow one another while these are still being copied."""
+    n, count = 64, 4000
+    a = draw_operand(LOWER, n, dtype, rng, batch=(count,), draw=random_integers)
+    b = draw_operand(DENSE, n, dtype, rng, batch=(count,), cols=cols, draw=random_integers)
+    force(ENGINE, tile, 1, 1, 1)
+    for _ in range(20):
+        assert_exact(mm(a.stored, b.stored, n, LOWER, DENSE, DENSE), a, b, DENSE)
