@@ -79,11 +79,10 @@ Product joined(const Product& p) {
 
 namespace {
 
-// Of what is read of an operand.
-bool exceeds_cache(const Product& p, const Operand& x) {
+// The elements that the tensor cores multiply have two bytes.
+bool exceeds_cache(const Operand& x) {
     constexpr int64_t most = int64_t{40} << 20;
-    const int64_t size = in_parts(p) ? 6 : 2;
-    return x.kind == Kind::Dense && x.rows * x.cols * size > most;
+    return x.kind == Kind::Dense && x.rows * x.cols * 2 > most;
 }
 
 Panels panels_of(const Product& p, const Config& config, int64_t side) {
@@ -91,11 +90,12 @@ Panels panels_of(const Product& p, const Config& config, int64_t side) {
     const auto countable = [&](int64_t across) {
         return ceil_div(across, side) < EngineItem::MOST_MATRICES;
     };
-    if (config.method != Method::Engine || config.part > 0 || config.group > 1 || p.batch > 1 ||
-        p.c.kind != Kind::Dense)
+    // Three parts of float32 are multiplied for longer than they are waited for.
+    if (in_parts(p) || config.method != Method::Engine || config.part > 0 || config.group > 1 ||
+        p.batch > 1 || p.c.kind != Kind::Dense)
         return Panels::None;
-    if (p.a.kind != Kind::Dense && exceeds_cache(p, p.b) && countable(p.n)) return Panels::Columns;
-    if (p.b.kind != Kind::Dense && exceeds_cache(p, p.a) && countable(p.m)) return Panels::Rows;
+    if (p.a.kind != Kind::Dense && exceeds_cache(p.b) && countable(p.n)) return Panels::Columns;
+    if (p.b.kind != Kind::Dense && exceeds_cache(p.a) && countable(p.m)) return Panels::Rows;
     return Panels::None;
 }
 
