@@ -61,15 +61,12 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
     args.matrices = static_cast<int>(plans[0].product.batch);
     const bool panels = plans[0].layout.panels != Panels::None;
     // How many items take turns: enough to keep all blocks at work, and no more, for the L2 cache to hold what they
-    // read. The short sums of panels read little of it. They come last, so that all blocks end together.
+    // read.
     const int matrices = panels ? plans[0].layout.panel_count : args.matrices,
               slots = current_device().multiprocessors / Shape::CLUSTER,
-              items = panels ? slots : 4 * slots,
-              tail = panels && plans[0].layout.work.schedule.longest != Schedule::Longest::All
-                         ? alone / (matrices * alone >= 12 * slots ? 4 : 2)
-                         : 0;
+              items = panels ? slots : 4 * slots;
     args.shared = batch_order(matrices, shared, items);
-    args.alone = batch_order(matrices, alone, items, tail);
+    args.alone = batch_order(matrices, alone, items);
     if constexpr (Shape::PACKS) {
         args.packing.work = unmade.work;
         for (int x = 0; x < unmade.count; ++x) args.packing.of[x] = pack_args<T>(unmade.images[x]);

@@ -82,12 +82,10 @@ struct EngineCounters {
 };
 
 // In which order the items of the matrices of a batch come: of each the longest sums first, and those of
-// `group` matrices in turn, so that the longest of all these are first. The last `tail` of each come behind those of
-// all groups.
+// `group` matrices in turn, so that the longest of all these are first.
 struct BatchOrder {
     int matrices, group;
     int each, all;  // How many items there are.
-    int tail = 0;
 
     struct Place {
         int matrix, number;  // The latter within the matrix.
@@ -95,22 +93,20 @@ struct BatchOrder {
     // Of a number below `all`. Divisions take long, and most products are alone.
     PACKEDTRI_HD constexpr Place at(int number) const {
         if (matrices == 1) return {0, number};
-        const int early = each - tail, late = number - matrices * early;
-        if (late >= 0) return {late % matrices, early + late / matrices};
         const auto x = static_cast<unsigned>(number),
-                   of_group = static_cast<unsigned>(group * early);
+                   of_group = static_cast<unsigned>(group * each);
         const unsigned first = x / of_group * static_cast<unsigned>(group),
                        left = static_cast<unsigned>(matrices) - first,
                        turns = left < static_cast<unsigned>(group) ? left : group;
-        const unsigned within = x - first * static_cast<unsigned>(early);
+        const unsigned within = x - first * static_cast<unsigned>(each);
         return {static_cast<int>(first + within % turns), static_cast<int>(within / turns)};
     }
 };
 
 // So many matrices take turns that there are `items` of a group.
-constexpr BatchOrder batch_order(int matrices, int each, int items, int tail = 0) {
-    const int early = each - tail, group = early == 0 ? 1 : (items + early - 1) / early;
-    return {matrices, group < matrices ? group : matrices, each, matrices * each, tail};
+constexpr BatchOrder batch_order(int matrices, int each, int items) {
+    const int group = each == 0 ? 1 : (items + each - 1) / each;
+    return {matrices, group < matrices ? group : matrices, each, matrices * each};
 }
 
 // The items of a product. The first shared_tiles of the schedule are computed by `split` blocks each, which
