@@ -61,12 +61,16 @@ auto engine_args(const EnginePlan* plans, const EngineUnmade& unmade) {
     args.matrices = static_cast<int>(plans[0].product.batch);
     const bool panels = plans[0].layout.panels != Panels::None;
     // How many items take turns: enough to keep all blocks at work, and no more, for the L2 cache to hold what they
-    // read.
+    // read. Of panels with many tiles, the short sums read little of that. They come last, so that all blocks end
+    // together.
     const int matrices = panels ? plans[0].layout.panel_count : args.matrices,
               slots = current_device().multiprocessors / Shape::CLUSTER,
               items = panels ? slots : 4 * slots;
+    const bool differ = plans[0].layout.work.schedule.longest != Schedule::Longest::All;
+    const int tail =
+        panels && differ && alone >= 8 ? alone / (matrices * alone >= 12 * slots ? 4 : 2) : 0;
     args.shared = batch_order(matrices, shared, items);
-    args.alone = batch_order(matrices, alone, items);
+    args.alone = batch_order(matrices, alone, items, tail);
     if constexpr (Shape::PACKS) {
         args.packing.work = unmade.work;
         for (int x = 0; x < unmade.count; ++x) args.packing.of[x] = pack_args<T>(unmade.images[x]);

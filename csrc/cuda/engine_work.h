@@ -82,10 +82,12 @@ struct EngineCounters {
 };
 
 // In which order the items of the matrices of a batch come: of each the longest sums first, and those of
-// `group` matrices in turn, so that the longest of all these are first.
+// `group` matrices in turn, so that the longest of all these are first. The last `tail` of each come behind those of
+// all groups.
 struct BatchOrder {
     int matrices, group;
     int each, all;  // How many items there are.
+    int tail = 0;
 
     struct Place {
         int matrix, number;  // The latter within the matrix.
@@ -93,20 +95,22 @@ struct BatchOrder {
     // Of a number below `all`. Divisions take long, and most products are alone.
     PACKEDTRI_HD constexpr Place at(int number) const {
         if (matrices == 1) return {0, number};
+        const int early = each - tail, late = number - matrices * early;
+        if (late >= 0) return {late % matrices, early + late / matrices};
         const auto x = static_cast<unsigned>(number),
-                   of_group = static_cast<unsigned>(group * each);
+                   of_group = static_cast<unsigned>(group * early);
         const unsigned first = x / of_group * static_cast<unsigned>(group),
                        left = static_cast<unsigned>(matrices) - first,
                        turns = left < static_cast<unsigned>(group) ? left : group;
-        const unsigned within = x - first * static_cast<unsigned>(each);
+        const unsigned within = x - first * static_cast<unsigned>(early);
         return {static_cast<int>(first + within % turns), static_cast<int>(within / turns)};
     }
 };
 
 // So many matrices take turns that there are `items` of a group.
-constexpr BatchOrder batch_order(int matrices, int each, int items) {
-    const int group = each == 0 ? 1 : (items + each - 1) / each;
-    return {matrices, group < matrices ? group : matrices, each, matrices * each};
+constexpr BatchOrder batch_order(int matrices, int each, int items, int tail = 0) {
+    const int early = each - tail, group = early == 0 ? 1 : (items + early - 1) / early;
+    return {matrices, group < matrices ? group : matrices, each, matrices * each, tail};
 }
 
 // The items of a product. The first shared_tiles of the schedule are computed by `split` blocks each, which
