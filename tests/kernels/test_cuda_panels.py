@@ -36,17 +36,18 @@ ELEMENTS = {
 typed = pytest.mark.parametrize("element", ELEMENTS)
 # Tiles, and how many blocks share a sum.
 tiled = pytest.mark.parametrize(("tile", "split"), [(0, 1), (0, 4), (1, 1)])
-# 53 MB of 2 bytes each, and the last panel is not full.
-ORDER, MANY = 390, 68_008
+# The order, and rows or columns of the dense operand: more than 40 MB of 2 bytes each. Panels of
+# few tiles and of many, the last of which is not full.
+SIZES = ((390, 68_008), (1030, 20_504))
 
 
 def operands(
-    kind: int, left: bool, dtype: torch.dtype, rng: torch.Generator
+    n: int, many: int, kind: int, left: bool, dtype: torch.dtype, rng: torch.Generator
 ) -> tuple[Operand, Operand]:
     """A packed matrix and a dense one, in the order of their product."""
-    packed = draw_operand(kind, ORDER, dtype, rng, draw=random_integers)
-    size = {"rows": MANY} if left else {"cols": MANY}
-    dense = draw_operand(DENSE, ORDER, dtype, rng, **size, draw=random_integers)
+    packed = draw_operand(kind, n, dtype, rng, draw=random_integers)
+    size = {"rows": many} if left else {"cols": many}
+    dense = draw_operand(DENSE, n, dtype, rng, **size, draw=random_integers)
     return (dense, packed) if left else (packed, dense)
 
 
@@ -61,11 +62,11 @@ def test_products(
     force: Force,
 ) -> None:
     (dtype, tf32), failures = ELEMENTS[element], Failures()
-    for kind, left in each((LOWER, UPPER, SYMMETRIC), (False, True)):
-        a, b = operands(kind, left, dtype, rng)
+    for (n, many), kind, left in each(SIZES, (LOWER, UPPER, SYMMETRIC), (False, True)):
+        a, b = operands(n, many, kind, left, dtype, rng)
         force(ENGINE, tile, split, 2, 1)
-        with failures.case(f"kind {kind}, dense {'left' if left else 'right'}"):
-            c = mm(a.stored, b.stored, ORDER, a.kind, b.kind, DENSE, tf32)
+        with failures.case(f"{n=}, kind {kind}, dense {'left' if left else 'right'}"):
+            c = mm(a.stored, b.stored, n, a.kind, b.kind, DENSE, tf32)
             assert_exact(c, a, b, DENSE)
     failures.report()
 
@@ -81,16 +82,16 @@ def test_what_is_not_finite(
     force: Force,
 ) -> None:
     (dtype, tf32), failures = ELEMENTS[element], Failures()
-    for kind, left in each((LOWER, UPPER), (False, True)):
-        a, b = operands(kind, left, dtype, rng)
+    for (n, many), kind, left in each(SIZES, (LOWER, UPPER), (False, True)):
+        a, b = operands(n, many, kind, left, dtype, rng)
         dense, packed = (a, b) if left else (b, a)
         packed.stored[[numel(150) + 149, 0]] = float("inf")
         dense.stored[[3, 140], [7, 300]] = float("nan")
         dense.stored[-1, -1] = float("inf")
-        a, b = (Operand(x.stored, x.kind, ORDER) for x in (a, b))
+        a, b = (Operand(x.stored, x.kind, n) for x in (a, b))
         expected = stored_product(a, b).to(dtype)
         force(ENGINE, tile, split, 2, 1)
-        with failures.case(f"kind {kind}, dense {'left' if left else 'right'}"):
-            c = mm(a.stored, b.stored, ORDER, a.kind, b.kind, DENSE, tf32)
+        with failures.case(f"{n=}, kind {kind}, dense {'left' if left else 'right'}"):
+            c = mm(a.stored, b.stored, n, a.kind, b.kind, DENSE, tf32)
             torch.testing.assert_close(c, expected, rtol=0, atol=0, equal_nan=True)
     failures.report()
