@@ -150,18 +150,22 @@ def _make_is_untransformed() -> Callable[[], bool]:
 is_untransformed = _make_is_untransformed()
 
 
-def _make_is_plain() -> Callable[..., bool]:
+def _make_is_recorded() -> Callable[..., bool]:
     is_grad_enabled, any_requires_grad = torch.is_grad_enabled, torch._C._any_requires_grad
-    untransformed = is_untransformed
 
-    def is_plain(*tensors: torch.Tensor) -> bool:
-        """Whether nothing records or transforms operations on these tensors."""
-        return untransformed() and not (is_grad_enabled() and any_requires_grad(*tensors))
+    def is_recorded(*tensors: torch.Tensor) -> bool:
+        """Whether backward mode records operations on some of these tensors, types among them."""
+        return is_grad_enabled() and any_requires_grad(*tensors)
 
-    return is_plain
+    return is_recorded
 
 
-is_plain = _make_is_plain()
+is_recorded = _make_is_recorded()
+
+
+def is_plain(*tensors: torch.Tensor) -> bool:
+    """Whether nothing records or transforms operations on these tensors."""
+    return is_untransformed() and not is_recorded(*tensors)
 
 
 def _is_only_computed(grad: torch.Tensor) -> bool:
@@ -174,28 +178,25 @@ def _is_only_computed(grad: torch.Tensor) -> bool:
     )
 
 
-def _make_is_seen_above() -> Callable[[], bool]:
+def _make_is_alone() -> Callable[[Sequence[torch.Tensor]], bool]:
     is_overridden = torch._C._is_torch_function_mode_enabled
     is_included = torch._C._dispatch_tls_is_dispatch_key_included
+    have_overrides = torch._C._has_torch_function
 
-    def is_seen_above() -> bool:
-        """Whether somebody sees ops before the dispatcher does, whom ``bare`` forms do not find.
+    def is_alone(elements: Sequence[torch.Tensor]) -> bool:
+        """Whether ``bare`` forms of ops may be tried on tensors, which are of no packed type.
 
-        These are modes that override functions, and what records above autograd.
+        Backward mode may record them. Bare forms do not find who sees ops before the dispatcher
+        does: modes and tensors that override functions, and what records above autograd.
         """
-        return is_overridden() or is_included(_ABOVE_AUTOGRAD)
+        return is_untransformed() and not (
+            is_overridden() or is_included(_ABOVE_AUTOGRAD) or have_overrides(elements)
+        )
 
-    return is_seen_above
-
-
-is_seen_above = _make_is_seen_above()
-#: Whether some of these tensors, which are of no packed type, override functions themselves.
-have_overrides = torch._C._has_torch_function
+    return is_alone
 
 
-def is_alone(*tensors: torch.Tensor) -> bool:
-    """Whether ``bare`` forms of ops may be tried, where no tensor overrides functions itself."""
-    return is_plain(*tensors) and not is_seen_above()
+is_alone = _make_is_alone()
 
 
 # What else than autograd takes part in ops: what casts or watches them, and tensors that are more
@@ -271,10 +272,10 @@ def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Ca
 
     def call(*args: Any) -> Any:
         tensors = args[:count]
-        if not is_untransformed() or is_seen_above() or have_overrides(tensors):
+        if not is_alone(tensors):
             return op(*args)
         try:
-            if is_plain(*tensors):
+            if not is_recorded(*tensors):
                 return bare_form(*args)
             if op in _derivatives:
                 return _derivatives[op].apply(None, *args)

@@ -23,9 +23,8 @@ from packedtri._autograd import (
     NotBareError,
     bare_forms,
     gradients,
-    have_overrides,
-    is_seen_above,
-    is_untransformed,
+    is_alone,
+    is_recorded,
     rules,
     sum_to,
 )
@@ -33,17 +32,10 @@ from packedtri._bands import clear_imaginary_diagonal_, scale_off_diagonal
 from packedtri._sharing import check_source
 from packedtri.dispatch import hide_members_from_dynamo
 
-_is_grad_enabled = torch.is_grad_enabled
-_any_requires_grad = torch._C._any_requires_grad
 _hooks_of_saved_tensors = torch._C._autograd._top_saved_tensors_default_hooks
 
 # (type of the result, or None for a plain one; order; operands; elements of these; other arguments)
 Recorder = Callable[[Any, int, Sequence[Tensor], Sequence[Tensor], Sequence[Any]], "Tensor | None"]
-
-
-def is_recorded(*tensors: Tensor) -> bool:
-    """Whether backward mode records what is done to some of these tensors, types among them."""
-    return _is_grad_enabled() and _any_requires_grad(*tensors)
 
 
 def of_elements(cls: Any, elements: Tensor, n: int) -> Tensor:
@@ -66,7 +58,7 @@ def recorder(op: Any) -> Recorder:
     Returns:
         A function of the type of the result, or None for a plain one, the order, the operands, the
         elements of these, which are themselves where they are plain, and the other arguments of the
-        op. It is to be called where ``is_recorded`` holds and ``is_untransformed`` does. It returns
+        op. It is to be called where ``is_recorded`` holds and ``is_alone`` does. It returns
         None where hooks look at what is saved, which know plain tensors, and raises
         ``NotBareError`` where somebody else takes part.
     """
@@ -99,9 +91,7 @@ def attempt(
     *others: Any,
 ) -> Any:
     """The result of a recorder, or None where the op is not recorded or goes the general way."""
-    if not is_untransformed() or not is_recorded(*operands):
-        return None
-    if is_seen_above() or have_overrides(elements):
+    if not is_alone(elements) or not is_recorded(*operands):
         return None
     try:
         return record(cls, n, operands, elements, others)

@@ -57,16 +57,22 @@ bool maps_dense_operand(const Product& p) {
     return source(p, p.a, true).mapped || source(p, p.b, false).mapped;
 }
 
-bool stores_boxes(const Product& p) {
-    return element_size(p.dtype) == 2 && p.c.kind == Kind::Dense && !p.c.staggered &&
-           rows_begin_at(16, p.c.data, p.c.row_stride, p.c.batch_stride, 2);
+namespace {
+
+bool result_is_aligned(const Product& p) {
+    const Result& c = p.c;
+    return c.kind == Kind::Dense && !c.staggered &&
+           rows_begin_at(16, c.data, c.row_stride, c.batch_stride, element_size(p.dtype));
 }
+
+}  // namespace
+
+bool stores_boxes(const Product& p) { return element_size(p.dtype) == 2 && result_is_aligned(p); }
 
 bool can_join(const Product& p) {
     return p.batch > 1 && is_plain(p) && !p.tf32 && p.a.kind != Kind::Dense &&
            p.a.batch_stride == 0 && p.b.kind == Kind::Dense && p.b.batch_stride != 0 &&
-           p.c.kind == Kind::Dense && p.n % Image::SIDE == 0 && (mappable(p, p.b) || in_parts(p)) &&
-           rows_begin_at(16, p.c.data, p.c.row_stride, p.c.batch_stride, element_size(p.dtype));
+           p.n % Image::SIDE == 0 && (mappable(p, p.b) || in_parts(p)) && result_is_aligned(p);
 }
 
 Product joined(const Product& p) {

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import NotBareError, have_overrides, is_seen_above, is_untransformed
+from packedtri._autograd import NotBareError, is_alone, is_recorded
 from packedtri._bands import real_diagonal
 from packedtri._sharing import check_source
-from packedtri._typed import is_recorded, of_elements, recorder
+from packedtri._typed import of_elements, recorder
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
 from packedtri.ops.dims import can_broadcast
@@ -78,7 +78,7 @@ def _tried(
         q: its elements.
         kinds: of the operands and of the result, and whether TF32 will do.
     """
-    if not is_untransformed() or is_seen_above() or have_overrides((p, q)):
+    if not is_alone((p, q)):
         return None
     try:
         if is_recorded(a, b):

@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -47,6 +47,21 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SIXTEEN_BITS = FLOATS[:2]
 # What the engine multiplies.
 IMAGED = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class Element(NamedTuple):
+    """An element type, and whether it may be rounded to TF32."""
+
+    dtype: torch.dtype
+    tf32: bool = False
+
+
+ELEMENTS = {
+    "float16": Element(torch.float16),
+    "bfloat16": Element(torch.bfloat16),
+    "float32": Element(torch.float32),
+    "tf32": Element(torch.float32, tf32=True),
+}
 
 
 def on_hopper() -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 import torch
 from cases import (
     DIRECT,
+    ELEMENTS,
     ENGINE,
     FUSED,
     SMALL,
+    Element,
     Failures,
     Force,
     Operand,
@@ -37,19 +37,6 @@ from packedtri.testing import (
 pytestmark = [pytest.mark.cuda, hopper]
 
 
-class Element(NamedTuple):
-    """An element type, and whether it may be rounded to TF32."""
-
-    dtype: torch.dtype
-    tf32: bool = False
-
-
-ELEMENTS = {
-    "float16": Element(torch.float16),
-    "bfloat16": Element(torch.bfloat16),
-    "float32": Element(torch.float32),
-    "tf32": Element(torch.float32, tf32=True),
-}
 typed = pytest.mark.parametrize("element", ELEMENTS.values(), ids=ELEMENTS.keys())
 
 KINDS = (

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import (
+    ELEMENTS,
     ENGINE,
     SMALL,
+    Element,
     Failures,
     Force,
     Operand,
@@ -27,13 +29,7 @@ pytestmark = [
     pytest.mark.skipif(SMALL, reason="large matrices"),
 ]
 
-ELEMENTS = {
-    "float16": (torch.float16, False),
-    "bfloat16": (torch.bfloat16, False),
-    "float32": (torch.float32, False),
-    "tf32": (torch.float32, True),
-}
-typed = pytest.mark.parametrize("element", ELEMENTS)
+typed = pytest.mark.parametrize("element", ELEMENTS.values(), ids=ELEMENTS.keys())
 # Tiles, and how many blocks share a sum.
 tiled = pytest.mark.parametrize(("tile", "split"), [(0, 1), (0, 4), (1, 1)])
 # The order, and rows or columns of the dense operand: more than 40 MB of 2 bytes each. Panels of
@@ -54,14 +50,14 @@ def operands(
 @tiled
 @typed
 def test_products(
-    element: str,
+    element: Element,
     tile: int,
     split: int,
     device: str,
     rng: torch.Generator,
     force: Force,
 ) -> None:
-    (dtype, tf32), failures = ELEMENTS[element], Failures()
+    (dtype, tf32), failures = element, Failures()
     for (n, many), kind, left in each(SIZES, (LOWER, UPPER, SYMMETRIC), (False, True)):
         a, b = operands(n, many, kind, left, dtype, rng)
         force(ENGINE, tile, split, 2, 1)
@@ -74,14 +70,14 @@ def test_products(
 @tiled
 @typed
 def test_what_is_not_finite(
-    element: str,
+    element: Element,
     tile: int,
     split: int,
     device: str,
     rng: torch.Generator,
     force: Force,
 ) -> None:
-    (dtype, tf32), failures = ELEMENTS[element], Failures()
+    (dtype, tf32), failures = element, Failures()
     for (n, many), kind, left in each(SIZES, (LOWER, UPPER), (False, True)):
         a, b = operands(n, many, kind, left, dtype, rng)
         dense, packed = (a, b) if left else (b, a)
