@@ -166,7 +166,7 @@ constexpr int64_t MOST_SHARED_SYMMETRIC = 4224;
 // before dense torch, the kernel for a hundred vectors and images.
 constexpr int64_t most_mapped(int64_t vectors) { return vectors <= 256 ? MOST_SHARED : 0; }
 // Up to how many multiplications more columns have them.
-constexpr double LEAST_UNPACKED = 830.0 * 830 * 830;
+constexpr double LEAST_UNPACKED = 795.0 * 795 * 795;
 
 // How blocks share the sums of small tiles: as Config says it.
 struct SplitChoice {
@@ -232,6 +232,10 @@ bool goes_by_strips(const Product& p, const Device& device);
 // The same of a hundred vectors or so, and how it has them.
 bool goes_wide(const Product& p, const Device& device);
 Config choose_wide(const Product& p, const Device& device);
+
+// Whether one dimension of a product is so much longer than the others, and there is so much of it, that dense torch is
+// faster on unpacked copies.
+bool is_elongated(const Product& p, const Device& device);
 
 // Whether large tiles cover the result of a product with hardly more padding than small ones: `most` times the area.
 inline bool large_tiles_fit(const Product& p, double most = 1.2) {

@@ -40,7 +40,7 @@ constexpr MostOfKinds MOST_16_BITS{{ANY, 1401, 2401, 2501, 1856},
                                    {ANY, 5601, 2305, 4097, 4609},
                                    {ANY, ANY, 4609, 3457, 4201},
                                    {ANY, 1537, 4609, 2017, 937}};
-constexpr MostOfKinds MOST_F32{{ANY, 683, ANY, 4609, 17000},
+constexpr MostOfKinds MOST_F32{{ANY, 1401, ANY, 4609, 17000},
                                {ANY, 2801, 27649, 64001, 18000},
                                {ANY, 8193, 27649, 64001, 12289},
                                {ANY, ANY, ANY, 32257, 36000},
@@ -127,19 +127,24 @@ bool fragments_pay(const Product& p, const Device& device) {
     const int64_t order = longest(p), all = tiles(p) * longest_sum(p) / (1 + triangles(p));
     if (order <= 64 && is_plain(p) && goes_by_lane_grid(p))
         return all < MOST_BESIDE_LANE_GRID.of(order);
+    // Rows of so few elements fill no other tile, and dense torch is slow with them where it rounds to TF32.
+    if (p.dtype == DType::f32 && p.batch == 1 && p.a.kind == Kind::Dense && has_vectors(p) &&
+        p.k <= FRAGMENT_SIDE)
+        return true;
     return all < most_of(p).of(order);
 }
 
-// By as many warps as take the least time for the longest part of a sum and for all of them together, which multiply
-// complex elements a quarter as fast.
+// By as many warps as take the least time for the longest part of a sum, the longer the more of them there are for each
+// multiprocessor from 25 on, and for starting all of them. Complex elements take twice as much of either.
 int choose_warps(const Product& p, const Device& device) {
     const int64_t sum = std::max<int64_t>(3, longest_sum(p));
-    const double apiece = (has_complex_elements(p.dtype) ? 0.264 : 0.132) *
+    const double of_one = (has_complex_elements(p.dtype) ? 2.0 : 1.0) *
                           static_cast<double>(tiles(p)) / device.multiprocessors;
     int best = 1;
     double least = std::numeric_limits<double>::infinity();
     for (int warps = FRAGMENT_WARPS; warps >= 1; warps /= 2) {
-        const double cost = static_cast<double>(ceil_div(sum, warps)) + apiece * warps;
+        const double crowd = of_one * warps, part = static_cast<double>(ceil_div(sum, warps)),
+                     cost = part * std::max(1.0, 0.04 * crowd) + 0.12 * crowd;
         if (cost >= least) continue;
         least = cost;
         best = warps;

@@ -227,6 +227,10 @@ inline bool strips_sum_columns(const Product& p) { return has_symmetric(p) || !s
 // Those of a single one have kernels of their own (mv.h).
 inline bool is_mv(const Product& p) { return has_vectors(p) && vectors_of(p) == 1; }
 
+// A product that may be rounded to TF32, and no longer may if kernels that keep all bits are faster: what `choose` takes.
+// `together`: how many products like this one there are at once.
+Product settled(const Product& p, const Device& device, int together = 1);
+
 // `scratch`: whether there is any. `together`: how many products like this one the engine gets at once.
 Config choose(const Product& p, const Device& device, bool scratch = true, int together = 1);
 

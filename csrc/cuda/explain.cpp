@@ -81,13 +81,15 @@ std::string explain_tiles(const Product& p, const Config& c) {
 
 }  // namespace
 
-std::string explain(const Product& p, const Device& device) {
-    if (wide_when_aligned(p, device))
-        return "rows of the dense operand aligned, then " + explain_wide(p, choose_wide(p, device));
-    if (leaves_to_dense(p, device)) {
-        if (!goes_on_unpacked(p, device)) return "unpacked, then dense torch";
-        return "symmetric operand unpacked, then " + explain(with_unpacked(p), device);
+std::string explain(const Product& asked, const Device& device) {
+    if (wide_when_aligned(asked, device))
+        return "rows of the dense operand aligned, then " +
+               explain_wide(asked, choose_wide(asked, device));
+    if (leaves_to_dense(asked, device)) {
+        if (!goes_on_unpacked(asked, device)) return "unpacked, then dense torch";
+        return "symmetric operand unpacked, then " + explain(with_unpacked(asked), device);
     }
+    const Product p = settled(asked, device);
     const Config c = choose(p, device);
     switch (c.method) {
         case Method::Vector: return explain_vector(p, choose_mv(p, device));

@@ -161,7 +161,62 @@ bool leaves_joined(const Product& p, const Device& device) {
            leaves_to_dense(joined(p), device);
 }
 
+// Whether a product has a kernel for small ones, which does not depend on whether it may be rounded.
+bool has_small_kernel(Product p, const Device& device) {
+    p.tf32 = false;
+    return goes_by_fragments(p, device) || goes_by_shared_images(p, device);
+}
+
+// Whether a small packed matrix has so many columns beside it that nothing but memory bounds a dense product, while
+// most of the tiles here is padding.
+bool beside_many_columns(const Product& p, const Device& device) {
+    if (!has_vectors(p)) return false;
+    const int64_t vectors = vectors_of(p), elements = p.batch * p.k * vectors;
+    const bool aligned = !slow_when_dense(p);
+    if (p.tf32) {
+        // Rows of a few elements are slow for dense torch there.
+        if (p.batch == 1 && p.k <= FRAGMENT_SIDE && p.a.kind == Kind::Dense) return false;
+        if (p.k <= 72) return vectors >= 6 * p.k && elements >= 1'000'000;
+        if (p.k <= 136 && vectors >= 6 * p.k && elements >= 400'000) return true;
+        return aligned ? p.k <= 340 && 2 * vectors >= 3 * p.k && elements >= 1'000'000
+                       : p.k <= 260 && vectors >= 4 * p.k && elements >= 10'000'000;
+    }
+    const bool f32 = p.dtype == DType::f32;
+    if (!f32 && p.dtype != DType::c64 && has_small_kernel(p, device)) return false;
+    if (element_size(p.dtype) == 2) {
+        if (p.k > 136) return aligned && p.k <= 264 && vectors >= 6 * p.k && elements >= 1'000'000;
+        return vectors >= 6 * p.k && elements >= 300'000;
+    }
+    if (p.k > 136 || vectors < 12 * p.k) return false;
+    if (p.dtype == DType::c64 && p.batch > 1) return elements >= 4'000'000;
+    return elements >= (p.k > 12 ? 1'000'000 : f32 ? 700'000 : 400'000);
+}
+
+// Whether the product of two dense matrices, half of which is kept, has a few tiles, each of a long sum. In batches dense
+// torch does not cut sums either, and is faster only with matrices that fill no tile.
+bool has_few_long_sums(const Product& p, const Device& device) {
+    if (p.c.kind != Kind::Lower || p.a.kind != Kind::Dense || p.b.kind != Kind::Dense) return false;
+    if (p.batch == 1) return p.n <= 600 && p.k >= 1500 && p.k >= 24 * p.n;
+    if (has_complex_elements(p.dtype) || has_small_kernel(p, device)) return false;
+    const bool f64 = p.dtype == DType::f64, many = p.batch >= 200 && p.k > 64;
+    const int64_t most = f64 || p.tf32 ? 64 : p.dtype == DType::f32 ? 56 : 32;
+    return p.batch >= (f64 ? 12 : 48) && p.n <= most && 2 * p.k >= (many ? 5 : 12) * p.n &&
+           p.batch * p.n * p.k >= 150'000;
+}
+
+// Whether there is memory for the copies of the packed operands, and of a result that is packed in the end.
+bool copies_fit(const Product& p) {
+    const bool one = beside_triangle(p);
+    const int64_t operands = one ? 1 : (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense);
+    const int64_t result = !one && p.c.kind == Kind::Lower ? p.m * p.n : 0;
+    return (operands * p.k * p.k + result) * element_size(p.dtype) * p.batch <= COPIES_LIMIT;
+}
+
 }  // namespace
+
+bool is_elongated(const Product& p, const Device& device) {
+    return is_plain(p) && (beside_many_columns(p, device) || has_few_long_sums(p, device));
+}
 
 Product with_unpacked(const Product& p) {
     // Aligned, as copies are.
@@ -178,7 +233,8 @@ Product with_unpacked(const Product& p) {
     return dense;
 }
 
-bool goes_on_unpacked(const Product& p, const Device& device) {
+bool goes_on_unpacked(const Product& asked, const Device& device) {
+    const Product p = settled(asked, device);
     if (beside_triangle(p)) return true;
     if (!has_symmetric(p) || p.c.kind != Kind::Lower || leaves_to_dense(with_unpacked(p), device))
         return false;
@@ -188,23 +244,22 @@ bool goes_on_unpacked(const Product& p, const Device& device) {
     return p.dtype != DType::f64 || !between(p, 1600, 2300);
 }
 
-bool leaves_to_dense(const Product& p, const Device& device) {
-    if (!any_forced() && leaves_joined(p, device)) return true;
-    if (p.k == 0 || is_mv(p) || any_forced() || goes_by_strips(p, device) || goes_thin(p, device) ||
-        goes_wide(p, device) || (has_symmetric(p) && small_side(p, device) > 0) ||
-        mirrored_pays(p, device) || goes_by_fragments(p, device) || goes_resident(p, device) ||
+bool leaves_to_dense(const Product& asked, const Device& device) {
+    if (asked.k == 0 || is_mv(asked) || any_forced()) return false;
+    if (is_elongated(asked, device)) return copies_fit(asked);
+    const Product p = settled(asked, device);
+    if (leaves_joined(p, device)) return true;
+    if (goes_by_strips(p, device) || goes_thin(p, device) || goes_wide(p, device) ||
+        (has_symmetric(p) && small_side(p, device) > 0) || mirrored_pays(p, device) ||
+        goes_by_fragments(p, device) || goes_resident(p, device) ||
         goes_by_shared_images(p, device) || goes_joined(p, device))
         return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);
     if (!has_symmetric(p) && !middle_sized(p, device) && !slow_here) return false;
-    const bool one = beside_triangle(p);
-    const bool asked = p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p);
-    if (asked && !sooner_than_images(p) && by_images(choose(p, device))) return false;
-    // Copies of the packed operands, and of a result that is packed in the end.
-    const int64_t operands = one ? 1 : (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense);
-    const int64_t result = !one && p.c.kind == Kind::Lower ? p.m * p.n : 0;
-    return (operands * p.k * p.k + result) * element_size(p.dtype) * p.batch <= COPIES_LIMIT;
+    const bool exceeded = p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p);
+    if (exceeded && !sooner_than_images(p) && by_images(choose(p, device))) return false;
+    return copies_fit(p);
 }
 
 bool leaves_to_dense(const Solve& p) {

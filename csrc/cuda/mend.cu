@@ -54,21 +54,25 @@ struct LinesArgs {
 // zeros wherever any other has, the first of a lower triangle, the last of an upper one: its elements of the
 // product are witnesses. Likewise of A T. In the lower triangles of L U and of U L zeros of L meet zeros of U alone, so
 // that rows or columns of L spoil what they spoil of a dense matrix. A block has 32 lines, a witness a lane, and computes
-// what is bad in them again, an element a warp.
-template <class T>
+// what is bad in them again, an element a warp; where there are many lines, APART, each warp has so many for itself, since
+// mostly there is nothing to do but to read witnesses.
+template <class T, bool APART>
 __global__ void __launch_bounds__(THREADS) lines_kernel(const __grid_constant__ LinesArgs<T> args) {
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     const T* c = args.product.c;
-    const int64_t first = int64_t{blockIdx.x} * 32, line = first + threadIdx.x % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int64_t group = APART ? int64_t{blockIdx.x} * WARPS + warp : blockIdx.x,
+                  first = 32 * group, line = first + threadIdx.x % 32;
     const bool bad =
         line < args.count && !finite(c[args.start(line) + int64_t{args.witness} * args.step]);
     unsigned lines = __ballot_sync(~0u, bad);
     if (lines == 0) return;
-    __syncthreads();  // Until every warp has seen the witnesses, which are computed again as well.
+    // Until every warp has seen the witnesses, which are computed again as well.
+    if constexpr (!APART) __syncthreads();
     for (; lines != 0; lines &= lines - 1) {
         const int64_t start = args.start(first + __ffs(static_cast<int>(lines)) - 1);
-        for (int e = threadIdx.x / 32; e < args.length; e += WARPS)
+        for (int e = APART ? 0 : warp; e < args.length; e += APART ? 1 : WARPS)
             if (const int64_t at = start + int64_t{e} * args.step; !finite(c[at]))
                 compute(args.product, at);
     }
@@ -127,10 +131,12 @@ void mend(const Product& p, Kind part, cudaStream_t stream) {
         const int64_t count = p.batch * (columns ? p.n : p.m);
         const int length = columns ? args.m : args.n;
         const bool at_start = columns == ((columns ? p.a : p.b).kind == Kind::Lower);
-        launch(lines_kernel<T>,
-               LinesArgs<T>{args, columns, count, length, columns ? args.n : 1,
-                            at_start ? 0 : length - 1},
-               ceil_div(count, 32), stream);
+        const LinesArgs<T> of_lines{
+            args, columns, count, length, columns ? args.n : 1, at_start ? 0 : length - 1};
+        // Blocks that only look at 32 witnesses each would take longer to come and go.
+        constexpr int64_t many = 1 << 14;
+        if (count < many) launch(lines_kernel<T, false>, of_lines, ceil_div(count, 32), stream);
+        else launch(lines_kernel<T, true>, of_lines, ceil_div(count, 32 * WARPS), stream);
     });
 }
 

@@ -70,7 +70,8 @@ void direct(const Product& p, const Config& config, Scratch* scratch, cudaStream
 }
 
 // What the engine is to do, if it is to compute a product beside another one.
-std::optional<EngineTask> paired_task(const Product& p, const Scratch* scratch) {
+std::optional<EngineTask> paired_task(const Product& asked, const Scratch* scratch) {
+    const Product p = settled(asked, current_device(), 2);
     const Config config = choose(p, current_device(), scratch != nullptr, 2);
     if (!by_images(config)) return std::nullopt;
     return EngineTask{p, config};
@@ -87,9 +88,10 @@ bool run_engine(const EngineTask* tasks, int count, int64_t bytes, Scratch& scra
 
 }  // namespace
 
-void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
-    check_reach({p.m, p.n, p.k, p.batch});
+void mm(const Product& asked, Scratch* scratch, cudaStream_t stream) {
+    check_reach({asked.m, asked.n, asked.k, asked.batch});
     const Device& device = current_device();
+    const Product p = settled(asked, device);
     const Config config = remembered_choice(p, device, scratch != nullptr);
     switch (config.method) {
         case Method::Vector: return mv(p, scratch, stream);
@@ -119,12 +121,15 @@ void mm(const Product& p, Scratch* scratch, cudaStream_t stream) {
 
 void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t stream) {
     check_reach({p.m, p.batch, q.m, q.batch});
-    const bool alike = p.dtype == q.dtype && p.tf32 == q.tf32 && p.batch == q.batch;
     auto first = paired_task(p, scratch), second = paired_task(q, scratch);
     // All images of a launch are made by it, or none.
     if (first && second && first->config.method != second->config.method)
         first->config.method = second->config.method = Method::Engine;
-    if (alike && first && second && first->config == second->config) {
+    const auto alike = [&] {
+        const Product &x = first->product, &y = second->product;
+        return x.dtype == y.dtype && x.tf32 == y.tf32 && x.batch == y.batch;
+    };
+    if (first && second && alike() && first->config == second->config) {
         const EngineTask tasks[] = {*first, *second};
         const int64_t bytes = engine_scratch(tasks, 2);
         if (bytes <= current_device().scratch && run_engine(tasks, 2, bytes, *scratch, stream))

@@ -36,6 +36,14 @@ inline Product named_product(const std::string& op, DType dtype, int64_t n, int6
     return p;
 }
 
+// A packed product of n x m matrices and their transposes.
+inline Product gram_of_columns(DType dtype, int64_t n, int64_t m, int64_t batch) {
+    Product p = gram(dtype, n, batch);
+    p.k = p.a.cols = p.b.rows = p.a.row_stride = p.b.col_stride = m;
+    p.a.batch_stride = p.b.batch_stride = n * m;
+    return p;
+}
+
 // One of a batch, "S@dense" or "U@S-packed" for example.
 inline Product batched_product(const std::string& op, DType dtype, int64_t n, int64_t m,
                                int64_t batch) {

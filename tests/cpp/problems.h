@@ -9,6 +9,7 @@
 #include "cuda/choose_mv.cpp"
 #include "cuda/choose_parts.cpp"
 #include "cuda/choose_resident.cpp"
+#include "cuda/choose_rounding.cpp"
 #include "cuda/choose_shared_images.cpp"
 #include "cuda/choose_sharing.cpp"
 #include "cuda/choose_small.cpp"
