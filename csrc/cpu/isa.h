@@ -80,6 +80,8 @@ struct Kernels {
     const char* name;
     // One tile of one matrix product of the batch.
     void (*mm_tile)(const Product& p, int64_t batch, const Tile& tile);
+    // Columns [begin, end) of one slim product of the batch, or rows where it has more of these.
+    void (*mm_slim)(const Product& p, int64_t batch, int64_t begin, int64_t end);
     // Elements [begin, end) of y; for Symmetric all of them, begin = 0 and end = n.
     void (*mv)(const MatrixVector& p, int64_t begin, int64_t end);
     void (*mv_each)(const MatrixVectors& p);

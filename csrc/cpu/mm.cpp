@@ -1,5 +1,6 @@
 // C = A B: which kernel, which tiles, which threads.
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "../krange.h"
@@ -77,6 +78,78 @@ void whole(const Product& p, const Threads& threads) {
     });
 }
 
+// A small matrix beside so many columns, or rows, that each is read but once: panels of them would only be copies. Rows of
+// long columns are far apart, so that of more than some at a time the caches lose what they will need.
+constexpr int64_t slim_piece = 256;
+bool is_slim(const Product& p) {
+    const bool columns = p.n >= p.m;
+    const Operand& dense = columns ? p.b : p.a;
+    const int64_t most = element_size(p.dtype) == 2 ? 16 : columns && p.n > 1024 ? 24 : 64;
+    return is_plain(p) && !has_complex_elements(p.dtype) && p.c.kind == Kind::Dense &&
+           dense.kind == Kind::Dense && dense.col_stride == 1 && p.k <= most &&
+           std::min(p.m, p.n) <= most;
+}
+
+// By pieces that lie side by side, of several matrices at a time where they are not long.
+void slim(const Product& p, const Threads& threads) {
+    const Kernels& kernel = kernels();
+    const int64_t length = std::max(p.m, p.n), pieces = ceil_div(length, slim_piece);
+    for_each_group(threads, pieces * p.batch,
+                   p.k * std::min(p.m, p.n) * std::min(length, slim_piece), [&](int64_t t) {
+                       const int64_t begin = t % pieces * slim_piece;
+                       kernel.mm_slim(p, t / pieces, begin, std::min(begin + slim_piece, length));
+                   });
+}
+
+// Sums of so many terms that parts of them are worth a tile each, of products that have few tiles. A part does not
+// depend on how many threads there are, so that neither does the result. Results of 16 bits would be rounded for each.
+constexpr int64_t part_terms = 4096, parts_bytes = 4 << 20;
+bool has_long_sums(const Product& p) {
+    return is_plain(p) && p.a.kind == Kind::Dense && p.b.kind == Kind::Dense && p.m <= 256 &&
+           p.n <= 256 && p.k >= 2 * part_terms && element_size(p.dtype) > 2;
+}
+
+// Adds up `count` results of `length` real numbers each, which follow one another.
+template <class R>
+void add_up(const R* parts, int64_t count, int64_t length, R* sum) {
+    std::copy_n(parts, length, sum);
+    for (int64_t x = 1; x < count; ++x)
+        for (int64_t e = 0; e < length; ++e) sum[e] += parts[x * length + e];
+}
+
+void by_parts(const Product& p, const Threads& threads) {
+    const int64_t elements = p.c.kind == Kind::Dense ? p.m * p.n : row_start(p.m),
+                  bytes = elements * element_size(p.dtype),
+                  most = std::max<int64_t>(2, parts_bytes / bytes),
+                  terms = std::max(part_terms, ceil_div(p.k, most)), count = ceil_div(p.k, terms);
+    const std::unique_ptr<char[]> parts(new char[count * bytes]);
+    const auto from = [&](const Operand& x, int64_t batch, int64_t elements) {
+        const int64_t offset = batch * x.batch_stride + elements;
+        return static_cast<const char*>(x.data) + offset * element_size(p.dtype);
+    };
+    for (int64_t b = 0; b < p.batch; ++b) {
+        for_each_task(threads, count, [&](int64_t t) {
+            const int64_t k = t * terms;
+            Product part = p;
+            part.batch = 1;
+            part.k = part.a.cols = part.b.rows = std::min(terms, p.k - k);
+            part.a.data = from(p.a, b, k * p.a.col_stride);
+            part.b.data = from(p.b, b, k * p.b.row_stride);
+            part.c = {parts.get() + t * bytes, p.c.kind, p.n, 0};
+            kernels().mm_tile(part, 0, {0, p.m, 0, p.n});
+        });
+        char* const c = static_cast<char*>(p.c.data) + b * p.c.batch_stride * element_size(p.dtype);
+        const bool wide = p.dtype == DType::f64 || p.dtype == DType::c128;
+        if (wide) {
+            add_up(reinterpret_cast<const double*>(parts.get()), count, bytes / 8,
+                   reinterpret_cast<double*>(c));
+        } else {
+            add_up(reinterpret_cast<const float*>(parts.get()), count, bytes / 4,
+                   reinterpret_cast<float*>(c));
+        }
+    }
+}
+
 }  // namespace
 
 bool turns(const ColumnBatch& x) { return 8 * x.cols <= x.n; }
@@ -84,6 +157,8 @@ bool turns(const ColumnBatch& x) { return 8 * x.cols <= x.n; }
 void mm(const Product& p, const Threads& threads) {
     if (goes_by_vectors(p)) return mm_vectors(p, threads);
     if (p.m <= 64 && p.n <= 64 && p.k <= 256) return whole(p, threads);
+    if (is_slim(p)) return slim(p, threads);
+    if (has_long_sums(p)) return by_parts(p, threads);
     tiled(p, threads);
 }
 

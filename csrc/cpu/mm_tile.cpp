@@ -243,4 +243,26 @@ void mm_tile(const Product& p, int64_t batch, const Tile& t) {
     });
 }
 
+void mm_slim(const Product& p, int64_t batch, int64_t begin, int64_t end) {
+    Product piece = p;
+    const auto shift = [&](auto* data, int64_t elements) {
+        return const_cast<char*>(static_cast<const char*>(data)) + elements * element_size(p.dtype);
+    };
+    if (p.n >= p.m) {
+        piece.n = piece.b.cols = end - begin;
+        piece.b.data = shift(p.b.data, begin * p.b.col_stride);
+        piece.c.data = shift(p.c.data, begin);
+    } else {
+        piece.m = piece.a.rows = end - begin;
+        piece.a.data = shift(p.a.data, begin * p.a.row_stride);
+        piece.c.data = shift(p.c.data, begin * p.c.row_stride);
+    }
+    with_element(p.dtype, [&](auto e) {
+        using E = decltype(e);
+        if constexpr (Element<E>::reals == 1)
+            if (small_product<E>(piece, batch)) return;
+        TileProduct<E, PanelsFor<E>>(piece, batch, {0, piece.m, 0, piece.n}).run();
+    });
+}
+
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

@@ -7,6 +7,7 @@
 namespace packedtri::cpu::PACKEDTRI_ISA {
 
 void mm_tile(const Product& p, int64_t batch, const Tile& tile);
+void mm_slim(const Product& p, int64_t batch, int64_t begin, int64_t end);
 void mv(const MatrixVector& p, int64_t begin, int64_t end);
 void mv_each(const MatrixVectors& p);
 void symv_part(const MatrixVector& p, int64_t begin, int64_t end, void* part);
@@ -28,6 +29,7 @@ int64_t update_cholesky(const FactorUpdate& p, int64_t batch);
 extern const Kernels table;
 const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA),
                     mm_tile,
+                    mm_slim,
                     mv,
                     mv_each,
                     symv_part,

@@ -193,44 +193,6 @@ def test_complex(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
     failures.report()
 
 
-@pytest.mark.parametrize("bad", [0.0, math.inf], ids=str)
-def test_small_triangles_beside_many_columns(
-    bad: float, dtype: torch.dtype, device: str, rng: torch.Generator
-) -> None:
-    """Lines whose structural zeros met what is infinite are found among many, and among few."""
-    failures = Failures()
-    sizes = ((5, 80_001, ()), (17, 70_000, ()), (16, 500, (60,)))
-    kinds = ((LOWER, DENSE), (UPPER, DENSE), (DENSE, LOWER), (DENSE, UPPER), (SYMMETRIC, DENSE))
-    for (n, m, batch), (a_kind, b_kind) in each(sizes, kinds):
-        a = draw_operand(a_kind, n, dtype, rng, batch=batch, rows=m, cols=n, draw=random_integers)
-        b = draw_operand(b_kind, n, dtype, rng, batch=batch, rows=n, cols=m, draw=random_integers)
-        if bad and SYMMETRIC not in (a_kind, b_kind) and not dtype.is_complex:
-            dense = b if b_kind == DENSE else a
-            # The first column or row, the last one, and some between, so that zeros are met.
-            lines = torch.tensor([0, 1, m // 2, m // 2 + m // 5, m - 1], device=device)
-            (dense.stored if dense is a else dense.stored.mT)[..., lines, n // 2] = bad
-            a, b = Operand(a.stored, a_kind, n), Operand(b.stored, b_kind, n)
-        with failures.case(f"{n=}, {m=}, {batch=}, kinds {a_kind}, {b_kind}"):
-            c = mm(a.stored, b.stored, n, a_kind, b_kind, DENSE)
-            assert_close_or_equal(c, stored_product(a, b).to(dtype), atol=0)
-    failures.report()
-
-
-def test_few_long_sums(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
-    """Half of the product of two dense matrices with many more columns than rows."""
-    failures = Failures()
-    for n, k, batch in ((5, 50_000, ()), (70, 9_000, ()), (20, 800, (60,))):
-        a, b = (torch.randn(*batch, n, k, dtype=dtype, device=device, generator=rng) for _ in "ab")
-        for y, z in ((a, a.mT), (a, b.mT)):
-            expected = y.to(torch.complex128) @ z.to(torch.complex128)
-            size = y.abs().double() @ z.abs().double()
-            with failures.case(f"{n=}, {k=}, {batch=}, one {z.data_ptr() == y.data_ptr()}"):
-                c = densify(mm(y, z, n, DENSE, DENSE, LOWER), n, LOWER)
-                error = ((c - expected).tril().abs() / size).max().item()
-                assert error < 4 * torch.finfo(dtype).eps
-    failures.report()
-
-
 def test_symmetric_left_to_dense(device: str, rng: torch.Generator) -> None:
     """Symmetric matrices of float32 that are too small for tile images."""
     failures = Failures()

@@ -1,0 +1,102 @@
+"""Products of which one dimension is much longer than the others, on every device."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from cases import (
+    SMALL,
+    Failures,
+    Operand,
+    assert_close_or_equal,
+    assert_exact,
+    draw_operand,
+    each,
+    mm,
+    stored_product,
+)
+
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
+from packedtri.testing import densify, random_integers
+
+pytestmark = pytest.mark.skipif(SMALL, reason="large sizes")
+
+
+def test_small_matrices_beside_many_columns(
+    dtype: torch.dtype, device: str, rng: torch.Generator
+) -> None:
+    """About the edges of what is cut off at a time, of one matrix and of several, in any layout."""
+    failures = Failures()
+    sizes = ((5, 257, ()), (16, 1023, (3,)), (24, 3000, ()), (33, 513, (2,)), (64, 1025, ()))
+    for (n, m, batch), kind in each(sizes, (LOWER, UPPER, SYMMETRIC)):
+        a = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
+        x = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=n, cols=m, draw=random_integers)
+        y = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=m, cols=n, draw=random_integers)
+        for layout in ("rows", "columns", "rows apart"):
+            b, c = (Operand(_laid_out(z.stored, layout), DENSE, n) for z in (x, y))
+            with failures.case(f"{kind=}, {n=}, {m=}, {batch=}, {layout}, columns"):
+                assert_exact(mm(a.stored, b.stored, n, kind, DENSE, DENSE), a, b, DENSE)
+            with failures.case(f"{kind=}, {n=}, {m=}, {batch=}, {layout}, rows"):
+                assert_exact(mm(c.stored, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
+    failures.report()
+
+
+def _laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
+    if layout == "columns":
+        return x.mT.contiguous().mT
+    return x if layout == "rows" else torch.cat((x, x), -1)[..., : x.shape[-1]]
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan], ids=str)
+def test_structural_zeros_beside_many_columns(
+    value: float, dtype: torch.dtype, device: str, rng: torch.Generator
+) -> None:
+    """They meet no infinite element, and those that are one spoil their own columns alone."""
+    if dtype.is_complex:
+        pytest.skip("whether infinite times complex is infinite or nan depends on the parts")
+    failures = Failures()
+    for (n, m), kind in each(((8, 700), (23, 2049), (16, 70_000)), (LOWER, UPPER)):
+        a = draw_operand(kind, n, dtype, rng, draw=random_integers)
+        lines = torch.tensor([0, 255, 256, m - 1], device=device)
+        for left in (True, False):
+            shape = (n, m) if left else (m, n)
+            x = random_integers(shape, dtype, device, rng)
+            (x.mT if left else x)[lines, n // 2] = value
+            pair = (a, Operand(x, DENSE, n)) if left else (Operand(x, DENSE, n), a)
+            with failures.case(f"{kind=}, {n=}, {m=}, {left=}"):
+                c = mm(pair[0].stored, pair[1].stored, n, pair[0].kind, pair[1].kind, DENSE)
+                assert_close_or_equal(c, stored_product(*pair).to(dtype), atol=0)
+    failures.report()
+
+
+def test_few_long_sums(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """Half of the product of two dense matrices with many more columns than rows."""
+    failures = Failures()
+    for n, k, batch in ((5, 50_000, ()), (70, 9_000, ()), (20, 8_193, (2,)), (20, 800, (60,))):
+        a, b = (torch.randn(*batch, n, k, dtype=dtype, device=device, generator=rng) for _ in "ab")
+        for y, z in ((a, a.mT), (a, b.mT), (a.mT.contiguous().mT, b.mT)):
+            expected = y.to(torch.complex128) @ z.to(torch.complex128)
+            size = y.abs().double() @ z.abs().double()
+            with failures.case(f"{n=}, {k=}, {batch=}, one {z.data_ptr() == y.data_ptr()}"):
+                c = densify(mm(y, z, n, DENSE, DENSE, LOWER), n, LOWER)
+                error, torch_error = (
+                    ((x - expected).tril().abs() / size).max().item() for x in (c, y @ z)
+                )
+                assert error <= 2 * torch_error + 4 * torch.finfo(dtype).eps
+    failures.report()
+
+
+def test_long_sums_do_not_depend_on_threads() -> None:
+    """On a CPU parts of them are added up in one order."""
+    a = torch.randn(20, 50_000, generator=torch.Generator().manual_seed(1))
+    threads = torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            results.append(mm(a, a.mT, 20, DENSE, DENSE, LOWER))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*results)
