@@ -123,6 +123,9 @@ for name in "${steps[@]}"; do
       step bench_one_for_a_batch 60 python3 -m packedtri bench --device cuda --commit "$commit" \
         --output "$output/bench_one_for_a_batch" --dtype float32 --dtype bfloat16 --batch 32 \
         --op "one L@dense" --batched-n 1024 --batched-n 2048 --batched-n 4096 --m 64 --m 128
+      step bench_elongated 60 python3 -m packedtri bench --device cuda --quick --commit "$commit" \
+        --output "$output/bench_elongated" "${types[@]}" --op L@dense --op dense@L --op S@dense \
+        --op syrk --n 8 --n 16 --n 64 --m 10000 --m 100000 --m 1000000
       step bench_calls 120 python3 -m packedtri bench --device cuda --calls --commit "$commit" \
         --output "$output/bench_calls" --dtype float32 \
         --op L@L --op "L@L backward" --op L@L.mT --op syrk --op S@S --op L@dense --op S@dense \
