@@ -1,6 +1,7 @@
 // C = A B: which kernel, which tiles, which threads.
 #include <algorithm>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "../krange.h"
@@ -101,34 +102,41 @@ void slim(const Product& p, const Threads& threads) {
                    });
 }
 
-// Sums of so many terms that parts of them are worth a tile each, of products that have few tiles. A part does not
-// depend on how many threads there are, so that neither does the result. Results of 16 bits would be rounded for each.
-constexpr int64_t part_terms = 4096, parts_bytes = 4 << 20;
-bool has_long_sums(const Product& p) {
-    return is_plain(p) && p.a.kind == Kind::Dense && p.b.kind == Kind::Dense && p.m <= 256 &&
-           p.n <= 256 && p.k >= 2 * part_terms && element_size(p.dtype) > 2;
+// How many terms of a long sum make a part, a tile of its own. That does not depend on how many threads there are, so that
+// neither does the result.
+int64_t part_terms(const Product& p) {
+    return p.m <= tiny_order && p.n <= tiny_order ? tiny_terms : 4096;
 }
 
-// Adds up `count` results of `length` real numbers each, which follow one another.
+// Sums of many terms, of products that have few tiles. Results of 16 bits would be rounded for each part.
+bool has_long_sums(const Product& p) {
+    return is_plain(p) && p.a.kind == Kind::Dense && p.b.kind == Kind::Dense && p.m <= 256 &&
+           p.n <= 256 && p.k >= 2 * part_terms(p) && element_size(p.dtype) > 2;
+}
+
+// Adds up `count` results of `length` real numbers each, which follow one another: two and two, for small errors.
 template <class R>
-void add_up(const R* parts, int64_t count, int64_t length, R* sum) {
+void add_up(R* parts, int64_t count, int64_t length, R* sum) {
+    for (int64_t width = 1; width < count; width *= 2)
+        for (int64_t x = 0; x + width < count; x += 2 * width)
+            for (int64_t e = 0; e < length; ++e)
+                parts[x * length + e] += parts[(x + width) * length + e];
     std::copy_n(parts, length, sum);
-    for (int64_t x = 1; x < count; ++x)
-        for (int64_t e = 0; e < length; ++e) sum[e] += parts[x * length + e];
 }
 
 void by_parts(const Product& p, const Threads& threads) {
+    constexpr int64_t most_bytes = 4 << 20;
     const int64_t elements = p.c.kind == Kind::Dense ? p.m * p.n : row_start(p.m),
                   bytes = elements * element_size(p.dtype),
-                  most = std::max<int64_t>(2, parts_bytes / bytes),
-                  terms = std::max(part_terms, ceil_div(p.k, most)), count = ceil_div(p.k, terms);
+                  terms = std::max(part_terms(p), ceil_div(p.k, most_bytes / bytes)),
+                  count = ceil_div(p.k, terms);
     const std::unique_ptr<char[]> parts(new char[count * bytes]);
     const auto from = [&](const Operand& x, int64_t batch, int64_t elements) {
         const int64_t offset = batch * x.batch_stride + elements;
         return static_cast<const char*>(x.data) + offset * element_size(p.dtype);
     };
     for (int64_t b = 0; b < p.batch; ++b) {
-        for_each_task(threads, count, [&](int64_t t) {
+        for_each_group(threads, count, terms * p.m * p.n, [&](int64_t t) {
             const int64_t k = t * terms;
             Product part = p;
             part.batch = 1;
@@ -139,14 +147,13 @@ void by_parts(const Product& p, const Threads& threads) {
             kernels().mm_tile(part, 0, {0, p.m, 0, p.n});
         });
         char* const c = static_cast<char*>(p.c.data) + b * p.c.batch_stride * element_size(p.dtype);
-        const bool wide = p.dtype == DType::f64 || p.dtype == DType::c128;
-        if (wide) {
-            add_up(reinterpret_cast<const double*>(parts.get()), count, bytes / 8,
-                   reinterpret_cast<double*>(c));
-        } else {
-            add_up(reinterpret_cast<const float*>(parts.get()), count, bytes / 4,
-                   reinterpret_cast<float*>(c));
-        }
+        const auto add = [&](auto* parts) {
+            using R = std::remove_pointer_t<decltype(parts)>;
+            add_up(parts, count, bytes / static_cast<int64_t>(sizeof(R)), reinterpret_cast<R*>(c));
+        };
+        if (p.dtype == DType::f64 || p.dtype == DType::c128)
+            add(reinterpret_cast<double*>(parts.get()));
+        else add(reinterpret_cast<float*>(parts.get()));
     }
 }
 

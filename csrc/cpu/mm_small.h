@@ -179,11 +179,13 @@ bool small_product(const Product& p, int64_t batch) {
     return SmallProduct<E, false>(p, a, b, c).run();
 }
 
-// The largest order for which skipping the panels pays.
+// The largest order for which skipping the panels pays; of tiny results also for longer sums.
 constexpr int64_t small_order = 64;
 
 inline bool is_small(const Product& p) {
-    return is_plain(p) && p.m <= small_order && p.n <= small_order && p.k <= small_order;
+    const bool tiny = p.m <= tiny_order && p.n <= tiny_order && p.k <= tiny_terms;
+    return is_plain(p) &&
+           (tiny || (p.m <= small_order && p.n <= small_order && p.k <= small_order));
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

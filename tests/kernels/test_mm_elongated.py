@@ -74,7 +74,8 @@ def test_structural_zeros_beside_many_columns(
 def test_few_long_sums(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
     """Half of the product of two dense matrices with many more columns than rows."""
     failures = Failures()
-    for n, k, batch in ((5, 50_000, ()), (70, 9_000, ()), (20, 8_193, (2,)), (20, 800, (60,))):
+    sizes = ((5, 50_000, ()), (16, 1_025, ()), (70, 9_000, ()), (20, 8_193, (2,)), (20, 800, (60,)))
+    for n, k, batch in sizes:
         a, b = (torch.randn(*batch, n, k, dtype=dtype, device=device, generator=rng) for _ in "ab")
         for y, z in ((a, a.mT), (a, b.mT), (a.mT.contiguous().mT, b.mT)):
             expected = y.to(torch.complex128) @ z.to(torch.complex128)
