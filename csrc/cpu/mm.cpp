@@ -79,8 +79,9 @@ void whole(const Product& p, const Threads& threads) {
     });
 }
 
-// A small matrix beside so many columns, or rows, that each is read but once: panels of them would only be copies. Rows of
-// long columns are far apart, so that of more than some at a time the caches lose what they will need.
+// A small matrix beside so many columns, or rows, that each is read but once: panels of them would only be copies. Beyond
+// 1024 columns more than 24 rows at once, which lie far apart, push each other out of the caches. Elements of 16 bits are
+// converted first, which panels do as well.
 constexpr int64_t slim_piece = 256;
 bool is_slim(const Product& p) {
     const bool columns = p.n >= p.m;
@@ -110,8 +111,10 @@ int64_t part_terms(const Product& p) {
 
 // Sums of many terms, of products that have few tiles. Results of 16 bits would be rounded for each part.
 bool has_long_sums(const Product& p) {
-    return is_plain(p) && p.a.kind == Kind::Dense && p.b.kind == Kind::Dense && p.m <= 256 &&
-           p.n <= 256 && p.k >= 2 * part_terms(p) && element_size(p.dtype) > 2;
+    const auto fits = [](int64_t size) { return size > 0 && size <= 256; };
+    return is_plain(p) && p.a.kind == Kind::Dense && p.b.kind == Kind::Dense && fits(p.m) &&
+           fits(p.n) && (p.c.kind == Kind::Lower || p.c.row_stride == p.n) &&
+           p.k >= 2 * part_terms(p) && element_size(p.dtype) > 2;
 }
 
 // Adds up `count` results of `length` real numbers each, which follow one another: two and two, for small errors.
@@ -124,36 +127,43 @@ void add_up(R* parts, int64_t count, int64_t length, R* sum) {
     std::copy_n(parts, length, sum);
 }
 
+// The parts of some matrices at a time are tasks, and then the sums of these.
 void by_parts(const Product& p, const Threads& threads) {
     constexpr int64_t most_bytes = 4 << 20;
     const int64_t elements = p.c.kind == Kind::Dense ? p.m * p.n : row_start(p.m),
                   bytes = elements * element_size(p.dtype),
                   terms = std::max(part_terms(p), ceil_div(p.k, most_bytes / bytes)),
-                  count = ceil_div(p.k, terms);
-    const std::unique_ptr<char[]> parts(new char[count * bytes]);
+                  count = ceil_div(p.k, terms),
+                  at_once = std::clamp<int64_t>(most_bytes / (count * bytes), 1, p.batch);
+    const std::unique_ptr<char[]> parts(new char[at_once * count * bytes]);
     const auto from = [&](const Operand& x, int64_t batch, int64_t elements) {
         const int64_t offset = batch * x.batch_stride + elements;
         return static_cast<const char*>(x.data) + offset * element_size(p.dtype);
     };
-    for (int64_t b = 0; b < p.batch; ++b) {
-        for_each_group(threads, count, terms * p.m * p.n, [&](int64_t t) {
-            const int64_t k = t * terms;
+    for (int64_t first = 0; first < p.batch; first += at_once) {
+        const int64_t matrices = std::min(at_once, p.batch - first);
+        for_each_group(threads, matrices * count, terms * p.m * p.n, [&](int64_t t) {
+            const int64_t batch = first + t / count, k = t % count * terms;
             Product part = p;
             part.batch = 1;
             part.k = part.a.cols = part.b.rows = std::min(terms, p.k - k);
-            part.a.data = from(p.a, b, k * p.a.col_stride);
-            part.b.data = from(p.b, b, k * p.b.row_stride);
+            part.a.data = from(p.a, batch, k * p.a.col_stride);
+            part.b.data = from(p.b, batch, k * p.b.row_stride);
             part.c = {parts.get() + t * bytes, p.c.kind, p.n, 0};
             kernels().mm_tile(part, 0, {0, p.m, 0, p.n});
         });
-        char* const c = static_cast<char*>(p.c.data) + b * p.c.batch_stride * element_size(p.dtype);
-        const auto add = [&](auto* parts) {
-            using R = std::remove_pointer_t<decltype(parts)>;
-            add_up(parts, count, bytes / static_cast<int64_t>(sizeof(R)), reinterpret_cast<R*>(c));
-        };
-        if (p.dtype == DType::f64 || p.dtype == DType::c128)
-            add(reinterpret_cast<double*>(parts.get()));
-        else add(reinterpret_cast<float*>(parts.get()));
+        for_each_group(threads, matrices, count * elements, [&](int64_t t) {
+            char* const of_one = parts.get() + t * count * bytes;
+            char* const c = static_cast<char*>(p.c.data) +
+                            (first + t) * p.c.batch_stride * element_size(p.dtype);
+            const auto add = [&](auto* x) {
+                using R = std::remove_pointer_t<decltype(x)>;
+                add_up(x, count, bytes / static_cast<int64_t>(sizeof(R)), reinterpret_cast<R*>(c));
+            };
+            if (p.dtype == DType::f64 || p.dtype == DType::c128)
+                add(reinterpret_cast<double*>(of_one));
+            else add(reinterpret_cast<float*>(of_one));
+        });
     }
 }
 

@@ -179,7 +179,8 @@ bool small_product(const Product& p, int64_t batch) {
     return SmallProduct<E, false>(p, a, b, c).run();
 }
 
-// The largest order for which skipping the panels pays; of tiny results also for longer sums.
+// The largest order for which skipping the panels pays; of tiny results also for longer sums. A product that is small has
+// one tile: none is cut to less than 24 rows or columns (tile_size).
 constexpr int64_t small_order = 64;
 
 inline bool is_small(const Product& p) {

@@ -54,7 +54,8 @@ inline const Operand& dense_operand(const Product& p) {
 // Whether elements of a matrix, whose lines are so far apart, can be counted in 32 bits, with `beyond` rows and columns
 // more.
 inline bool counts_in_32_bits(int64_t lines, int64_t pitch, int64_t beyond) {
-    return (lines + beyond) * (pitch + beyond) < int64_t{1} << 31;
+    constexpr int64_t end = int64_t{1} << 31;
+    return lines < end && pitch < end && (lines + beyond) * (pitch + beyond) < end;
 }
 inline bool counts_in_32_bits(const Operand& x, int64_t beyond) {
     const bool dense = x.kind == Kind::Dense && x.stagger == Stagger::None;

@@ -104,8 +104,8 @@ TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
     if (const int tile = forced.tile; tile >= 0) return static_cast<TileSize>(tile);
     if (tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib) return TileSize::Small;
     if (mirrored_pays(p, device)) return TileSize::Small;
-    // Of a result of a few rows or columns, half of each would be padding.
-    if (!large_tiles_fit(p, 1.7)) return TileSize::Small;
+    // Of a result of a few rows or columns, half of each large tile would be padding.
+    if (!large_tiles_fit(p, 1.9)) return TileSize::Small;
     const Work large = direct_work(p, TileSize::Large, device);
     // Small tiles of 16-bit elements share a multiprocessor, where one copies while the other multiplies.
     const bool enough = !small_in_batch(p) ? large.per_slot >= least_for_large_tiles(p, persistent)

@@ -193,7 +193,9 @@ bool engine_pays(const Product& p, const Config& config, const Device& device, i
 bool goes_joined(const Product& p, const Device& device) {
     if (!device.clusters || !can_join(p)) return false;
     const Product all = joined(p);
-    return by_images(remembered_choice(all, device, true)) && !leaves_to_dense(all, device);
+    if (!by_images(remembered_choice(all, device, true))) return false;
+    // How long the product is that all columns make says nothing about the batch.
+    return is_elongated(all, device) || !leaves_to_dense(all, device);
 }
 
 Config choose_joined(const Product& p, const Device& device) {

@@ -47,7 +47,7 @@ Least least(const Product& p) {
 }
 
 bool rounding_pays(const Product& p, const Device& device, int together) {
-    // Elsewhere there are no timings. Blocks of triangles are parts of larger problems, which do not round.
+    // Elsewhere there are no timings.
     if (!device.fast_doubles || any_forced() || !is_plain(p)) return true;
     if (is_elongated(p, device)) return true;
     const int64_t matrices = p.batch * together;

@@ -215,7 +215,7 @@ bool turns(const ColumnBatch& x, const Device& device) {
               {nullptr, Kind::Dense, x.n, x.cols, x.cols, 1, x.n * x.cols},
               {nullptr, Kind::Dense, x.cols, x.n * x.cols}};
     p.tf32 = x.tf32;
-    return !goes_joined(p, device);
+    return !goes_joined(settled(p, device), device);
 }
 
 bool goes_by_strips(const Product& p, const Device& device) {

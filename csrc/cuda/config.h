@@ -227,8 +227,8 @@ inline bool strips_sum_columns(const Product& p) { return has_symmetric(p) || !s
 // Those of a single one have kernels of their own (mv.h).
 inline bool is_mv(const Product& p) { return has_vectors(p) && vectors_of(p) == 1; }
 
-// A product that may be rounded to TF32, and no longer may if kernels that keep all bits are faster: what `choose` takes.
-// `together`: how many products like this one there are at once.
+// The product as it is computed, which may be rounded to TF32 only where that makes it faster: what `choose` takes, where what
+// is said below of dense torch, and `explain`, take what was asked for. `together`: how many products like it there are.
 Product settled(const Product& p, const Device& device, int together = 1);
 
 // `scratch`: whether there is any. `together`: how many products like this one the engine gets at once.
@@ -256,7 +256,7 @@ MvChoice choose_mv(const Product& p, const Device& device, bool scratch = true);
 // other direct kernels read the stored half twice, and round 16-bit sums twice; large ones of float32 have the engine, in TF32 larger
 // ones, since images of both halves take long. Middle-sized products of triangles whose results are dense,
 // solves with one right-hand side, and factors of one matrix: their steps wait for each other. Complex products,
-// whose kernels here do without tensor cores. Some have only their symmetric operands unpacked (goes_on_unpacked).
+// whose kernels here do without tensor cores, and products with one long dimension (is_elongated). Some have only their symmetric operands unpacked (goes_on_unpacked).
 bool leaves_to_dense(const Product& p, const Device& device);
 bool leaves_to_dense(const Solve& p);
 bool leaves_to_dense(const Factor& p);

@@ -198,8 +198,9 @@ bool has_few_long_sums(const Product& p, const Device& device) {
     if (p.c.kind != Kind::Lower || p.a.kind != Kind::Dense || p.b.kind != Kind::Dense) return false;
     if (p.batch == 1) return p.n <= 600 && p.k >= 1500 && p.k >= 24 * p.n;
     if (has_complex_elements(p.dtype) || has_small_kernel(p, device)) return false;
-    const bool f64 = p.dtype == DType::f64, many = p.batch >= 200 && p.k > 64;
-    const int64_t most = f64 || p.tf32 ? 64 : p.dtype == DType::f32 ? 56 : 32;
+    const bool f64 = p.dtype == DType::f64, many = p.batch >= 200 && p.k > 64,
+               longer = p.batch >= 100 && p.k >= 16 * p.n;
+    const int64_t most = f64 || p.tf32 ? 64 : p.dtype == DType::f32 ? 56 : longer ? 64 : 32;
     return p.batch >= (f64 ? 12 : 48) && p.n <= most && 2 * p.k >= (many ? 5 : 12) * p.n &&
            p.batch * p.n * p.k >= 150'000;
 }
@@ -215,7 +216,8 @@ bool copies_fit(const Product& p) {
 }  // namespace
 
 bool is_elongated(const Product& p, const Device& device) {
-    return is_plain(p) && (beside_many_columns(p, device) || has_few_long_sums(p, device));
+    return is_plain(p) && copies_fit(p) &&
+           (beside_many_columns(p, device) || has_few_long_sums(p, device));
 }
 
 Product with_unpacked(const Product& p) {
@@ -236,7 +238,8 @@ Product with_unpacked(const Product& p) {
 bool goes_on_unpacked(const Product& asked, const Device& device) {
     const Product p = settled(asked, device);
     if (beside_triangle(p)) return true;
-    if (!has_symmetric(p) || p.c.kind != Kind::Lower || leaves_to_dense(with_unpacked(p), device))
+    if (!has_symmetric(p) || p.c.kind != Kind::Lower ||
+        leaves_to_dense(with_unpacked(asked), device))
         return false;
     // Dense torch multiplies these copies sooner than our kernels do.
     const bool f32 = p.dtype == DType::f32 && !p.tf32;
@@ -246,7 +249,7 @@ bool goes_on_unpacked(const Product& asked, const Device& device) {
 
 bool leaves_to_dense(const Product& asked, const Device& device) {
     if (asked.k == 0 || is_mv(asked) || any_forced()) return false;
-    if (is_elongated(asked, device)) return copies_fit(asked);
+    if (is_elongated(asked, device)) return true;
     const Product p = settled(asked, device);
     if (leaves_joined(p, device)) return true;
     if (goes_by_strips(p, device) || goes_thin(p, device) || goes_wide(p, device) ||
@@ -257,8 +260,8 @@ bool leaves_to_dense(const Product& asked, const Device& device) {
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);
     if (!has_symmetric(p) && !middle_sized(p, device) && !slow_here) return false;
-    const bool exceeded = p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p);
-    if (exceeded && !sooner_than_images(p) && by_images(choose(p, device))) return false;
+    const bool images_compete = p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p);
+    if (images_compete && !sooner_than_images(p) && by_images(choose(p, device))) return false;
     return copies_fit(p);
 }
 

@@ -115,6 +115,7 @@ void launch(void (*kernel)(Args), const Args& args, int64_t blocks, cudaStream_t
 }  // namespace
 
 void mend(const Product& p, Kind part, cudaStream_t stream) {
+    check_reach({p.m, p.n, p.k, p.batch});
     const bool left = is_triangular(p.a.kind), right = is_triangular(p.b.kind);
     with_element_type(p.dtype, [&](auto element) {
         using T = decltype(element);
@@ -133,8 +134,9 @@ void mend(const Product& p, Kind part, cudaStream_t stream) {
         const bool at_start = columns == ((columns ? p.a : p.b).kind == Kind::Lower);
         const LinesArgs<T> of_lines{
             args, columns, count, length, columns ? args.n : 1, at_start ? 0 : length - 1};
-        // Blocks that only look at 32 witnesses each would take longer to come and go.
-        constexpr int64_t many = 1 << 14;
+        // Blocks that only look at 32 witnesses each would take longer to come and go; but where something is wrong with
+        // long lines, more warps than one had better mend each.
+        const int64_t many = length <= 64 ? 1 << 14 : 1 << 17;
         if (count < many) launch(lines_kernel<T, false>, of_lines, ceil_div(count, 32), stream);
         else launch(lines_kernel<T, true>, of_lines, ceil_div(count, 32 * WARPS), stream);
     });
