@@ -29,7 +29,10 @@ def test_small_matrices_beside_many_columns(
 ) -> None:
     """About the edges of what is cut off at a time, of one matrix and of several, in any layout."""
     failures = Failures()
-    sizes = ((5, 257, ()), (16, 1023, (3,)), (24, 3000, ()), (33, 513, (2,)), (64, 1025, ()))
+    sizes = (
+        *((5, 257, ()), (16, 1023, (3,)), (24, 3000, ()), (33, 513, (2,)), (64, 1025, ())),
+        *((16, 30_000, ()), (40, 800, (12,)), (100, 12_000, ())),
+    )
     for (n, m, batch), kind in each(sizes, (LOWER, UPPER, SYMMETRIC)):
         a = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
         x = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=n, cols=m, draw=random_integers)
