@@ -481,3 +481,20 @@ def test_scipy_reads_the_same_bytes(wide, rng):
             (packedtri.syr2k(a, b).to_dense().triu(), syr2k(1.0, a.numpy(), b.numpy())),
         ):
             torch.testing.assert_close(ours, torch.from_numpy(theirs), **tolerance)
+
+
+@pytest.mark.parametrize("dtype", WIDE, ids=str)
+def test_a_factor_of_zero_leaves_out_what_is_not_finite(dtype: torch.dtype) -> None:
+    bad = torch.full((3, 2), torch.inf, dtype=dtype)
+    C = Symmetric.from_dense(torch.eye(3, dtype=dtype))
+    for product in (packedtri.syrk(bad, alpha=0, C=C), packedtri.syr2k(bad, bad, alpha=0, C=C)):
+        assert torch.equal(product.packed, C.packed)
+    assert packedtri.her2k(bad, bad, alpha=0).packed.count_nonzero() == 0
+    A = torch.ones(3, 2, dtype=dtype, requires_grad=True)
+    packedtri.syrk(A, alpha=0).packed.sum().abs().backward()
+    assert A.grad.count_nonzero() == 0
+
+
+def test_which_factor_must_be_real() -> None:
+    with pytest.raises(TypeError, match=r"\[herk\] a complex alpha .*; got alpha=1j"):
+        packedtri.herk(torch.ones(2, 2), alpha=1j)

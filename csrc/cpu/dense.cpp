@@ -48,9 +48,11 @@ bool leaves_to_dense(const Product& p) {
             return false;
         // Small matrices beside many columns are only read, and so are two with few, long rows.
         const int64_t longest = std::max({p.m, p.n, p.k});
-        const bool few_long_sums = packed && a + b == 0 && p.k >= 6 * narrowest;
-        if (few_long_sums || (!packed && p.k < 48 && longest >= 6 * p.k))
-            if (longest * narrowest * p.batch >= (packed ? 400'000 : 200'000)) return true;
+        const bool few_long_sums =
+            packed && a + b == 0 && narrowest > dots_order && p.k >= 6 * narrowest;
+        const bool few_rows = p.a.kind != Kind::Dense && p.k < 8;  // Which are read at once here.
+        if (few_long_sums || (!packed && !few_rows && p.k < 48 && longest >= 6 * p.k))
+            if (longest * narrowest * p.batch >= 200'000) return true;
         // Up to sixteen vectors the kernels for few of them are faster, where matrices are large.
         if (!wide) return !zeros && narrowest > 1 && p.k >= 400 && (p.k < 2048 || narrowest > 16);
         return size * static_cast<double>(p.batch) >= 6e6;

@@ -72,8 +72,10 @@ struct VectorSubstitution {
 
 constexpr int64_t small_triangle = 64;
 
-// Products of at most tiny_order rows and columns are summed without panels up to so many terms.
+// Products of at most tiny_order rows and columns are summed without panels up to so many terms, those of dense matrices of
+// at most dots_order as dot products.
 constexpr int64_t tiny_order = 16, tiny_terms = 512;
+constexpr int dots_order = 4;
 
 // The partial sums of a vector of n numbers lie so far apart that each begins a cache line.
 constexpr int64_t part_stride(int64_t n) { return ceil_div(n, 16) * 16; }

@@ -79,17 +79,23 @@ void whole(const Product& p, const Threads& threads) {
     });
 }
 
-// A small matrix beside so many columns, or rows, that each is read but once: panels of them would only be copies. Beyond
-// 1024 columns more than 24 rows at once, which lie far apart, push each other out of the caches. Elements of 16 bits are
-// converted first, which panels do as well.
+// Up to which order a small matrix beside many columns, or rows, is multiplied without panels, which would only be copies of what
+// is read but once. More rows at a time that lie far apart push each other out of the caches. Elements of 16 bits are
+// converted first, as panels do it too.
+int64_t most_without_panels(const Product& p, bool columns) {
+    const int64_t size = element_size(p.dtype);
+    if (size == 2) return columns && p.dtype == DType::f16 ? 0 : 16;
+    if (!columns || p.n <= 1024) return 64;
+    return p.b.row_stride * size <= 200'000 ? 24 : size == 4 ? 16 : 12;
+}
+
 constexpr int64_t slim_piece = 256;
 bool is_slim(const Product& p) {
     const bool columns = p.n >= p.m;
     const Operand& dense = columns ? p.b : p.a;
-    const int64_t most = element_size(p.dtype) == 2 ? 16 : columns && p.n > 1024 ? 24 : 64;
     return is_plain(p) && !has_complex_elements(p.dtype) && p.c.kind == Kind::Dense &&
-           dense.kind == Kind::Dense && dense.col_stride == 1 && p.k <= most &&
-           std::min(p.m, p.n) <= most;
+           dense.kind == Kind::Dense && dense.col_stride == 1 &&
+           std::max(p.k, std::min(p.m, p.n)) <= most_without_panels(p, columns);
 }
 
 // By pieces that lie side by side, of several matrices at a time where they are not long.
@@ -106,7 +112,8 @@ void slim(const Product& p, const Threads& threads) {
 // How many terms of a long sum make a part, a tile of its own. That does not depend on how many threads there are, so that
 // neither does the result.
 int64_t part_terms(const Product& p) {
-    return p.m <= tiny_order && p.n <= tiny_order ? tiny_terms : 4096;
+    const int64_t order = std::max(p.m, p.n);
+    return order <= tiny_order && order > dots_order ? tiny_terms : 4096;
 }
 
 // Sums of many terms, of products that have few tiles. Results of 16 bits would be rounded for each part.

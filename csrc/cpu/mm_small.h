@@ -184,7 +184,8 @@ bool small_product(const Product& p, int64_t batch) {
 constexpr int64_t small_order = 64;
 
 inline bool is_small(const Product& p) {
-    const bool tiny = p.m <= tiny_order && p.n <= tiny_order && p.k <= tiny_terms;
+    const bool tiny =
+        p.m <= tiny_order && p.n <= tiny_order && p.k <= tiny_terms && element_size(p.dtype) > 2;
     return is_plain(p) &&
            (tiny || (p.m <= small_order && p.n <= small_order && p.k <= small_order));
 }

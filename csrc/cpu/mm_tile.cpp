@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "isa.h"
+#include "mm_dots.h"
 #include "mm_small.h"
 #include "pair_panels.h"
 #include "panels.h"
@@ -237,6 +238,8 @@ using PanelsFor = Panels<E>;
 void mm_tile(const Product& p, int64_t batch, const Tile& t) {
     with_element(p.dtype, [&](auto e) {
         using E = decltype(e);
+        if constexpr (Element<E>::reals == 1)
+            if (has_dots(p)) return DotProducts<E>(p, batch).run();
         if constexpr (Element<E>::reals == 1)
             if (is_small(p) && small_product<E>(p, batch)) return;
         TileProduct<E, PanelsFor<E>>(p, batch, t).run();

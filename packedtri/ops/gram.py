@@ -52,7 +52,8 @@ def syrk(
 
     Args:
         A: shape (*batch, n, k), a dense matrix or a packed type.
-        alpha: factor of the product, a number or a tensor of no dimensions.
+        alpha: factor of the product, a number or a tensor of no dimensions. With the number 0 the
+            product is zero, also of elements that are not finite.
         beta: factor of ``C`` like it, 1 unless told. With the number 0, ``C`` is not read, so nan
             stays out.
         C: shape (*batch, n, n), added to the product.
@@ -126,7 +127,7 @@ def herk(
         BLAS ``xHERK`` and, for triangular A, LAPACK ``xLAUUM``.
     """
     _check_operand("herk", "A", A)
-    _check_real("herk", alpha, beta)
+    _check_real("herk", alpha=alpha, beta=beta)
     packed, n = _square(A, trans, adjoint)
     return _finish("herk", Hermitian, packed, n, alpha, beta, C, out)
 
@@ -149,7 +150,8 @@ def syr2k(
     Args:
         A: shape (*batch, n, k), a dense matrix or a packed type.
         B: shape (*batch, n, k), likewise; batches broadcast.
-        alpha: factor of the products, a number or a tensor of no dimensions.
+        alpha: factor of the products, a number or a tensor of no dimensions. With the number 0
+            they are zero, also of elements that are not finite.
         beta: factor of ``C`` like it, 1 unless told. With the number 0, ``C`` is not read, so nan
             stays out.
         C: shape (*batch, n, n), added to the products.
@@ -228,7 +230,7 @@ def her2k(
     Source:
         BLAS ``xHER2K``.
     """
-    _check_real("her2k", beta)
+    _check_real("her2k", beta=beta)
     _check_factors("her2k", alpha, beta)
     _check_pair("her2k", A, B)
     if is_complex_number(alpha) and not A.is_complex():
@@ -256,7 +258,7 @@ def mirrored_product(
 ) -> P:
     """``alpha A B' + beta C``, or with ``A' B``, where the caller knows that A B' has the type."""
     if cls is Hermitian:
-        _check_real(name, alpha, beta)
+        _check_real(name, alpha=alpha, beta=beta)
     flip = adjoint if cls is Hermitian else transposed
     packed, n = _half(_operand(A), _operand(B), B.shape, trans, flip)
     return _finish(name, cls, packed, n, alpha, beta, C, out)
@@ -282,6 +284,8 @@ def _folds(A: Tensor, B: Tensor, alpha: complex | Tensor, trans: bool) -> bool:
     Not with 16 bits, which would be rounded once more. Nor where the factor decides the dtype.
     """
     if not _is_given(alpha) or A.dtype.itemsize == 2 or not (_is_dense(A) and _is_dense(B)):
+        return False
+    if not isinstance(alpha, Tensor) and alpha == 0:
         return False
     if is_complex_number(alpha) and not A.is_complex():
         return False
@@ -360,9 +364,12 @@ def _half(a: Operand, b: Operand, shape: torch.Size, trans: bool, flip: Flip) ->
     return quick_mm(x, y, n, x_kind, y_kind, LOWER, tf32_allowed(x)), n
 
 
-def _check_real(name: str, *factors: Any) -> None:
-    if any(map(is_complex_number, factors)):
-        raise TypeError(f"[{name}] a complex factor leaves no Hermitian matrix; got {factors}")
+def _check_real(name: str, **factors: Any) -> None:
+    for factor, value in factors.items():
+        if is_complex_number(value):
+            raise TypeError(
+                f"[{name}] a complex {factor} leaves no Hermitian matrix; got {factor}={value}"
+            )
 
 
 def _check_operand(name: str, argument: str, x: Any) -> None:
@@ -389,12 +396,19 @@ def _finish(
     if C is None and beta is not None:
         raise ValueError(f"[{name}] beta is the factor of C, and no C was given")
     dtype = packed.dtype
-    packed = packed * alpha if _is_given(alpha) else packed
+    packed = _scaled(packed, alpha)
     if C is not None:
         _check_matrix(name, cls, C, n, packed.shape[:-1])
         packed = _add(packed, _elements(name, C, dtype), 1 if beta is None else beta)
     result = _nodes.from_packed(cls, real_diagonal(packed, cls.kind, n), n)
     return result if out is None else write_out(name, result, out)
+
+
+def _scaled(packed: Tensor, alpha: complex | Tensor) -> Tensor:
+    """``alpha packed``, where a number 0 says that nothing of the product enters, nan neither."""
+    if isinstance(alpha, Tensor) or alpha != 0:
+        return packed * alpha if _is_given(alpha) else packed
+    return torch.where(packed.new_zeros((), dtype=torch.bool), packed, 0)
 
 
 def _is_given(factor: Any) -> bool:
