@@ -149,7 +149,7 @@ def test_errors(device):
         (ValueError, "beta is", lambda: packedtri.congruence(F, P, beta=2)),
         (ValueError, "C of order 2", lambda: packedtri.congruence(F, P, C=P)),
         (TypeError, "Hermitian for C", lambda: packedtri.congruence(F.mT @ F, H, C=P)),
-        (TypeError, "complex factor", lambda: packedtri.congruence(F, H, alpha=1j)),
+        (TypeError, "complex alpha", lambda: packedtri.congruence(F, H, alpha=1j)),
         (TypeError, "no dimensions", lambda: packedtri.congruence(F, P, alpha=torch.ones(2))),
     ):
         with pytest.raises(error, match=rf"\[congruence\].*{message}"):

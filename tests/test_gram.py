@@ -493,8 +493,3 @@ def test_a_factor_of_zero_leaves_out_what_is_not_finite(dtype: torch.dtype) -> N
     A = torch.ones(3, 2, dtype=dtype, requires_grad=True)
     packedtri.syrk(A, alpha=0).packed.sum().abs().backward()
     assert A.grad.count_nonzero() == 0
-
-
-def test_which_factor_must_be_real() -> None:
-    with pytest.raises(TypeError, match=r"\[herk\] a complex alpha .*; got alpha=1j"):
-        packedtri.herk(torch.ones(2, 2), alpha=1j)
