@@ -493,3 +493,23 @@ def test_a_factor_of_zero_leaves_out_what_is_not_finite(dtype: torch.dtype) -> N
     A = torch.ones(3, 2, dtype=dtype, requires_grad=True)
     packedtri.syrk(A, alpha=0).packed.sum().abs().backward()
     assert A.grad.count_nonzero() == 0
+
+
+@pytest.mark.parametrize("alpha", [1 / 20_000, -1e-3, 0.4])
+def test_a_small_factor_keeps_float16_in_range(alpha: float) -> None:
+    """A covariance, whose sums float16 would not hold."""
+    A = torch.randn(20_000, 3, generator=torch.Generator().manual_seed(1)).half()
+    A = (A * 8 if abs(alpha) < 0.1 else A[:100]).requires_grad_()
+    dense = A.detach().double()
+    expected = alpha * dense.mT @ dense
+    for product in (
+        packedtri.syrk(A, trans=True, alpha=alpha),
+        packedtri.herk(A, trans=True, alpha=alpha),
+        packedtri.syr2k(A, A, trans=True, alpha=alpha / 2),
+    ):
+        error = (product.to_dense().double() - expected).abs().max() / expected.abs().max()
+        assert error < 2 * torch.finfo(torch.float16).eps
+    packedtri.syrk(A, trans=True, alpha=alpha).packed.float().sum().backward()
+    ones = torch.ones(3, 3, dtype=torch.float64)
+    gradient = alpha * dense @ (ones.tril() + ones.tril().mT)
+    assert (A.grad - gradient).abs().max() < 0.01 * gradient.abs().max()

@@ -6,6 +6,7 @@ and stored: half the work of a product.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ from packedtri.ops.mm import (
 from packedtri.tensor import Hermitian, PackedTensor, Symmetric, check_dtype
 
 P = TypeVar("P", Symmetric, Hermitian)
+F = TypeVar("F", bound="complex | Tensor")
 # The transpose of an operand, or its conjugate transpose.
 Flip = Callable[[Tensor, int], Operand]
 
@@ -83,6 +85,7 @@ def syrk(
         BLAS ``xSYRK`` and, for triangular A, LAPACK ``xLAUUM``.
     """
     _check_operand("syrk", "A", A)
+    (A,), alpha = _within_range(alpha, A)
     packed, n = _square(A, trans, transposed)
     return _finish("syrk", Symmetric, packed, n, alpha, beta, C, out)
 
@@ -128,6 +131,7 @@ def herk(
     """
     _check_operand("herk", "A", A)
     _check_real("herk", alpha=alpha, beta=beta)
+    (A,), alpha = _within_range(alpha, A)
     packed, n = _square(A, trans, adjoint)
     return _finish("herk", Hermitian, packed, n, alpha, beta, C, out)
 
@@ -181,6 +185,7 @@ def syr2k(
     _check_factors("syr2k", alpha, beta)
     if _folds(A, B, alpha, trans):
         A, alpha = A * alpha, 1
+    (A, B), alpha = _within_range(alpha, A, B)
     packed, n = _both_halves(A, B, trans, transposed)
     return _finish("syr2k", Symmetric, packed, n, alpha, beta, C, out)
 
@@ -241,6 +246,7 @@ def her2k(
             B, alpha = as_dense(B) * alpha, 1
         else:
             A, alpha = as_dense(A) * alpha, 1
+    (A, B), alpha = _within_range(alpha, A, B)
     packed, n = _both_halves(A, B, trans, adjoint)
     return _finish("her2k", Hermitian, packed, n, alpha, beta, C, out)
 
@@ -260,6 +266,7 @@ def mirrored_product(
     if cls is Hermitian:
         _check_real(name, alpha=alpha, beta=beta)
     flip = adjoint if cls is Hermitian else transposed
+    (A, B), alpha = _within_range(alpha, A, B)
     packed, n = _half(_operand(A), _operand(B), B.shape, trans, flip)
     return _finish(name, cls, packed, n, alpha, beta, C, out)
 
@@ -291,6 +298,21 @@ def _folds(A: Tensor, B: Tensor, alpha: complex | Tensor, trans: bool) -> bool:
         return False
     n, k = _sizes(A, trans)
     return 2 * k <= n
+
+
+def _within_range(alpha: F, *operands: Tensor) -> tuple[tuple[Tensor, ...], F | float]:
+    """Operands of a product and what is left of its factor, so that float16 holds the product.
+
+    The factor is multiplied by what has been rounded, and a covariance is a small number times a
+    sum that float16 may not hold. Each operand has its part of that as a power of two, which rounds
+    nothing.
+    """
+    if not isinstance(alpha, int | float) or not 0 < abs(alpha) < 0.5:
+        return operands, alpha
+    if any(x.dtype != torch.float16 for x in operands):
+        return operands, alpha
+    exponent = math.floor(math.log2(abs(alpha)) / 2) + 1
+    return tuple(x * 2.0**exponent for x in operands), alpha / 4.0**exponent
 
 
 def _is_dense(x: Tensor) -> bool:
