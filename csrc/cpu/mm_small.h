@@ -95,47 +95,6 @@ class SmallProduct {
     decltype(V{} != V{}) unordered_ = {};
 };
 
-// The product of two packed lower triangles whose rows fit in one vector: the rows of B stay in
-// registers. False if a nan appeared, as above.
-template <class T>
-class TinyProduct {
-    using V = typename Vector<T>::type;
-    using Truth = decltype(V{} != V{});
-    static constexpr int lanes = Vector<T>::lanes;
-
-  public:
-    static bool can(const Product& p) {
-        return p.m <= lanes && p.a.kind == Kind::Lower && p.b.kind == Kind::Lower &&
-               p.c.kind == Kind::Lower;
-    }
-    static bool run(const T* a, const T* b, T* c, int64_t n) {
-        return rows(a, b, c, n, std::make_integer_sequence<int, lanes>{});
-    }
-
-  private:
-    template <int... k>
-    [[gnu::always_inline]] static bool rows(const T* a, const T* b, T* c, int64_t n,
-                                            std::integer_sequence<int, k...>) {
-        const V rows_of_b[lanes] = {(k < n ? load_first(b + row_start(k), k + 1) : V{})...};
-        Truth unordered = {};
-        ((k < n ? row<k>(a, rows_of_b, c, unordered) : void()), ...);
-        return !any(unordered);
-    }
-    template <int i>
-    [[gnu::always_inline]] static void row(const T* a, const V* b, T* c, Truth& unordered) {
-        const V sum = dot(a + row_start(i), b, std::make_integer_sequence<int, i + 1>{});
-        unordered |= sum != sum;
-        store_first(c + row_start(i), sum, i + 1);
-    }
-    // In two sums, so that one addition need not wait for the other.
-    template <int... k>
-    [[gnu::always_inline]] static V dot(const T* a, const V* b, std::integer_sequence<int, k...>) {
-        V sums[2] = {};
-        ((sums[k % 2] += a[k] * b[k]), ...);
-        return sums[0] + sums[1];
-    }
-};
-
 // The rows of an operand, with zeros or its mirror image past the diagonal: where it lies if a loop
 // can read it there, else in the buffer.
 template <class E>
@@ -159,23 +118,146 @@ inline SmallRows<Compute<E>> small_rows(const Operand& x, int64_t batch, bool wh
     return {buffer, stride};
 }
 
+// The elements of an operand by rows that are padded to whole vectors.
+template <class T>
+inline int64_t elements_by_rows(const Operand& x) {
+    constexpr int lanes = Vector<T>::lanes;
+    return x.rows * ceil_div(x.cols, lanes) * lanes;
+}
+
+// Products for which the rows of B, each no longer than a vector, stay in registers.
+template <class E>
+class TinyProduct {
+    using V = typename Vector<E>::type;
+    using Truth = decltype(V{} != V{});
+    static constexpr int lanes = Vector<E>::lanes;
+    static constexpr std::make_integer_sequence<int, lanes> all = {};
+
+  public:
+    // Parts of vectors are slow to read and write without masks; triangles have little else.
+    static bool can(const Product& p) {
+        const bool triangles =
+            p.a.kind == Kind::Lower && p.b.kind == Kind::Lower && p.c.kind == Kind::Lower;
+        return p.k <= lanes && p.n <= lanes && (has_masks || triangles) &&
+               (p.a.kind != Kind::Dense || p.a.col_stride == 1);
+    }
+    // False if a nan appeared, as above.
+    static bool run(const Product& p, int64_t batch) {
+        const E* a = lines_of<E>(p.a, batch).data;
+        E* c = static_cast<E*>(p.c.data) + batch * p.c.batch_stride;
+        const Lines<E> b = lines_of<E>(p.b, batch);
+        if (p.a.kind == Kind::Lower && p.b.kind == Kind::Lower && p.c.kind == Kind::Lower)
+            return lower<true>(p, a, {b.data, 0}, c, all);
+        if constexpr (has_masks) return with_matrix(p, batch, a, b, c);
+        __builtin_unreachable();
+    }
+
+  private:
+    static bool with_matrix(const Product& p, int64_t batch, const E* a, const Lines<E>& b, E* c) {
+        if (p.a.kind == Kind::Dense && p.b.kind == Kind::Lower)
+            return dense<true>(p, a, {b.data, 0}, c, all);
+        const SmallRows<E> rows =
+            b.are_rows && !b.triangular ? SmallRows<E>{b.data, b.stride} : copied_rows(p.b, batch);
+        if (p.a.kind == Kind::Dense) return dense<false>(p, a, rows, c, all);
+        if (p.a.kind == Kind::Lower) return lower<false>(p, a, rows, c, all);
+        if (p.a.kind == Kind::Upper) return mirrored<false>(p, a, rows, c, all);
+        return mirrored<true>(p, a, rows, c, all);
+    }
+
+    static SmallRows<E> copied_rows(const Operand& x, int64_t batch) {
+        E* buffer = static_cast<E*>(workspace(elements_by_rows<E>(x) * sizeof(E)));
+        return small_rows<E>(x, batch, true, buffer);
+    }
+
+    // A lower triangle, times another or a matrix. This and those below are functions, or all would save registers for each
+    // other.
+    template <bool triangles, int... k>
+    [[gnu::noinline]] static bool lower(const Product& p, const E* a, SmallRows<E> b, E* c,
+                                        std::integer_sequence<int, k...>) {
+        const int64_t n = p.m;
+        const V rows_of_b[lanes] = {(k < n ? row_of<triangles>(b, k, p.n) : V{})...};
+        Truth unordered = {};
+        ((k < n ? store<triangles>(
+                      p, c, k,
+                      dot(a + row_start(k), rows_of_b, std::make_integer_sequence<int, k + 1>{}),
+                      unordered)
+                : void()),
+         ...);
+        return !any(unordered);
+    }
+    // In two sums, so that one addition need not wait for the other.
+    template <int... k>
+    [[gnu::always_inline]] static V dot(const E* a, const V* b, std::integer_sequence<int, k...>) {
+        V sums[2] = {};
+        ((sums[k % 2] += a[k] * b[k]), ...);
+        return sums[0] + sums[1];
+    }
+
+    // The transpose of packed rows, times a matrix; if symmetric, together with the rows themselves.
+    template <bool symmetric, int... i>
+    [[gnu::noinline]] static bool mirrored(const Product& p, const E* a, SmallRows<E> b, E* c,
+                                           std::integer_sequence<int, i...>) {
+        const int64_t n = p.m;
+        const V rows_of_b[lanes] = {(i < n ? row_of<false>(b, i, p.n) : V{})...};
+        V sums[lanes] = {};
+        ((i < n ? add_row<symmetric, i>(a + row_start(i), rows_of_b, sums,
+                                        std::make_integer_sequence<int, i>{})
+                : void()),
+         ...);
+        Truth unordered = {};
+        ((i < n ? store<false>(p, c, i, sums[i], unordered) : void()), ...);
+        return !any(unordered);
+    }
+    template <bool symmetric, int i, int... k>
+    [[gnu::always_inline]] static void add_row(const E* a, const V* b, V* sums,
+                                               std::integer_sequence<int, k...>) {
+        ((sums[k] += a[k] * b[i]), ...);
+        sums[i] += a[i] * b[i];
+        if constexpr (symmetric) ((sums[i] += a[k] * b[k]), ...);
+    }
+
+    template <bool triangle, int... k>
+    [[gnu::noinline]] static bool dense(const Product& p, const E* a, SmallRows<E> b, E* c,
+                                        std::integer_sequence<int, k...>) {
+        const int64_t m = p.m, n = p.k;
+        const V rows_of_b[lanes] = {(k < n ? row_of<triangle>(b, k, p.n) : V{})...};
+        Truth unordered = {};
+        for (int64_t i = 0; i < m; ++i, a += p.a.row_stride) {
+            V sums[2] = {};
+            ((k < n ? void(sums[k % 2] += a[k] * rows_of_b[k]) : void()), ...);
+            store<false>(p, c, i, sums[0] + sums[1], unordered);
+        }
+        return !any(unordered);
+    }
+
+    template <bool triangle>
+    [[gnu::always_inline]] static V row_of(SmallRows<E> b, int64_t k, int64_t cols) {
+        return triangle ? load_first(b.data + row_start(k), k + 1)
+                        : load_first(b.data + k * b.stride, cols);
+    }
+    template <bool triangle>
+    [[gnu::always_inline]] static void store(const Product& p, E* c, int64_t i, V sum,
+                                             Truth& unordered) {
+        unordered |= sum != sum;
+        const bool lower = triangle || p.c.kind == Kind::Lower;
+        store_first(c + (lower ? row_start(i) : i * p.c.row_stride), sum, lower ? i + 1 : p.n);
+    }
+};
+
 // The product of one pair of matrices of the batch; false if it must be done with more care.
 template <class E>
 bool small_product(const Product& p, int64_t batch) {
     using T = Compute<E>;
-    constexpr int lanes = Vector<T>::lanes;
-    E* c = static_cast<E*>(p.c.data) + batch * p.c.batch_stride;
     if constexpr (std::is_same_v<E, T>)
-        if (TinyProduct<T>::can(p))
-            return TinyProduct<T>::run(lines_of<E>(p.a, batch).data, lines_of<E>(p.b, batch).data,
-                                       c, p.m);
-    const auto size = [](const Operand& x) { return x.rows * ceil_div(x.cols, lanes) * lanes; };
-    T* buffer = static_cast<T*>(workspace((size(p.a) + size(p.b)) * sizeof(T)));
+        if (TinyProduct<E>::can(p)) return TinyProduct<E>::run(p, batch);
+    E* c = static_cast<E*>(p.c.data) + batch * p.c.batch_stride;
+    const int64_t of_b = elements_by_rows<T>(p.b);
+    T* buffer = static_cast<T*>(workspace((elements_by_rows<T>(p.a) + of_b) * sizeof(T)));
     const SmallRows<T> b = small_rows<E>(p.b, batch, true, buffer);
     if constexpr (std::is_same_v<E, T>)
         if (p.a.kind == Kind::Lower)
             return SmallProduct<E, true>(p, {lines_of<E>(p.a, batch).data, 0}, b, c).run();
-    const SmallRows<T> a = small_rows<E>(p.a, batch, false, buffer + size(p.b));
+    const SmallRows<T> a = small_rows<E>(p.a, batch, false, buffer + of_b);
     return SmallProduct<E, false>(p, a, b, c).run();
 }
 

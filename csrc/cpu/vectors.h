@@ -88,6 +88,8 @@ inline bool any(V truth) {
 // memory; store_first writes them. Any count is good: below 0 means none, above lanes means all.
 // Lengths near a diagonal cannot be predicted, so with AVX-512 there is no branch on them.
 #if defined(__AVX512F__)
+constexpr bool has_masks = true;
+
 inline uint64_t first_lanes(int64_t count, int lanes) {
     return (uint64_t{1} << std::clamp<int64_t>(count, 0, lanes)) - 1;
 }
@@ -143,6 +145,8 @@ inline void write_first(const E* src, int64_t count, E* dst) {
     _mm256_mask_storeu_epi16(dst, mask, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src)));
 }
 #else
+constexpr bool has_masks = false;
+
 template <class R>
 inline typename Vector<R>::type load_first(const R* p, int64_t count) {
     if (count >= Vector<R>::lanes) return load(p);

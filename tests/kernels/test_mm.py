@@ -210,3 +210,23 @@ def test_dense_by_dense(device: str, dtype: torch.dtype, rng: torch.Generator) -
             with failures.case(case):
                 assert_exact(mm(a.stored, b.stored, n, DENSE, DENSE, c_kind), a, b, c_kind)
     failures.report()
+
+
+@pairs
+def test_rows_in_one_vector(
+    a_kind: int, b_kind: int, device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    """Every order about those whose rows fit in one vector; dense operands by rows and columns."""
+    failures = Failures()
+    for n, m in each(range(1, 18), (2, 4, 7, 16, 17)):
+        a = draw_operand(a_kind, n, dtype, rng, batch=(3,), rows=m, draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, batch=(3,), cols=m, draw=random_integers)
+        across = (b.stored.mT.contiguous().mT,) if b_kind == DENSE else ()
+        for stored in (b.stored, *across):
+            with failures.case(f"{n=}, {m=}, strides {stored.stride()}"):
+                c = mm(a.stored, stored, n, a_kind, b_kind, DENSE)
+                assert_exact(c, a, b, DENSE)
+            if m == n and a_kind == b_kind == DENSE:
+                with failures.case(f"{n=}, half, strides {stored.stride()}"):
+                    assert_exact(mm(a.stored, stored, n, DENSE, DENSE, LOWER), a, b, LOWER)
+    failures.report()
