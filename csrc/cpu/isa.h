@@ -72,6 +72,14 @@ struct VectorSubstitution {
 
 constexpr int64_t small_triangle = 64;
 
+// Where an element lies so many behind the first.
+inline const char* at_element(const void* data, DType dtype, int64_t number) {
+    return static_cast<const char*>(data) + number * element_size(dtype);
+}
+inline char* at_element(void* data, DType dtype, int64_t number) {
+    return static_cast<char*>(data) + number * element_size(dtype);
+}
+
 // Products of at most tiny_order rows and columns are summed without panels up to so many terms, those of dense matrices of
 // at most dots_order as dot products.
 constexpr int64_t tiny_order = 16, tiny_terms = 512;

@@ -144,8 +144,7 @@ void by_parts(const Product& p, const Threads& threads) {
                   at_once = std::clamp<int64_t>(most_bytes / (count * bytes), 1, p.batch);
     const std::unique_ptr<char[]> parts(new char[at_once * count * bytes]);
     const auto from = [&](const Operand& x, int64_t batch, int64_t elements) {
-        const int64_t offset = batch * x.batch_stride + elements;
-        return static_cast<const char*>(x.data) + offset * element_size(p.dtype);
+        return at_element(x.data, p.dtype, batch * x.batch_stride + elements);
     };
     for (int64_t first = 0; first < p.batch; first += at_once) {
         const int64_t matrices = std::min(at_once, p.batch - first);
@@ -161,8 +160,7 @@ void by_parts(const Product& p, const Threads& threads) {
         });
         for_each_group(threads, matrices, count * elements, [&](int64_t t) {
             char* const of_one = parts.get() + t * count * bytes;
-            char* const c = static_cast<char*>(p.c.data) +
-                            (first + t) * p.c.batch_stride * element_size(p.dtype);
+            char* const c = at_element(p.c.data, p.dtype, (first + t) * p.c.batch_stride);
             const auto add = [&](auto* x) {
                 using R = std::remove_pointer_t<decltype(x)>;
                 add_up(x, count, bytes / static_cast<int64_t>(sizeof(R)), reinterpret_cast<R*>(c));

@@ -88,16 +88,8 @@ class DotProducts {
         for (int64_t i = 0; i < p_.m; ++i) {
             E* row = c_ + (lower ? row_start(i) : i * p_.c.row_stride);
             for (int64_t j = 0; j < (lower ? i + 1 : p_.n); ++j)
-                store_rounded(row + j, V{total(sums[i][j])}, 1);
+                store_rounded(row + j, V{sum_of_lanes<T>(sums[i][j])}, 1);
         }
-    }
-    // Two and two, for small errors.
-    static T total(const V& sum) {
-        T parts[lanes];
-        std::memcpy(parts, &sum, sizeof sum);
-        for (int width = lanes / 2; width > 0; width /= 2)
-            for (int l = 0; l < width; ++l) parts[l] += parts[l + width];
-        return parts[0];
     }
 
     const Product& p_;

@@ -136,9 +136,7 @@ class TinyProduct {
   public:
     // Parts of vectors are slow to read and write without masks; triangles have little else.
     static bool can(const Product& p) {
-        const bool triangles =
-            p.a.kind == Kind::Lower && p.b.kind == Kind::Lower && p.c.kind == Kind::Lower;
-        return p.k <= lanes && p.n <= lanes && (has_masks || triangles) &&
+        return p.k <= lanes && p.n <= lanes && (has_masks || has_triangles(p)) &&
                (p.a.kind != Kind::Dense || p.a.col_stride == 1);
     }
     // False if a nan appeared, as above.
@@ -146,13 +144,16 @@ class TinyProduct {
         const E* a = lines_of<E>(p.a, batch).data;
         E* c = static_cast<E*>(p.c.data) + batch * p.c.batch_stride;
         const Lines<E> b = lines_of<E>(p.b, batch);
-        if (p.a.kind == Kind::Lower && p.b.kind == Kind::Lower && p.c.kind == Kind::Lower)
-            return lower<true>(p, a, {b.data, 0}, c, all);
+        if (has_triangles(p)) return lower<true>(p, a, {b.data, 0}, c, all);
         if constexpr (has_masks) return with_matrix(p, batch, a, b, c);
         __builtin_unreachable();
     }
 
   private:
+    static bool has_triangles(const Product& p) {
+        return p.a.kind == Kind::Lower && p.b.kind == Kind::Lower && p.c.kind == Kind::Lower;
+    }
+
     static bool with_matrix(const Product& p, int64_t batch, const E* a, const Lines<E>& b, E* c) {
         if (p.a.kind == Kind::Dense && p.b.kind == Kind::Lower)
             return dense<true>(p, a, {b.data, 0}, c, all);

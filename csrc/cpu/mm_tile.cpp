@@ -238,27 +238,24 @@ using PanelsFor = Panels<E>;
 void mm_tile(const Product& p, int64_t batch, const Tile& t) {
     with_element(p.dtype, [&](auto e) {
         using E = decltype(e);
-        if constexpr (Element<E>::reals == 1)
+        if constexpr (Element<E>::reals == 1) {
             if (has_dots(p)) return DotProducts<E>(p, batch).run();
-        if constexpr (Element<E>::reals == 1)
             if (is_small(p) && small_product<E>(p, batch)) return;
+        }
         TileProduct<E, PanelsFor<E>>(p, batch, t).run();
     });
 }
 
 void mm_slim(const Product& p, int64_t batch, int64_t begin, int64_t end) {
     Product piece = p;
-    const auto shift = [&](auto* data, int64_t elements) {
-        return const_cast<char*>(static_cast<const char*>(data)) + elements * element_size(p.dtype);
-    };
     if (p.n >= p.m) {
         piece.n = piece.b.cols = end - begin;
-        piece.b.data = shift(p.b.data, begin * p.b.col_stride);
-        piece.c.data = shift(p.c.data, begin);
+        piece.b.data = at_element(p.b.data, p.dtype, begin * p.b.col_stride);
+        piece.c.data = at_element(p.c.data, p.dtype, begin);
     } else {
         piece.m = piece.a.rows = end - begin;
-        piece.a.data = shift(p.a.data, begin * p.a.row_stride);
-        piece.c.data = shift(p.c.data, begin * p.c.row_stride);
+        piece.a.data = at_element(p.a.data, p.dtype, begin * p.a.row_stride);
+        piece.c.data = at_element(p.c.data, p.dtype, begin * p.c.row_stride);
     }
     with_element(p.dtype, [&](auto e) {
         using E = decltype(e);

@@ -16,11 +16,11 @@ namespace {
 bool packed(const Operand& x) { return x.kind != Kind::Dense; }
 
 const char* at(const Operand& x, DType t, int64_t batch) {
-    return static_cast<const char*>(x.data) + batch * x.batch_stride * element_size(t);
+    return at_element(x.data, t, batch * x.batch_stride);
 }
 
 char* at(const Result& x, DType t, int64_t batch) {
-    return static_cast<char*>(x.data) + batch * x.batch_stride * element_size(t);
+    return at_element(x.data, t, batch * x.batch_stride);
 }
 
 // The product of a packed matrix and one column, or of one row and a packed matrix: the row case is

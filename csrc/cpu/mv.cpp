@@ -17,17 +17,6 @@ constexpr int partial_sums = 4;
 template <class E>
 using RealVector = typename Vector<Real<E>>::type;
 
-// v + v rotated by h lanes, then by h / 2, and so on: in the end each lane has the sum of all.
-template <int h, class V, int... lane>
-inline V add_lanes(V v, std::integer_sequence<int, lane...> lanes) {
-    if constexpr (h == 0) {
-        return v;
-    } else {
-        v += __builtin_shufflevector(v, v, ((lane + h) % static_cast<int>(sizeof...(lane)))...);
-        return add_lanes<h / 2>(v, lanes);
-    }
-}
-
 // The sum over p < count of row[p] * x[p].
 template <class E>
 Compute<E> dot(const E* row, const Compute<E>* x, int64_t count) {
@@ -41,8 +30,7 @@ Compute<E> dot(const E* row, const Compute<E>* x, int64_t count) {
     // x past the end of the row may be infinite, so it is masked like the row.
     for (; p < count; p += lanes)
         sums[0] += load_row(row + p, count - p) * load_first(x + p, count - p);
-    constexpr std::make_integer_sequence<int, lanes> sequence{};
-    return add_lanes<lanes / 2>((sums[0] + sums[1]) + (sums[2] + sums[3]), sequence)[0];
+    return sum_of_lanes<Real<E>>((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 template <class R>

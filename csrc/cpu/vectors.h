@@ -184,4 +184,21 @@ inline void write_first(const E* src, int64_t count, E* dst) {
 }
 #endif
 
+// v + v rotated by h lanes, then by h / 2, and so on: in the end each lane has the sum of all.
+template <int h, class V, int... lane>
+inline V add_lanes(V v, std::integer_sequence<int, lane...> lanes) {
+    if constexpr (h == 0) {
+        return v;
+    } else {
+        v += __builtin_shufflevector(v, v, ((lane + h) % static_cast<int>(sizeof...(lane)))...);
+        return add_lanes<h / 2>(v, lanes);
+    }
+}
+
+template <class R>
+inline R sum_of_lanes(typename Vector<R>::type v) {
+    constexpr int lanes = Vector<R>::lanes;
+    return add_lanes<lanes / 2>(v, std::make_integer_sequence<int, lanes>{})[0];
+}
+
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

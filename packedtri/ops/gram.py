@@ -292,7 +292,7 @@ def _folds(A: Tensor, B: Tensor, alpha: complex | Tensor, trans: bool) -> bool:
     """
     if not _is_given(alpha) or A.dtype.itemsize == 2 or not (_is_dense(A) and _is_dense(B)):
         return False
-    if not isinstance(alpha, Tensor) and alpha == 0:
+    if _is_zero(alpha):
         return False
     if is_complex_number(alpha) and not A.is_complex():
         return False
@@ -428,9 +428,14 @@ def _finish(
 
 def _scaled(packed: Tensor, alpha: complex | Tensor) -> Tensor:
     """``alpha packed``, where a number 0 says that nothing of the product enters, nan neither."""
-    if isinstance(alpha, Tensor) or alpha != 0:
-        return packed * alpha if _is_given(alpha) else packed
-    return torch.where(packed.new_zeros((), dtype=torch.bool), packed, 0)
+    if _is_zero(alpha):
+        return torch.where(packed.new_zeros((), dtype=torch.bool), packed, 0)
+    return packed * alpha if _is_given(alpha) else packed
+
+
+def _is_zero(factor: complex | Tensor) -> bool:
+    """Whether a factor is the number 0; a tensor is not looked at."""
+    return not isinstance(factor, Tensor) and factor == 0
 
 
 def _is_given(factor: Any) -> bool:
