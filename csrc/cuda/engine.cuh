@@ -187,7 +187,7 @@ struct EngineShape {
                          OF_BOXES = STORES_BOXES ? WARPS * BOXES * BOX_BYTES : 0,
                          STAGING_BYTES = OF_ROWS > OF_BOXES ? OF_ROWS : OF_BOXES;
     static constexpr int DRAWS = 8;  // Tiles that the first block of a cluster may be ahead.
-    static constexpr int BARRIERS = 2 * STAGES + DRAWS + 3;
+    static constexpr int BARRIERS = 2 * STAGES + DRAWS + 4;
     static constexpr int WORDS = STAGES + DRAWS + 1;
     // Where sums in parts meet (see EngineConsumer::meet), the 16 rows of a warp take so many bytes.
     static constexpr int WARP_BYTES = ACCS * 32 * 4;
@@ -216,7 +216,9 @@ struct EngineShared {
     __device__ uint32_t ready() const { return drawn(Shape::DRAWS); }
     __device__ uint32_t met() const { return ready() + 8; }
     __device__ uint32_t parted() const { return ready() + 16; }
-    // The item that a stage belongs to, and the draws on their way to the second block.
+    // Whether the next item is to be drawn.
+    __device__ uint32_t wanted() const { return ready() + 24; }
+    // The item that a stage belongs to, and those drawn that no stage has yet.
     __device__ volatile int64_t* item(int stage) const { return words() + stage; }
     __device__ volatile int64_t* draw(int slot) const { return words() + Shape::STAGES + slot; }
     // Whether some part of the result is left to EngineStored, and, once EngineChecker has run, whether a line has lost

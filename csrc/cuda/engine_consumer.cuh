@@ -46,7 +46,7 @@ class EngineConsumer {
         }
         // What is staged must outlive the copies.
         if constexpr (Args::STORES) {
-            if (threadIdx.x % 32 == 0) ptx::bulk_store_read();
+            if (ptx::elect()) ptx::bulk_store_read();
         }
     }
 
@@ -310,9 +310,11 @@ class EngineConsumer {
             if (c >= tile.columns) break;
             const uint32_t box = boxes + c % Shape::BOXES * Shape::BOX_BYTES,
                            to = box + row * Image::ROW_BYTES;
-            // The boxes of the tile before may end with either.
-            if (lane == 0 && c == 0) ptx::bulk_store_read();
-            if (lane == 0 && c > 0) ptx::bulk_store_read<Shape::BOXES - 1>();
+            if (ptx::elect()) {
+                // The boxes of the tile before may end with either.
+                if (c == 0) ptx::bulk_store_read();
+                else ptx::bulk_store_read<Shape::BOXES - 1>();
+            }
             __syncwarp();
 #pragma unroll
             for (int x = 0; x < SIDE / 8; x += 2) {
@@ -328,7 +330,7 @@ class EngineConsumer {
             }
             ptx::bulk_fence();
             __syncwarp();
-            if (lane != 0) continue;
+            if (!ptx::elect()) continue;
             const int j = tile.j0 + c, matrix = joined > 0 ? j / joined : matrix_;
             ptx::tensor_store(&args_.storing.map, box, matrix, i0,
                               (joined > 0 ? j - matrix * joined : j) * SIDE);
@@ -385,26 +387,35 @@ class EngineConsumer {
     // Of joined columns, which are aligned, there is nothing else.
     __device__ __forceinline__ void store_middles(const Result& c, const Row& rows, int j0,
                                                   const T* staging) {
-        constexpr int UNIT = Row::UNIT, LANES = Shape::STAGED / UNIT, AT_ONCE = 32 / LANES;
-        const int lane = threadIdx.x % 32, x = lane % LANES * UNIT;
+        constexpr int UNIT = Row::UNIT, LANES = Shape::STAGED / UNIT, AT_ONCE = 32 / LANES,
+                      COUNT = 8 / AT_ONCE;
+        const int lane = threadIdx.x % 32, first = lane / LANES, x = lane % LANES * UNIT;
         const int64_t along = begins_at_zero(c) ? c.column(j0 + x) : x;
+        // All are read before the first is stored, since a store might be to what is read next, for all that is known.
+        uint4 words[COUNT];
 #pragma unroll
-        for (int r = lane / LANES; r < 8; r += AT_ONCE) {
-            const Row row = rows.of_lane(r);
+        for (int y = 0; y < COUNT; ++y)
+            words[y] =
+                *reinterpret_cast<const uint4*>(staging + (first + y * AT_ONCE) * Shape::PITCH + x);
+#pragma unroll
+        for (int y = 0; y < COUNT; ++y) {
+            const Row row = rows.of_lane(first + y * AT_ONCE);
             const int shift = row.shift();
             T* const to = row.out - shift + along;
             if (x >= shift && x + UNIT <= shift + row.count)
-                *reinterpret_cast<uint4*>(to) =
-                    blend(c, *reinterpret_cast<const uint4*>(staging + r * Shape::PITCH + x), to);
+                ptx::store_global(to, blend(c, words[y], to));
         }
     }
 
     // The elements before the first and after the last boundary of 8 rows, by 2 UNIT lanes a row.
     __device__ __forceinline__ void store_ends(const Result& c, const Row& rows, const T* staging) {
-        constexpr int UNIT = Row::UNIT, LANES = 2 * UNIT, AT_ONCE = 32 / LANES;
+        constexpr int UNIT = Row::UNIT, LANES = 2 * UNIT, AT_ONCE = 32 / LANES, COUNT = 8 / AT_ONCE;
         const int lane = threadIdx.x % 32, place = lane % LANES;
+        T ends[COUNT];
+        T* to[COUNT];
 #pragma unroll
-        for (int r = lane / LANES; r < 8; r += AT_ONCE) {
+        for (int y = 0; y < COUNT; ++y) {
+            const int r = lane / LANES + y * AT_ONCE;
             const Row row = rows.of_lane(r);
             const int shift = row.shift(), end = shift + row.count;
             const int tail = max(shift, end / UNIT * UNIT);
@@ -412,9 +423,12 @@ class EngineConsumer {
             const int x = place < UNIT ? place : tail + place - UNIT;
             const bool head = place < UNIT && shift > 0 && x >= shift && x < min(end, UNIT);
             const bool last = place >= UNIT && x < end && (shift == 0 || tail >= UNIT);
-            if (head || last)
-                row.out[x - shift] = blend(c, staging[r * Shape::PITCH + x], row.out + x - shift);
+            to[y] = head || last ? row.out + x - shift : nullptr;
+            if (to[y]) ends[y] = staging[r * Shape::PITCH + x];
         }
+#pragma unroll
+        for (int y = 0; y < COUNT; ++y)
+            if (to[y]) ptx::store_global(to[y], blend(c, ends[y], to[y]));
     }
 
     // ------------------------------------------------------------------------------ what is left

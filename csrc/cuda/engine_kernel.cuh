@@ -3,6 +3,7 @@
 
 #include "engine_checker.cuh"
 #include "engine_consumer.cuh"
+#include "engine_drawer.cuh"
 #include "engine_packer.cuh"
 #include "engine_producer.cuh"
 #include "engine_stored.cuh"
@@ -26,6 +27,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
             ptx::mbarrier_init(shared.full(s), 1);
             ptx::mbarrier_init(shared.empty(s), Shape::RELEASES);
         }
+        ptx::mbarrier_init(shared.wanted(), 1);
         for (int d = 0; d < Shape::DRAWS; ++d) {
             ptx::mbarrier_init(shared.drawn(d), 1);
             if (rank > 0) ptx::mbarrier_arrive_expect(shared.drawn(d), sizeof(int64_t));
@@ -44,15 +46,18 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     if (group == 0) {
         ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) {
-            EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
+        const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 32), 0);
+        if (warp == 0) {
+            if (ptx::elect()) EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
+        } else if constexpr (Shape::PACKS) {
+            EnginePacker<typename Shape::T>(args.packing).run();
+        } else if (warp == 1) {
+            if (rank == 0 && ptx::elect()) EngineDrawer<Shape, PRODUCTS>(args, shared).run();
         } else if constexpr (Shape::SCALED) {
-            if (threadIdx.x / 32 == 1) {
+            if (warp == 2) {
                 EngineChecker<Shape, PRODUCTS>::run(args, shared);
                 EngineStored<Shape, PRODUCTS>::checked();
             }
-        } else if constexpr (Shape::PACKS) {
-            if (threadIdx.x >= 32) EnginePacker<typename Shape::T>(args.packing).run();
         }
     } else {
         ptx::take_registers<Shape::CONSUMER_REGISTERS>();

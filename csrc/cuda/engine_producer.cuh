@@ -1,7 +1,7 @@
-// The thread that draws tiles and keeps the stages of a block filled.
+// The thread that keeps the stages of a block filled, tile after tile.
 #pragma once
 
-#include "engine.cuh"
+#include "engine_drawer.cuh"
 
 namespace packedtri::cuda {
 
@@ -11,22 +11,24 @@ class EngineProducer {
     using Args = EngineArgsOf<Shape, PRODUCTS>;
     using Tile = typename Shape::Tile;
     using Item = typename Shape::Item;
+    using Drawer = EngineDrawer<Shape, PRODUCTS>;
 
   public:
     __device__ EngineProducer(const Args& args, const EngineShared<Shape>& shared, int rank)
-        : args_(args), shared_(shared), rank_(rank) {}
+        : args_(args), shared_(shared), rank_(rank), drawer_(args, shared) {}
 
     __device__ void run() {
-        int64_t word = rank_ == 0 ? first() : 0;
+        prefetch_maps();
+        if (!Drawer::APART && rank_ == 0) drawer_.draw_first();
         for (int count = 0;; ++count) {
-            if (Shape::CLUSTER > 1) word = agree(word, count);
+            const int64_t word = drawn(count);
             if (word == EngineItem::NONE) break;
-            const Item drawn = Item::of(word);
-            const EngineProduct<T>& p = args_.of[PRODUCTS > 1 ? drawn.product : 0];
-            const Item item = p.placed(drawn);
+            const Item named = Item::of(word);
+            const EngineProduct<T>& p = args_.of[PRODUCTS > 1 ? named.product : 0];
+            const Item item = p.placed(named);
             const Tile tile(p.a.kind, p.b.kind, p.a.across, p.b.across, p.work, item, rank_,
                             p.n_blocks, p.k_blocks);
-            word = load_all(p, tile, item.matrix, word);
+            load_all(p, tile, item.matrix, word);
             if constexpr (!Shape::CUTS) parts_meet_ = item.share > 0;
         }
         wait_for_stages();  // No block ends before the kernel before does: later ones rely on that.
@@ -35,45 +37,15 @@ class EngineProducer {
     }
 
   private:
-    // Blocks that share sums have every so manieth shared tile. Then, or first, they start with one item
-    // each, and draw the others.
-    __device__ int sharers() const { return Shape::CLUSTER > 1 ? 1 : args_.split; }
-    __device__ int group() const {
-        return static_cast<int>(blockIdx.x) / (Shape::CLUSTER * sharers());
-    }
-    __device__ int groups() const {
-        return static_cast<int>(gridDim.x) / (Shape::CLUSTER * sharers());
-    }
-    __device__ int64_t first() {
-        shared_tile_ = group();
-        if (shared_tile_ < args_.shared.all) return share();
-        return take((shared_tile_ - args_.shared.all) * sharers() + part());
-    }
-    __device__ int64_t following() {
-        return shared_tile_ < args_.shared.all ? share() : take(draw());
-    }
-    __device__ int part() const {
-        return sharers() > 1 ? static_cast<int>(blockIdx.x) % sharers() : 0;
-    }
-
-    // This block's part of the next tile that it shares.
-    __device__ int64_t share() {
-        while (shared_tile_ < args_.shared.all) {
-            const auto [matrix, number] = args_.shared.at(shared_tile_);
-            bool exists = false;
-            EngineItem item = work_of(number).shared(tile_of(number), part(), exists);
-            item.product = product_of(number);
-            item.matrix = matrix;
-            shared_tile_ += groups();
-            if (exists) return item.word();
+    __device__ void prefetch_maps() const {
+#pragma unroll
+        for (int x = 0; x < PRODUCTS; ++x) {
+            if (!args_.of[x].a.image) ptx::prefetch_map(&args_.of[x].a_map);
+            if (!args_.of[x].b.image) ptx::prefetch_map(&args_.of[x].b_map);
         }
-        return take(draw());
-    }
-
-    __device__ int draw() {
-        wait_for_stages();  // The counter is made zero by the kernel before.
-        const int started = max(0, groups() - args_.shared.all) * sharers();
-        return started + atomicAdd(args_.counters + EngineCounters::ITEMS, 1);
+        if constexpr (Args::STORES) {
+            if (args_.storing.wanted) ptx::prefetch_map(&args_.storing.map);
+        }
     }
 
     // Before the first load of a tile, when all is ready for it: until there is something to read, and
@@ -87,47 +59,14 @@ class EngineProducer {
         parts_meet_ = false;
     }
 
-    // The item of this number, or of a later one where there is none.
-    __device__ int64_t take(int drawn) {
-        if constexpr (Shape::CUTS) {
-            const EngineProduct<T>& p = args_.of[0];
-            EnginePiece item;
-            for (; drawn < args_.cutting.work.items; drawn = draw())
-                if (args_.cutting.work.find(drawn, p.work.schedule, 1, p.a.kind, p.b.kind,
-                                            p.k_blocks, item.piece))
-                    return item.word();
-        } else {
-            for (; drawn < args_.alone.all; drawn = draw()) {
-                const auto [matrix, number] = args_.alone.at(drawn);
-                bool exists = false;
-                EngineItem item = work_of(number).alone(tile_of(number), exists);
-                item.product = product_of(number);
-                item.matrix = matrix;
-                if (exists) return item.word();
-            }
-        }
-        return EngineItem::NONE;
-    }
-
-    __device__ int product_of(int number) const { return PRODUCTS > 1 ? number & 1 : 0; }
-    __device__ int tile_of(int number) const { return PRODUCTS > 1 ? number >> 1 : number; }
-    __device__ const EngineWork& work_of(int number) const {
-        return args_.of[product_of(number)].work;
-    }
-
-    // Both blocks of a cluster work on what the first has drawn.
-    __device__ int64_t agree(int64_t word, int count) {
+    // The item that has been drawn after so many, for this block or for both of its cluster.
+    __device__ int64_t drawn(int count) {
         const int slot = count % Shape::DRAWS;
         const uint32_t barrier = shared_.drawn(slot);
-        if (rank_ == 0) {
-            const uint32_t there = ptx::shared_address(const_cast<int64_t*>(shared_.draw(slot)));
-            ptx::store_peer(ptx::peer_address(there, 1), word, ptx::peer_address(barrier, 1));
-            return word;
-        }
         ptx::mbarrier_wait(barrier, count / Shape::DRAWS % 2);
-        const int64_t drawn = *shared_.draw(slot);
-        ptx::mbarrier_arrive_expect(barrier, sizeof(drawn));
-        return drawn;
+        const int64_t word = *shared_.draw(slot);
+        if (rank_ > 0) ptx::mbarrier_arrive_expect(barrier, sizeof(word));
+        return word;
     }
 
     __device__ void begin_stage(int64_t word) {
@@ -232,9 +171,9 @@ class EngineProducer {
         return wanted ? units : PackOrder::UNITS;
     }
 
-    // Loads all steps of a tile, and returns what comes after it.
-    __device__ int64_t load_all(const EngineProduct<T>& p, const Tile& tile, int matrix,
-                                int64_t word) {
+    // Loads all steps of a tile.
+    __device__ void load_all(const EngineProduct<T>& p, const Tile& tile, int matrix,
+                             int64_t word) {
         static_assert(Shape::ROWS == 2 && Shape::COLS / Shape::CLUSTER == 2, "two lines each");
         // Each block of a cluster loads two of the columns for both.
         const int place = 2 * rank_;
@@ -245,9 +184,9 @@ class EngineProducer {
             b(p.b, p.b_map, matrix, column(place), column(place + 1), tile.k0, p.joined_blocks());
         const int rows = min(2, p.m_blocks() - tile.i0);
         const KRange whole = tile.whole(rows);
-        int64_t next = EngineItem::NONE;
+        const int end = tile.end(), ask_at = max(tile.k0, end - 1 - Drawer::AHEAD);
         wait_for_stages();
-        for (int k = tile.k0, end = tile.end(); k < end; ++k) {
+        for (int k = tile.k0; k < end; ++k) {
             if constexpr (Shape::PACKS) wait_for_images(p, tile, EngineItem::of(word), k);
             const bool all = k >= whole.begin && k < whole.end;
             const bool first = all || (rows > 0 && tile.needs_row(0, k)),
@@ -261,10 +200,14 @@ class EngineProducer {
             at_.advance();
             a.advance();
             b.advance();
-            // Drawn late, since who is done first shall have the next; the stages hide the wait.
-            if (k == end - 1 && rank_ == 0) next = following();
+            if (k == ask_at && rank_ == 0) ask();
         }
-        return next;
+    }
+
+    // For the next item.
+    __device__ void ask() {
+        if constexpr (Drawer::APART) ptx::mbarrier_arrive(shared_.wanted());
+        else drawer_.draw_next();
     }
 
     // Loads a stage: which rows of A are needed, and how many columns of B from this block's on.
@@ -318,12 +261,12 @@ class EngineProducer {
     const Args& args_;
     const EngineShared<Shape> shared_;
     const int rank_;
+    Drawer drawer_;  // Unless it is apart.
     StageCounter<Shape::STAGES> at_;
     StageCounter<1> meetings_;
     bool started_ = false, parts_meet_ = false;
     bool all_made_ = false;  // All images.
     int made_until_ = 0;     // What this tile reads of them, up to this step.
-    int shared_tile_ = 0;    // The next of those that this block shares.
 };
 
 }  // namespace packedtri::cuda

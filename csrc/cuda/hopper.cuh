@@ -17,6 +17,20 @@
 
 namespace packedtri::cuda::ptx {
 
+// Whether this lane is the one that is chosen of its warp, all of whose lanes ask; always the same one. The compiler knows
+// then that no other is there, and issues a copy by one instruction, not by a loop over the lanes that may be.
+__device__ __forceinline__ bool elect() {
+    uint32_t chosen = 0;
+#if PACKEDTRI_HOPPER
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "elect.sync _|p, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(chosen));
+#endif
+    return chosen != 0;
+}
+
 // ------------------------------------------------------------------------------ memory barriers
 // A barrier is 8 bytes of shared memory, named by its address there. A phase ends when `count` arrivals
 // and all expected bytes have come; phases are told apart by their parity.
@@ -179,6 +193,12 @@ __device__ __forceinline__ void bulk_fence_global() {
 #endif
 }
 // Copies the 64 x 64 box at (row, col) of a mapped matrix; places outside the matrix become zero.
+// Brings the description of a mapped matrix to where copies look for it.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
+#if PACKEDTRI_HOPPER
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+#endif
+}
 __device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap* map, int matrix,
                                             int row, int col, uint32_t barrier) {
 #if PACKEDTRI_HOPPER

@@ -33,9 +33,9 @@ class MappedLoader {
         for (int s = 0; s < STAGES; ++s) ptx::mbarrier_init(come(s), 1);
         ptx::mbarrier_init_fence();
     }
-    // Starts loading a step, by the same thread, when all threads are through with the one STAGES before it.
+    // Starts loading a step, by one thread of the first warp, when all threads are through with the one STAGES before it.
     __device__ void begin(int step) const {
-        if (threadIdx.x != 0 || step >= steps_) return;
+        if (threadIdx.x >= 32 || step >= steps_ || !ptx::elect()) return;
         const int k = k0_ + step * Image::SIDE;
         ptx::mbarrier_arrive_expect(come(step), BYTES);
 #pragma unroll

@@ -140,6 +140,23 @@ __device__ __forceinline__ void prefetch_l2(const void* from) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 }
 
+// Stores to global memory, where the compiler does not see that it is no other: it would order loads of shared memory
+// behind it.
+__device__ __forceinline__ void store_global(void* to, uint4 x) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z),
+                 "r"(x.w)
+                 : "memory");
+}
+__device__ __forceinline__ void store_global(float* to, float x) {
+    asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+template <class T>
+__device__ __forceinline__ void store_global(T* to, T x) {
+    static_assert(sizeof(T) == 2, "");
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(*reinterpret_cast<const uint16_t*>(&x))
+                 : "memory");
+}
+
 // Stores an element of 2 bytes when `needed`, without a branch.
 template <class T>
 __device__ __forceinline__ void store_if(T* to, T x, bool needed) {

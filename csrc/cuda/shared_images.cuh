@@ -113,7 +113,7 @@ class SharedImagesProducer {
         const uint32_t to = memory_.panel(panel_.slot), full = memory_.panel_full(panel_.slot);
         const bool along = args_.dense_is_a ? args_.product.a_k_major : args_.product.b_k_major;
         ptx::mbarrier_wait(memory_.panel_empty(panel_.slot), panel_.parity ^ 1);
-        if (threadIdx.x % 32 == 0) {
+        if (ptx::elect()) {
             ptx::mbarrier_arrive_expect(full, args_.layout.panel_bytes());
             for (int k = 0; k < args_.layout.side; ++k) {
                 const int vector = panel * Image::SIDE, step = k * Image::SIDE;

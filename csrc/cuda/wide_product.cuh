@@ -68,7 +68,7 @@ class WideProduct {
 
     // Starts copying what the vectors have for the tile that is `ahead`, all of it by one thread.
     __device__ __forceinline__ void copy_vectors(const WideShare& share, int ahead) const {
-        if (threadIdx.x != 0) return;
+        if (threadIdx.x >= 32 || !ptx::elect()) return;
         const int k = share.step(item_, tile_ + ahead), count = tiles_ + ahead,
                   matrix = args_.one_x ? 0 : static_cast<int>(item_.batch);
         const uint32_t come = barriers_.vectors_come(count);
