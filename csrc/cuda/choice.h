@@ -212,7 +212,7 @@ bool large_tiles_win(const Product& p, const Device& device, int together, bool 
 // Whether launches of large tiles can cut sums (EnginePiece): of one product, whose tiles are not visited in groups.
 bool engine_cuts(const Product& p, TileSize tile, int together);
 // Brings what was forced within what the engine can do, and lets it make images itself where that pays.
-void complete_engine(Config& config, const Product& p, const Device& device);
+void complete_engine(Config& config, const Product& p, const Device& device, int together);
 
 // Whether a product has small tiles whose operands go straight to registers, and how.
 bool goes_by_fragments(const Product& p, const Device& device);

@@ -91,7 +91,7 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
         share_sums(config, share_gradually(-above));
     }
     if (const int group = forced.group; group >= 1) config.group = group;
-    if (by_images(config)) complete_engine(config, p, device);
+    if (by_images(config)) complete_engine(config, p, device, together);
     return config;
 }
 

@@ -51,10 +51,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
             if (ptx::elect()) EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
         } else if constexpr (Shape::PACKS) {
             EnginePacker<typename Shape::T>(args.packing).run();
-        } else if (warp == 1) {
+        } else if (warp > 2) {
+            // By order, not by number: of that nvcc makes a table of addresses.
             if (rank == 0 && ptx::elect()) EngineDrawer<Shape, PRODUCTS>(args, shared).run();
         } else if constexpr (Shape::SCALED) {
-            if (warp == 2) {
+            if (warp < 2) {
                 EngineChecker<Shape, PRODUCTS>::run(args, shared);
                 EngineStored<Shape, PRODUCTS>::checked();
             }

@@ -108,25 +108,34 @@ void tf32_is_a_choice() {
 }
 
 // Images are made beside large products of 16-bit triangles without gaps, whose rows start where they
-// are expected to.
+// are expected to, and whose result is packed.
 void large_products_make_their_images() {
     const auto method = [](const Product& p) { return cuda::choose(p, hopper).method; };
-    Product p = lower_product(DType::bf16, 8192);
+    alignas(16) static const char memory[32] = {};
+    const auto product = [](DType dtype, int64_t n, int64_t batch = 1) {
+        Product p = lower_product(dtype, n, batch);
+        p.b.data = memory + 16;
+        return p;
+    };
+    Product p = product(DType::bf16, 8192);
     CHECK(method(p) == Method::Fused, "bfloat16");
     CHECK(cuda::explain(p, hopper).find("made on the way") != std::string::npos, "explained");
-    CHECK(method(lower_product(DType::bf16, 4096)) == Method::Engine, "too small");
-    CHECK(method(lower_product(DType::f32, 8192)) == Method::Engine, "float32");
-    CHECK(method(lower_product(DType::bf16, 8192, 3)) == Method::Fused, "a batch");
-    CHECK(method(lower_product(DType::bf16, 8193, 3)) == Method::Engine, "a batch at odd places");
-    alignas(16) static const char memory[16] = {};
+    CHECK(method(product(DType::bf16, 4096)) == Method::Engine, "too small");
+    CHECK(method(product(DType::f32, 8192)) == Method::Engine, "float32");
+    CHECK(method(product(DType::bf16, 8192, 3)) == Method::Fused, "a batch");
+    CHECK(method(product(DType::bf16, 8193, 3)) == Method::Engine, "a batch at odd places");
     p.a.data = memory + 2;
     CHECK(method(p) == Method::Engine, "an odd place");
+    p.a.data = p.b.data;
+    CHECK(method(p) == Method::Engine, "one image");
     p.a.data = memory;
-    p.a.kind = Kind::Symmetric;
+    CHECK(method(p) == Method::Fused, "two images");
     p.c.kind = Kind::Dense;
+    CHECK(method(p) == Method::Engine, "a dense result");
+    p.a.kind = Kind::Symmetric;
     CHECK(method(p) != Method::Fused, "mirrored");
     cuda::force(1, -1, -1, -1, -1);
-    CHECK(method(lower_product(DType::bf16, 8192)) == Method::Engine, "forced");
+    CHECK(method(product(DType::bf16, 8192)) == Method::Engine, "forced");
     cuda::force(4, -1, -1, -1, -1);
     CHECK(method(lower_product(DType::bf16, 100)) == Method::Fused, "forced");
     CHECK(method(lower_product(DType::f32, 100)) == Method::Engine, "as far as it can be");
