@@ -125,6 +125,64 @@ inline int64_t elements_by_rows(const Operand& x) {
     return x.rows * ceil_div(x.cols, lanes) * lanes;
 }
 
+// Where TinyProduct has the rows of B from, as vectors of `cols` elements: from rows,
+template <class E>
+struct StoredRows {
+    SmallRows<E> rows;
+
+    typename Vector<E>::type row(int64_t k, int64_t cols) const {
+        return load_first(rows.data + k * rows.stride, cols);
+    }
+};
+// from those of a packed triangle,
+template <class E>
+struct TriangleRows {
+    const E* data;
+
+    typename Vector<E>::type row(int64_t k, int64_t /*cols*/) const {
+        return load_first(data + row_start(k), k + 1);
+    }
+};
+// or from registers that hold all elements of B, whose lines are its columns, or the rows of a symmetric matrix.
+template <class E, Kind kind>
+class PickedRows {
+    using V = typename Vector<E>::type;
+    using Places = typename Window<E>::Places;
+    using Place = Bits<E>;
+    static constexpr int lanes = Vector<E>::lanes;
+
+  public:
+    static bool can(const Product& p, const Lines<E>& lines) {
+        return count(p, lines) <= Window<E>::most;
+    }
+    PickedRows(const Product& p, const Lines<E>& lines)
+        : window_(lines.data, count(p, lines)), cols_(p.n),
+          starts_(lines.triangular ? numbers() * (numbers() + 1) / 2
+                                   : numbers() * static_cast<Place>(lines.stride)) {}
+
+    V row(int64_t k, int64_t /*cols*/) const {
+        const auto at = static_cast<Place>(k);
+        Places places = starts_ + at;
+        if constexpr (kind == Kind::Symmetric)
+            places = numbers() > at ? places : numbers() + static_cast<Place>(row_start(k));
+        return window_.at(places, kind == Kind::Upper ? k : 0, cols_);
+    }
+
+  private:
+    static int64_t count(const Product& p, const Lines<E>& lines) {
+        return lines.triangular ? row_start(p.k) : (p.n - 1) * lines.stride + p.k;
+    }
+    static Places numbers() { return numbers(std::make_integer_sequence<int, lanes>{}); }
+    template <int... lane>
+    static Places numbers(std::integer_sequence<int, lane...>) {
+        return Places{lane...};
+    }
+
+    const Window<E> window_;
+    const int64_t cols_;
+    const Places starts_;  // Of each lane's line.
+};
+
 // Products for which the rows of B, each no longer than a vector, stay in registers.
 template <class E>
 class TinyProduct {
@@ -136,15 +194,14 @@ class TinyProduct {
   public:
     // Parts of vectors are slow to read and write without masks; triangles have little else.
     static bool can(const Product& p) {
-        return p.k <= lanes && p.n <= lanes && (has_masks || has_triangles(p)) &&
-               (p.a.kind != Kind::Dense || p.a.col_stride == 1);
+        return p.k <= lanes && p.n <= lanes && (has_masks || has_triangles(p));
     }
     // False if a nan appeared, as above.
     static bool run(const Product& p, int64_t batch) {
         const E* a = lines_of<E>(p.a, batch).data;
         E* c = static_cast<E*>(p.c.data) + batch * p.c.batch_stride;
         const Lines<E> b = lines_of<E>(p.b, batch);
-        if (has_triangles(p)) return lower<true>(p, a, {b.data, 0}, c, all);
+        if (has_triangles(p)) return lower<true>(p, a, TriangleRows<E>{b.data}, c, all);
         if constexpr (has_masks) return with_matrix(p, batch, a, b, c);
         __builtin_unreachable();
     }
@@ -155,30 +212,49 @@ class TinyProduct {
     }
 
     static bool with_matrix(const Product& p, int64_t batch, const E* a, const Lines<E>& b, E* c) {
-        if (p.a.kind == Kind::Dense && p.b.kind == Kind::Lower)
-            return dense<true>(p, a, {b.data, 0}, c, all);
-        const SmallRows<E> rows =
-            b.are_rows && !b.triangular ? SmallRows<E>{b.data, b.stride} : copied_rows(p.b, batch);
-        if (p.a.kind == Kind::Dense) return dense<false>(p, a, rows, c, all);
-        if (p.a.kind == Kind::Lower) return lower<false>(p, a, rows, c, all);
-        if (p.a.kind == Kind::Upper) return mirrored<false>(p, a, rows, c, all);
-        return mirrored<true>(p, a, rows, c, all);
+        if (p.b.kind == Kind::Lower) return with_rows(p, a, TriangleRows<E>{b.data}, c);
+        if (b.are_rows && !b.triangular)
+            return with_rows(p, a, StoredRows<E>{{b.data, b.stride}}, c);
+        if (p.b.kind == Kind::Dense && PickedRows<E, Kind::Dense>::can(p, b))
+            return with_picked<Kind::Dense>(p, a, b, c);
+        if (p.b.kind == Kind::Upper && PickedRows<E, Kind::Upper>::can(p, b))
+            return with_picked<Kind::Upper>(p, a, b, c);
+        // From 8 rows on their mirror image is copied as quickly.
+        if (p.b.kind == Kind::Symmetric && p.k < 8 && PickedRows<E, Kind::Symmetric>::can(p, b))
+            return with_picked<Kind::Symmetric>(p, a, b, c);
+        E* buffer = static_cast<E*>(workspace(elements_by_rows<E>(p.b) * sizeof(E)));
+        return with_rows(p, a, StoredRows<E>{small_rows<E>(p.b, batch, true, buffer)}, c);
     }
 
-    static SmallRows<E> copied_rows(const Operand& x, int64_t batch) {
-        E* buffer = static_cast<E*>(workspace(elements_by_rows<E>(x) * sizeof(E)));
-        return small_rows<E>(x, batch, true, buffer);
+    // A function, or its registers would be saved for all.
+    template <Kind kind>
+    [[gnu::noinline]] static bool with_picked(const Product& p, const E* a, const Lines<E>& b,
+                                              E* c) {
+        const PickedRows<E, kind> rows(p, b);
+        return with_rows<const PickedRows<E, kind>&>(p, a, rows, c);
+    }
+
+    template <class Rows>
+    static bool with_rows(const Product& p, const E* a, Rows b, E* c) {
+        switch (p.a.kind) {
+            case Kind::Lower: return lower<false, Rows>(p, a, b, c, all);
+            case Kind::Upper: return mirrored<false, Rows>(p, a, b, c, all);
+            case Kind::Symmetric: return mirrored<true, Rows>(p, a, b, c, all);
+            case Kind::Dense: break;
+        }
+        return p.a.col_stride == 1 ? dense<true, Rows>(p, a, b, c, all)
+                                   : dense<false, Rows>(p, a, b, c, all);
     }
 
     // A lower triangle, times another or a matrix. This and those below are functions, or all would save registers for each
     // other.
-    template <bool triangles, int... k>
-    [[gnu::noinline]] static bool lower(const Product& p, const E* a, SmallRows<E> b, E* c,
+    template <bool packed, class Rows, int... k>
+    [[gnu::noinline]] static bool lower(const Product& p, const E* a, Rows b, E* c,
                                         std::integer_sequence<int, k...>) {
         const int64_t n = p.m;
-        const V rows_of_b[lanes] = {(k < n ? row_of<triangles>(b, k, p.n) : V{})...};
+        const V rows_of_b[lanes] = {(k < n ? b.row(k, p.n) : V{})...};
         Truth unordered = {};
-        ((k < n ? store<triangles>(
+        ((k < n ? store<packed>(
                       p, c, k,
                       dot(a + row_start(k), rows_of_b, std::make_integer_sequence<int, k + 1>{}),
                       unordered)
@@ -195,11 +271,11 @@ class TinyProduct {
     }
 
     // The transpose of packed rows, times a matrix; if symmetric, together with the rows themselves.
-    template <bool symmetric, int... i>
-    [[gnu::noinline]] static bool mirrored(const Product& p, const E* a, SmallRows<E> b, E* c,
+    template <bool symmetric, class Rows, int... i>
+    [[gnu::noinline]] static bool mirrored(const Product& p, const E* a, Rows b, E* c,
                                            std::integer_sequence<int, i...>) {
         const int64_t n = p.m;
-        const V rows_of_b[lanes] = {(i < n ? row_of<false>(b, i, p.n) : V{})...};
+        const V rows_of_b[lanes] = {(i < n ? b.row(i, p.n) : V{})...};
         V sums[lanes] = {};
         ((i < n ? add_row<symmetric, i>(a + row_start(i), rows_of_b, sums,
                                         std::make_integer_sequence<int, i>{})
@@ -217,30 +293,27 @@ class TinyProduct {
         if constexpr (symmetric) ((sums[i] += a[k] * b[k]), ...);
     }
 
-    template <bool triangle, int... k>
-    [[gnu::noinline]] static bool dense(const Product& p, const E* a, SmallRows<E> b, E* c,
+    // `along`: the elements of its rows lie side by side.
+    template <bool along, class Rows, int... k>
+    [[gnu::noinline]] static bool dense(const Product& p, const E* a, Rows b, E* c,
                                         std::integer_sequence<int, k...>) {
-        const int64_t m = p.m, n = p.k;
-        const V rows_of_b[lanes] = {(k < n ? row_of<triangle>(b, k, p.n) : V{})...};
+        const int64_t m = p.m, n = p.k, step = along ? 1 : p.a.col_stride;
+        const V rows_of_b[lanes] = {(k < n ? b.row(k, p.n) : V{})...};
         Truth unordered = {};
         for (int64_t i = 0; i < m; ++i, a += p.a.row_stride) {
             V sums[2] = {};
-            ((k < n ? void(sums[k % 2] += a[k] * rows_of_b[k]) : void()), ...);
+            ((k < n ? void(sums[k % 2] += a[k * step] * rows_of_b[k]) : void()), ...);
             store<false>(p, c, i, sums[0] + sums[1], unordered);
         }
         return !any(unordered);
     }
 
-    template <bool triangle>
-    [[gnu::always_inline]] static V row_of(SmallRows<E> b, int64_t k, int64_t cols) {
-        return triangle ? load_first(b.data + row_start(k), k + 1)
-                        : load_first(b.data + k * b.stride, cols);
-    }
-    template <bool triangle>
+    // `packed`: the result is known to be.
+    template <bool packed>
     [[gnu::always_inline]] static void store(const Product& p, E* c, int64_t i, V sum,
                                              Truth& unordered) {
         unordered |= sum != sum;
-        const bool lower = triangle || p.c.kind == Kind::Lower;
+        const bool lower = packed || p.c.kind == Kind::Lower;
         store_first(c + (lower ? row_start(i) : i * p.c.row_stride), sum, lower ? i + 1 : p.n);
     }
 };

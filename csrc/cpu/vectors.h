@@ -131,6 +131,47 @@ inline typename Vector<R>::type keep_first(typename Vector<R>::type v, int64_t c
     }
 }
 
+// Up to `most` elements that lie side by side in memory, in four registers, from which vectors are picked.
+template <class R>
+class Window {
+    using V = typename Vector<R>::type;
+    static constexpr int lanes = Vector<R>::lanes;
+
+  public:
+    using Places = typename Vector<Bits<R>>::type;
+    static constexpr int64_t most = 4 * lanes;
+
+    Window(const R* data, int64_t count) : wide_(count > 2 * lanes) {
+        for (int x = 0; x < 4; ++x)
+            parts_[x] = (__m512i)load_first(data + x * lanes, count - x * lanes);
+    }
+
+    // In the lanes from `first` to before `end` the elements at these places, which are below `most`; in the others zeros.
+    V at(Places places, int64_t first, int64_t end) const {
+        const uint64_t mask = first_lanes(end, lanes) & ~first_lanes(first, lanes);
+        const auto from = (__m512i)places;
+        if constexpr (sizeof(R) == 4) {
+            const auto all = static_cast<__mmask16>(mask);
+            if (!wide_) return (V)_mm512_maskz_permutex2var_epi32(all, parts_[0], from, parts_[1]);
+            const __mmask16 high = _mm512_test_epi32_mask(from, _mm512_set1_epi32(2 * lanes));
+            return (V)_mm512_or_si512(
+                _mm512_maskz_permutex2var_epi32(all & ~high, parts_[0], from, parts_[1]),
+                _mm512_maskz_permutex2var_epi32(all & high, parts_[2], from, parts_[3]));
+        } else {
+            const auto all = static_cast<__mmask8>(mask);
+            if (!wide_) return (V)_mm512_maskz_permutex2var_epi64(all, parts_[0], from, parts_[1]);
+            const __mmask8 high = _mm512_test_epi64_mask(from, _mm512_set1_epi64(2 * lanes));
+            return (V)_mm512_or_si512(
+                _mm512_maskz_permutex2var_epi64(all & ~high, parts_[0], from, parts_[1]),
+                _mm512_maskz_permutex2var_epi64(all & high, parts_[2], from, parts_[3]));
+        }
+    }
+
+  private:
+    __m512i parts_[4];
+    bool wide_;  // Some are in the other two.
+};
+
 // As many 16-bit elements as a vector has floats, the first `count` from src and zeros after.
 template <class E>
 inline void copy_first(const E* src, int64_t count, E* dst) {
@@ -146,6 +187,9 @@ inline void write_first(const E* src, int64_t count, E* dst) {
 }
 #else
 constexpr bool has_masks = false;
+
+template <class R>
+class Window;
 
 template <class R>
 inline typename Vector<R>::type load_first(const R* p, int64_t count) {

@@ -217,16 +217,24 @@ def test_rows_in_one_vector(
     a_kind: int, b_kind: int, device: str, dtype: torch.dtype, rng: torch.Generator
 ) -> None:
     """Every order about those whose rows fit in one vector; dense operands by rows and columns."""
+
+    def laid_out(x: torch.Tensor, kind: int) -> tuple[torch.Tensor, ...]:
+        if kind != DENSE:
+            return (x,)
+        gaps = x.new_full((*x.shape[:-2], x.shape[-1], x.shape[-2] + 3), float("nan")).mT
+        gaps = gaps[..., : x.shape[-2], :].copy_(x)
+        return x, x.mT.contiguous().mT, gaps
+
     failures = Failures()
     for n, m in each(range(1, 18), (2, 4, 7, 16, 17)):
         a = draw_operand(a_kind, n, dtype, rng, batch=(3,), rows=m, draw=random_integers)
         b = draw_operand(b_kind, n, dtype, rng, batch=(3,), cols=m, draw=random_integers)
-        across = (b.stored.mT.contiguous().mT,) if b_kind == DENSE else ()
-        for stored in (b.stored, *across):
-            with failures.case(f"{n=}, {m=}, strides {stored.stride()}"):
-                c = mm(a.stored, stored, n, a_kind, b_kind, DENSE)
+        for left, right in each(laid_out(a.stored, a_kind), laid_out(b.stored, b_kind)):
+            case = f"{n=}, {m=}, strides {left.stride()} and {right.stride()}"
+            with failures.case(case):
+                c = mm(left, right, n, a_kind, b_kind, DENSE)
                 assert_exact(c, a, b, DENSE)
             if m == n and a_kind == b_kind == DENSE:
-                with failures.case(f"{n=}, half, strides {stored.stride()}"):
-                    assert_exact(mm(a.stored, stored, n, DENSE, DENSE, LOWER), a, b, LOWER)
+                with failures.case(f"{case}, half"):
+                    assert_exact(mm(left, right, n, DENSE, DENSE, LOWER), a, b, LOWER)
     failures.report()
