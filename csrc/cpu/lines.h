@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "../index.h"
 #include "elements.h"
@@ -104,6 +105,22 @@ inline void copy_stored(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, 
 template <class E>
 inline void transpose_stored(const Lines<E>& x, const Rectangle& r, Compute<E>* dst, int64_t ld) {
     constexpr int order = block_order<Compute<E>>;
+    // In registers, but for long vectors, for which that was slower.
+    if constexpr (std::is_same_v<E, Compute<E>> && sizeof(E) <= 8 && vector_bytes < 64) {
+        typename Vector<Bits<E>>::type lines[order];
+#pragma GCC unroll 16
+        for (int l = 0; l < order; ++l) {
+            const int64_t line = r.l0 + l;
+            lines[l] = typename Vector<Bits<E>>::type{};
+            if (line < r.l1)
+                lines[l] = load_first(reinterpret_cast<const Bits<E>*>(x.line(line) + r.p0),
+                                      x.stored(line, r.p0, r.p1));
+        }
+        transpose_registers(lines);
+#pragma GCC unroll 16
+        for (int c = 0; c < order; ++c) std::memcpy(dst + c * ld, &lines[c], sizeof lines[c]);
+        return;
+    }
     alignas(64) Compute<E> block[order * order];
     copy_stored<order>(x, r, block, order);
     for (int64_t l = std::max<int64_t>(r.l1 - r.l0, 0); l < order; ++l)

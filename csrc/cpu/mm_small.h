@@ -134,6 +134,15 @@ struct StoredRows {
         return load_first(rows.data + k * rows.stride, cols);
     }
 };
+// from such that are padded to whole vectors,
+template <class E>
+struct PaddedRows {
+    SmallRows<E> rows;
+
+    typename Vector<E>::type row(int64_t k, int64_t /*cols*/) const {
+        return load(rows.data + k * rows.stride);
+    }
+};
 // from those of a packed triangle,
 template <class E>
 struct TriangleRows {
@@ -215,15 +224,17 @@ class TinyProduct {
         if (p.b.kind == Kind::Lower) return with_rows(p, a, TriangleRows<E>{b.data}, c);
         if (b.are_rows && !b.triangular)
             return with_rows(p, a, StoredRows<E>{{b.data, b.stride}}, c);
-        if (p.b.kind == Kind::Dense && PickedRows<E, Kind::Dense>::can(p, b))
-            return with_picked<Kind::Dense>(p, a, b, c);
-        if (p.b.kind == Kind::Upper && PickedRows<E, Kind::Upper>::can(p, b))
-            return with_picked<Kind::Upper>(p, a, b, c);
-        // From 8 rows on their mirror image is copied as quickly.
-        if (p.b.kind == Kind::Symmetric && p.k < 8 && PickedRows<E, Kind::Symmetric>::can(p, b))
-            return with_picked<Kind::Symmetric>(p, a, b, c);
+        if constexpr (has_windows) {
+            if (p.b.kind == Kind::Dense && PickedRows<E, Kind::Dense>::can(p, b))
+                return with_picked<Kind::Dense>(p, a, b, c);
+            if (p.b.kind == Kind::Upper && PickedRows<E, Kind::Upper>::can(p, b))
+                return with_picked<Kind::Upper>(p, a, b, c);
+            // From 8 rows on their mirror image is copied as quickly.
+            if (p.b.kind == Kind::Symmetric && p.k < 8 && PickedRows<E, Kind::Symmetric>::can(p, b))
+                return with_picked<Kind::Symmetric>(p, a, b, c);
+        }
         E* buffer = static_cast<E*>(workspace(elements_by_rows<E>(p.b) * sizeof(E)));
-        return with_rows(p, a, StoredRows<E>{small_rows<E>(p.b, batch, true, buffer)}, c);
+        return with_rows(p, a, PaddedRows<E>{small_rows<E>(p.b, batch, true, buffer)}, c);
     }
 
     // A function, or its registers would be saved for all.

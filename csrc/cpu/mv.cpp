@@ -147,13 +147,16 @@ void add_rows(const Lines<E>& lines, const Compute<E>* x, int64_t i, Compute<E>*
     // The vectors that a diagonal crosses; nothing mirrors the diagonal itself. What lies past the
     // end of a row must not meet an infinite element of x.
     for (const int64_t end = i + rows_together; j < end; j += lanes) {
-        V mirrored = load_first(y + j, end - j);
+        V mirrored = {};
         for (int r = 0; r < rows_together; ++r) {
             const int64_t count = i + r - j;
             sums[r] += load_row(row[r] + j, count + 1) * load_first(x + j, count + 1);
             mirrored += keep_first<Real<E>>(load_row(row[r] + j, count) * factor[r], count);
         }
-        store_first(y + j, mirrored, end - j);
+        // One by one, since elements that have just been stored by themselves are slow to load together.
+        alignas(64) Compute<E> added[lanes];
+        std::memcpy(added, &mirrored, sizeof mirrored);
+        for (int64_t e = j; e < std::min(j + lanes, end); ++e) y[e] += added[e - j];
     }
     constexpr std::make_integer_sequence<int, lanes> sequence{};
     for (int r = 0; r < rows_together; ++r) y[i + r] += add_lanes<lanes / 2>(sums[r], sequence)[0];

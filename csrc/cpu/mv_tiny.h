@@ -32,9 +32,11 @@ class TinyMatrixVector {
         const E* x = static_cast<const E*>(p.x);
         alignas(64) R values[lanes] = {};
         for (int64_t k = 0; k < p.n; ++k) values[k] = to_compute(x[k * p.x_stride]);
+        // Not from what has just been stored one by one, which is slow to load together.
+        const V all = p.x_stride == 1 ? load_row(x, p.n) : load(values);
         // What rows say of the other half: each one times an element of x.
         V across = {};
-        V along[lanes] = {(i < p.n ? row<kind, i>(rows, values, across) : V{})...};
+        V along[lanes] = {(i < p.n ? row<kind, i>(rows, values, all, across) : V{})...};
         if constexpr (kind != Kind::Upper) across += sums<lanes / 2>(along);
         std::memcpy(values, &across, sizeof values);
         E* y = static_cast<E*>(p.y);
@@ -43,12 +45,12 @@ class TinyMatrixVector {
 
     // The products of row i with x. An infinite element of x must not meet what is no part of the row.
     template <Kind kind, int i>
-    [[gnu::always_inline]] static V row(const E* rows, const R* x, V& across) {
+    [[gnu::always_inline]] static V row(const E* rows, const R* x, V all, V& across) {
         const V elements = load_row(rows + row_start(i), i + 1);
         if constexpr (kind != Kind::Lower)
             across += keep_first<R>(elements * x[i], kind == Kind::Upper ? i + 1 : i);
         if constexpr (kind == Kind::Upper) return V{};
-        return elements * load_first(x, i + 1);
+        return elements * keep_first<R>(all, i + 1);
     }
 
     // Lane l of the result is the sum of the lanes of v[l]: vectors are added in pairs, h apart, of which each

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -88,7 +88,7 @@ inline bool any(V truth) {
 // memory; store_first writes them. Any count is good: below 0 means none, above lanes means all.
 // Lengths near a diagonal cannot be predicted, so with AVX-512 there is no branch on them.
 #if defined(__AVX512F__)
-constexpr bool has_masks = true;
+constexpr bool has_masks = true, has_windows = true;
 
 inline uint64_t first_lanes(int64_t count, int lanes) {
     return (uint64_t{1} << std::clamp<int64_t>(count, 0, lanes)) - 1;
@@ -186,15 +186,41 @@ inline void write_first(const E* src, int64_t count, E* dst) {
     _mm256_mask_storeu_epi16(dst, mask, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src)));
 }
 #else
-constexpr bool has_masks = false;
+constexpr bool has_windows = false;
 
 template <class R>
 class Window;
 
+#if defined(__AVX2__)
+constexpr bool has_masks = true;
+
+// All bits of the first `count` lanes, of those of R.
+template <class R>
+inline __m256i first_lanes(int64_t count) {
+    if constexpr (sizeof(R) == 4) {
+        const auto end = static_cast<int>(std::min<int64_t>(count, Vector<R>::lanes));
+        return _mm256_cmpgt_epi32(_mm256_set1_epi32(end),
+                                  _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    } else {
+        return _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3));
+    }
+}
+#else
+constexpr bool has_masks = false;
+#endif
+
 template <class R>
 inline typename Vector<R>::type load_first(const R* p, int64_t count) {
+    using V = typename Vector<R>::type;
+#if defined(__AVX2__)
+    if constexpr (sizeof(R) == 4)
+        return (V)_mm256_maskload_epi32(reinterpret_cast<const int*>(p), first_lanes<R>(count));
+    if constexpr (sizeof(R) == 8)
+        return (V)_mm256_maskload_epi64(reinterpret_cast<const long long*>(p),
+                                        first_lanes<R>(count));
+#endif
     if (count >= Vector<R>::lanes) return load(p);
-    typename Vector<R>::type v = {};
+    V v = {};
     for (int l = 0; l < Vector<R>::lanes; ++l)
         if (l < count) v[l] = p[l];
     return v;
@@ -206,12 +232,34 @@ inline void store_first(R* p, typename Vector<R>::type v, int64_t count) {
         std::memcpy(p, &v, sizeof v);
         return;
     }
+#if defined(__AVX2__)
+    // By halves, and halves of these: stores under masks take long on some chips.
+    if constexpr (sizeof(R) >= 4) {
+        auto part = _mm256_castsi256_si128((__m256i)v);
+        if (constexpr int64_t half = 16 / sizeof(R); count >= half) {
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(p), part);
+            part = _mm256_extracti128_si256((__m256i)v, 1);
+            p += half, count -= half;
+        }
+        if (constexpr int64_t quarter = 8 / sizeof(R); count >= quarter) {
+            _mm_storel_epi64(reinterpret_cast<__m128i*>(p), part);
+            part = _mm_unpackhi_epi64(part, part);
+            p += quarter, count -= quarter;
+        }
+        if (count > 0) _mm_storeu_si32(p, part);
+        return;
+    }
+#endif
     for (int l = 0; l < Vector<R>::lanes; ++l)
         if (l < count) p[l] = v[l];
 }
 
 template <class R>
 inline typename Vector<R>::type keep_first(typename Vector<R>::type v, int64_t count) {
+#if defined(__AVX2__)
+    if constexpr (sizeof(R) >= 4)
+        return (typename Vector<R>::type)_mm256_and_si256((__m256i)v, first_lanes<R>(count));
+#endif
     alignas(64) R lanes[Vector<R>::lanes];
     std::memcpy(lanes, &v, sizeof v);
     return load_first(lanes, count);
