@@ -83,7 +83,7 @@ def test_steps_take_errors_away(cls, dtype, device):
     assert found.dtype == work
     assert (errors(found.to(exact.dtype), exact) <= 40 * eps(work)).all()
     assert (
-        backward_errors(wide(A), found.to(exact.dtype), b.to(exact.dtype)) <= 4 * eps(work)
+        backward_errors(wide(A), found.to(exact.dtype), b.to(exact.dtype)) <= 6 * eps(work)
     ).all()
     assert torch.equal(refine(A, b, x, max_steps=0), x.to(work))
     # One step divides the error by as much as a solve is exact.

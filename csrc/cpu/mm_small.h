@@ -203,7 +203,7 @@ class TinyProduct {
   public:
     // Parts of vectors are slow to read and write without masks; triangles have little else.
     static bool can(const Product& p) {
-        return p.k <= lanes && p.n <= lanes && (has_masks || has_triangles(p));
+        return p.k > 0 && p.k <= lanes && p.n <= lanes && (has_masks || has_triangles(p));
     }
     // False if a nan appeared, as above.
     static bool run(const Product& p, int64_t batch) {

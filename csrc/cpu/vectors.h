@@ -86,7 +86,8 @@ inline bool any(V truth) {
 
 // load_first reads the first `count` lanes of a vector, the others as zero, and touches no other
 // memory; store_first writes them. Any count is good: below 0 means none, above lanes means all.
-// Lengths near a diagonal cannot be predicted, so with AVX-512 there is no branch on them.
+// Lengths near a diagonal cannot be predicted, so with AVX-512 there is no branch on them, and none on those of loads with
+// AVX2.
 #if defined(__AVX512F__)
 constexpr bool has_masks = true, has_windows = true;
 
@@ -198,7 +199,7 @@ constexpr bool has_masks = true;
 template <class R>
 inline __m256i first_lanes(int64_t count) {
     if constexpr (sizeof(R) == 4) {
-        const auto end = static_cast<int>(std::min<int64_t>(count, Vector<R>::lanes));
+        const auto end = static_cast<int>(std::clamp<int64_t>(count, 0, Vector<R>::lanes));
         return _mm256_cmpgt_epi32(_mm256_set1_epi32(end),
                                   _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     } else {
@@ -221,8 +222,12 @@ inline typename Vector<R>::type load_first(const R* p, int64_t count) {
 #endif
     if (count >= Vector<R>::lanes) return load(p);
     V v = {};
-    for (int l = 0; l < Vector<R>::lanes; ++l)
-        if (l < count) v[l] = p[l];
+    for (int l = 0; l < Vector<R>::lanes; ++l) {
+        if (l >= count) break;
+        R x;
+        std::memcpy(&x, p + l, sizeof x);  // Integers may stand for other elements.
+        v[l] = x;
+    }
     return v;
 }
 

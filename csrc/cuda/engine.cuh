@@ -187,6 +187,7 @@ struct EngineShape {
                          OF_BOXES = STORES_BOXES ? WARPS * BOXES * BOX_BYTES : 0,
                          STAGING_BYTES = OF_ROWS > OF_BOXES ? OF_ROWS : OF_BOXES;
     static constexpr int DRAWS = 8;  // Tiles that the first block of a cluster may be ahead.
+    static_assert(CLUSTER == 1 || STAGES + 1 <= DRAWS, "a tile of one step for each stage");
     static constexpr int BARRIERS = 2 * STAGES + DRAWS + 4;
     static constexpr int WORDS = STAGES + DRAWS + 1;
     // Where sums in parts meet (see EngineConsumer::meet), the 16 rows of a warp take so many bytes.

@@ -192,13 +192,13 @@ __device__ __forceinline__ void bulk_fence_global() {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
-// Copies the 64 x 64 box at (row, col) of a mapped matrix; places outside the matrix become zero.
 // Brings the description of a mapped matrix to where copies look for it.
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
 #if PACKEDTRI_HOPPER
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 #endif
 }
+// Copies the 64 x 64 box at (row, col) of a mapped matrix; places outside the matrix become zero.
 __device__ __forceinline__ void tensor_load(uint32_t to, const CUtensorMap* map, int matrix,
                                             int row, int col, uint32_t barrier) {
 #if PACKEDTRI_HOPPER

@@ -134,6 +134,12 @@ void large_products_make_their_images() {
     CHECK(method(p) == Method::Engine, "a dense result");
     p.a.kind = Kind::Symmetric;
     CHECK(method(p) != Method::Fused, "mirrored");
+    const auto group = [](const Product& p) { return cuda::choose(p, hopper).group; };
+    CHECK(group(product(DType::bf16, 8192)) == 8, "two images");
+    CHECK(group(lower_product(DType::bf16, 8192)) == 1, "one image");
+    CHECK(group(lower_product(DType::bf16, 12288)) == 4, "one large image");
+    CHECK(group(lower_product(DType::f32, 8192)) == 8, "three parts");
+    CHECK(group(times_dense(DType::bf16, 8192, 1)) == 1, "panels");
     cuda::force(1, -1, -1, -1, -1);
     CHECK(method(product(DType::bf16, 8192)) == Method::Engine, "forced");
     cuda::force(4, -1, -1, -1, -1);
