@@ -161,8 +161,10 @@ class PickedRows {
     static constexpr int lanes = Vector<E>::lanes;
 
   public:
+    // From 8 rows on the mirror image of a symmetric matrix is copied as quickly.
     static bool can(const Product& p, const Lines<E>& lines) {
-        return count(p, lines) <= Window<E>::most;
+        return p.b.kind == kind && (kind != Kind::Symmetric || p.k < 8) &&
+               count(p, lines) <= Window<E>::most;
     }
     PickedRows(const Product& p, const Lines<E>& lines)
         : window_(lines.data, count(p, lines)), cols_(p.n),
@@ -225,12 +227,9 @@ class TinyProduct {
         if (b.are_rows && !b.triangular)
             return with_rows(p, a, StoredRows<E>{{b.data, b.stride}}, c);
         if constexpr (has_windows) {
-            if (p.b.kind == Kind::Dense && PickedRows<E, Kind::Dense>::can(p, b))
-                return with_picked<Kind::Dense>(p, a, b, c);
-            if (p.b.kind == Kind::Upper && PickedRows<E, Kind::Upper>::can(p, b))
-                return with_picked<Kind::Upper>(p, a, b, c);
-            // From 8 rows on their mirror image is copied as quickly.
-            if (p.b.kind == Kind::Symmetric && p.k < 8 && PickedRows<E, Kind::Symmetric>::can(p, b))
+            if (PickedRows<E, Kind::Dense>::can(p, b)) return with_picked<Kind::Dense>(p, a, b, c);
+            if (PickedRows<E, Kind::Upper>::can(p, b)) return with_picked<Kind::Upper>(p, a, b, c);
+            if (PickedRows<E, Kind::Symmetric>::can(p, b))
                 return with_picked<Kind::Symmetric>(p, a, b, c);
         }
         E* buffer = static_cast<E*>(workspace(elements_by_rows<E>(p.b) * sizeof(E)));

@@ -158,8 +158,7 @@ void add_rows(const Lines<E>& lines, const Compute<E>* x, int64_t i, Compute<E>*
         std::memcpy(added, &mirrored, sizeof mirrored);
         for (int64_t e = j; e < std::min(j + lanes, end); ++e) y[e] += added[e - j];
     }
-    constexpr std::make_integer_sequence<int, lanes> sequence{};
-    for (int r = 0; r < rows_together; ++r) y[i + r] += add_lanes<lanes / 2>(sums[r], sequence)[0];
+    for (int r = 0; r < rows_together; ++r) y[i + r] += sum_of_lanes<Real<E>>(sums[r]);
 }
 
 template <bool hermitian, class R>
