@@ -38,6 +38,9 @@ struct MmaF64 {
 
     __device__ static int row_of_acc(int e) { return e / 4 / NT * 16 + e % 4 / 2 * 8; }
     __device__ static int col_of_acc(int e) { return e / 4 % NT * 8 + e % 2; }
+    // Which row of 8, and which column, the tensor cores' number is.
+    __device__ static constexpr int row_of(int x) { return x; }
+    __device__ static constexpr int col_of(int x) { return x; }
 
     // Multiplies one pair of tiles, and calls between(x) for x in [0, PARTS) on the way.
     static constexpr int PARTS = BK / 16 * NT;

@@ -3,15 +3,16 @@
 // store a tile while others multiply.
 //
 // They meet at the stages of a ring, each of which holds one step of a sum. The loading threads draw an item, and start
-// its copies stage after stage; a stage is full when the copies of all of them have landed and their first thread has
-// written which item begins there, if one does. A stage is empty when every multiplying thread has gone past it,
-// needed or not. An item without steps says that there are no more.
+// its copies stage after stage; a stage is full when all these have landed and their first thread has written which item
+// begins there, if one does. A stage is empty when every multiplying thread has gone past it, needed or not. An item
+// without steps says that there are no more.
 #pragma once
 
 #include <type_traits>
 
 #include "hopper.cuh"
 #include "line_loader.cuh"
+#include "line_mma_f64.cuh"
 #include "loader_async.cuh"
 #include "main_loop.cuh"
 #include "mma_f64.cuh"
@@ -37,27 +38,29 @@ template <int SIDE, bool A_K_MAJOR, bool B_K_MAJOR>
 struct PersistentShape {
     static_assert(SIDE == 64 || SIDE == 128, "of a tile");
     static constexpr bool LARGE = SIDE == 128;
-    using Mma = MmaF64<SIDE, SIDE, SIDE / PartWork::TILE, 32, SIDE / 2>;
+    using Mma = std::conditional_t<LARGE, LineMmaF64<A_K_MAJOR, B_K_MAJOR>,
+                                   MmaF64<SIDE, SIDE, SIDE / PartWork::TILE, 32, SIDE / 2>>;
     using LayoutA = typename Mma::template Layout<Mma::BM, A_K_MAJOR>;
     using LayoutB = typename Mma::template Layout<Mma::BN, B_K_MAJOR>;
+    static constexpr int A_SIZE = LARGE ? LineTile<A_K_MAJOR>::SIZE : LayoutA::size,
+                         B_SIZE = LARGE ? LineTile<B_K_MAJOR>::SIZE : LayoutB::size;
     static constexpr int STAGES = LARGE ? 3 : 5, BLOCKS_PER_SM = LARGE ? 1 : 2;
     static constexpr int CONSUMERS = Mma::THREADS, PRODUCERS = 128, THREADS = CONSUMERS + PRODUCERS;
     // Large tiles take longer to multiply, so that their loads had better not come in bursts.
     template <bool K_MAJOR, class Layout>
     using Loader = std::conditional_t<
-        LARGE, LineLoader<double, SIDE, Mma::BK, PRODUCERS, K_MAJOR, Layout>,
+        LARGE, LineLoader<PRODUCERS, K_MAJOR>,
         AsyncLoader<double, SIDE, Mma::BK, PRODUCERS, K_MAJOR, Layout, Mma::LANES_K>>;
     using LoadA = Loader<A_K_MAJOR, LayoutA>;
     using LoadB = Loader<B_K_MAJOR, LayoutB>;
     static constexpr int WARPS = CONSUMERS / 32;
     // Per thread. A launch gives a block what the kernel was compiled for, for all of its threads, and no more may be
     // asked for: one would wait for ever.
-    static constexpr int PRODUCER_REGISTERS = LARGE ? 56 : 72,
-                         CONSUMER_REGISTERS = LARGE ? 224 : 184,
+    static constexpr int PRODUCER_REGISTERS = 72, CONSUMER_REGISTERS = LARGE ? 216 : 184,
                          COMPILED_REGISTERS = 65536 / BLOCKS_PER_SM / THREADS / 8 * 8;
     static_assert(PRODUCERS * PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
                   THREADS * COMPILED_REGISTERS);
-    static constexpr int STAGE = LayoutA::size + LayoutB::size;
+    static constexpr int STAGE = A_SIZE + B_SIZE;
     // What a warp stores at once, and how it lies in shared memory.
     static constexpr int CHUNK_ROWS = 8, CHUNK_COLS = 16, CHUNK_PITCH = CHUNK_COLS + 2;
     static constexpr int WARP_SUMS = Mma::ACCS * 32;
@@ -103,14 +106,14 @@ class PersistentProducer {
             const ProductArgs<double>& p = args_.product;
             const Panel<double> a = at_batch(p.a, item.piece.matrix * p.a_batch_stride),
                                 b = at_batch(p.b, item.piece.matrix * p.b_batch_stride);
-            typename Shape::LoadA load_a(a, item.i0(), item.k0);
-            typename Shape::LoadB load_b(b, item.j0(), item.k0);
+            auto load_a = loader<typename Shape::LoadA>(a, item.i0(), item.k0);
+            auto load_b = loader<typename Shape::LoadB>(b, item.j0(), item.k0);
 #pragma unroll 1
             for (int s = 0; s < item.steps; ++s, ++step) {
                 double* tiles = take_stage(step);
                 if (s == 0) name(step, item);
-                load_a.next(tiles);
-                load_b.next(tiles + Shape::LayoutA::size);
+                load(load_a, tiles, step);
+                load(load_b, tiles + Shape::A_SIZE, step);
                 fill(step);
             }
         }
@@ -120,6 +123,16 @@ class PersistentProducer {
     }
 
   private:
+    template <class Loader>
+    __device__ static Loader loader(const Panel<double>& panel, int r0, int k0) {
+        if constexpr (Shape::LARGE) return Loader(panel, r0, k0, Loader::flips(panel));
+        else return Loader(panel, r0, k0);
+    }
+    template <class Loader>
+    __device__ void load(Loader& loader, double* tile, int step) {
+        if constexpr (Shape::LARGE) loader.next(tile, shared_.ring.full(step));
+        else loader.next(tile);
+    }
     __device__ double* take_stage(int step) {
         shared_.ring.wait_empty(step);
         return shared_.stages[step % Shape::STAGES];
@@ -199,27 +212,47 @@ class PersistentConsumer {
     // Lets `count` stages pass.
     __device__ void skip(int& step, int count) {
         for (const int end = step + count; step < end; ++step) {
-            shared_.ring.wait_full(step);
-            ptx::mbarrier_arrive(shared_.ring.empty(step));
+            begin_step(step);
+            end_step(step);
         }
     }
 
     // Stages pass that this warp does not need.
     __device__ void multiply(Mma& mma, const Item& item, int& step) {
-        using LayoutA = typename Shape::LayoutA;
-        using LayoutB = typename Shape::LayoutB;
         const BasicKRange<int> range = needed(mma, item);
         const int begin = min(item.steps, max(0, range.begin - item.k0) / Mma::BK),
                   end = max(begin, min(item.steps, (range.end - item.k0 + Mma::BK - 1) / Mma::BK));
         skip(step, begin);
-        for (const int last = step + end - begin; step < last; ++step) {
-            shared_.ring.wait_full(step);
-            const double* a = shared_.stages[step % Shape::STAGES];
-            mma.template step<LayoutA, LayoutB>(a, a + LayoutA::size, [](int) {});
-            ptx::mbarrier_arrive(shared_.ring.empty(step));
+        const int last = step + end - begin;
+        if constexpr (Shape::LARGE) {
+            const typename Mma::TileA::Lane in_a(lane(), mma.warp_row(),
+                                                 flips(p_.a, p_.a_batch_stride, item));
+            const typename Mma::TileB::Lane in_b(lane(), mma.warp_col(),
+                                                 flips(p_.b, p_.b_batch_stride, item));
+            for (; step < last; ++step) {
+                const double* a = begin_step(step);
+                mma.step(a, a + Shape::A_SIZE, in_a, in_b);
+                end_step(step);
+            }
+        } else {
+            for (; step < last; ++step) {
+                const double* a = begin_step(step);
+                mma.template step<typename Shape::LayoutA, typename Shape::LayoutB>(
+                    a, a + Shape::A_SIZE, [](int) {});
+                end_step(step);
+            }
         }
         skip(step, item.steps - end);
     }
+    // See LineTile.
+    __device__ static bool flips(const Panel<double>& x, int64_t batch_stride, const Item& item) {
+        return Shape::LoadA::flips(at_batch(x, item.piece.matrix * batch_stride));
+    }
+    __device__ const double* begin_step(int step) {
+        shared_.ring.wait_full(step);
+        return shared_.stages[step % Shape::STAGES];
+    }
+    __device__ void end_step(int step) { ptx::mbarrier_arrive(shared_.ring.empty(step)); }
 
     __device__ void finish(Mma& mma, const Item& item) {
         if (p_.a_kind != Kind::Dense || p_.b_kind != Kind::Dense) mend(mma, item);
@@ -249,7 +282,7 @@ class PersistentConsumer {
         constexpr int PITCH = Shape::CHUNK_PITCH, COLS = Shape::CHUNK_COLS,
                       ROWS = Shape::CHUNK_ROWS;
         double* chunk = shared_.chunks[warp()];
-        double* to = chunk + lane() / 4 * PITCH + lane() % 4 * 2;
+        double* to = chunk + Mma::row_of(lane() / 4) * PITCH + Mma::col_of(lane() % 4 * 2);
         const double* from = chunk + lane() / COLS * PITCH + lane() % COLS;
         double* c = p_.c + item.piece.matrix * p_.c_batch_stride;
         const int i0 = item.i0() + mma.warp_row() + lane() / COLS,
@@ -272,8 +305,8 @@ class PersistentConsumer {
 #pragma unroll
                     for (int q = 0; q < ROWS / 2; ++q)
                         if (x < limit[q]) there[q] = out[q][x];
-                *reinterpret_cast<double2*>(to) = {acc[0], acc[1]};
-                *reinterpret_cast<double2*>(to + 8) = {acc[4], acc[5]};
+                put(to, acc);
+                put(to + 8, acc + 4);
                 __syncwarp();
 #pragma unroll
                 for (int q = 0; q < ROWS / 2; ++q) {
@@ -284,6 +317,17 @@ class PersistentConsumer {
                 }
                 __syncwarp();
             }
+        }
+    }
+
+    // Two sums that the tensor cores take for neighbours in a row.
+    __device__ __forceinline__ static void put(double* to, const double* sums) {
+        constexpr int NEXT = Mma::col_of(1) - Mma::col_of(0);
+        if constexpr (NEXT == 1) {
+            *reinterpret_cast<double2*>(to) = {sums[0], sums[1]};
+        } else {
+            to[0] = sums[0];
+            to[NEXT] = sums[1];
         }
     }
 

@@ -9,8 +9,8 @@
 
 namespace packedtri::cuda {
 
-// The sums of one lane of Mma over two ranges of k; its first row and column are i and j.
-template <class Mma, bool A_K_MAJOR, bool B_K_MAJOR>
+// The sums of one lane of Mma over two ranges of k; its first row and column are i and j, its next column is j + NEXT.
+template <class Mma, bool A_K_MAJOR, bool B_K_MAJOR, int NEXT>
 __device__ __forceinline__ void sum_stored(const Panel<double>& a, const Panel<double>& b, int i,
                                            int j, BasicKRange<int> first, BasicKRange<int> second,
                                            double* sums) {
@@ -34,7 +34,7 @@ __device__ __forceinline__ void sum_stored(const Panel<double>& a, const Panel<d
             }
 #pragma unroll
             for (int c = 0; c < COLS; ++c) {
-                const double* from = b.stored(B_K_MAJOR, j + (n + c / 2) * 8 + c % 2, k);
+                const double* from = b.stored(B_K_MAJOR, j + (n + c / 2) * 8 + c % 2 * NEXT, k);
                 in_b[c] = from != nullptr;
                 y[c] = *(from ? from : b.data);
             }
@@ -112,9 +112,10 @@ __device__ __noinline__ void sum_again(const ProductArgs<double>& p, int64_t mat
     const Panel<double> a = at_batch(p.a, matrix * p.a_batch_stride),
                         b = at_batch(p.b, matrix * p.b_batch_stride);
     const int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
-    sum_stored<Mma, A_K_MAJOR, B_K_MAJOR>(a, b, i + g, j + 2 * t, {begin, inner.begin},
-                                          {inner.end, end}, sums);
-    add_inner<Mma, A_K_MAJOR, B_K_MAJOR>(a, b, i + g, j + g, inner, sums);
+    constexpr int NEXT = Mma::col_of(1) - Mma::col_of(0);
+    sum_stored<Mma, A_K_MAJOR, B_K_MAJOR, NEXT>(a, b, i + Mma::row_of(g), j + Mma::col_of(2 * t),
+                                                {begin, inner.begin}, {inner.end, end}, sums);
+    add_inner<Mma, A_K_MAJOR, B_K_MAJOR>(a, b, i + Mma::row_of(g), j + Mma::col_of(g), inner, sums);
 }
 
 }  // namespace packedtri::cuda

@@ -55,6 +55,7 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
         "test_strip_units",
         "test_blocks",
         "test_image",
+        "test_line_tile",
         "test_pack_order",
     ],
 )
