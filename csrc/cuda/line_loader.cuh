@@ -18,12 +18,10 @@ class LineLoader {
     static constexpr int UNROLL = LENGTH > 32 ? 2 : 8;
 
   public:
-    // `flip`: see LineTile.
-    __device__ LineLoader(const Panel<double>& panel, int r0, int k0, bool flip)
-        : panel_(panel), r0_(r0), k0_(k0), flip_(flip) {}
+    __device__ LineLoader(const Panel<double>& panel, int r0, int k0)
+        : panel_(panel), r0_(r0), k0_(k0), flip_(flips(panel)) {}
 
-    // Whether lines begin as those of a packed triangle, and if so, at odd elements where its do not.
-    __device__ static bool alternates(const Panel<double>& x) { return x.packed && x.ld % 2 == 0; }
+    // Whether lines are those that LineTile calls flipped.
     __device__ static bool flips(const Panel<double>& x) {
         return alternates(x) && reinterpret_cast<uintptr_t>(x.data) % PAIR != 0;
     }
@@ -47,6 +45,8 @@ class LineLoader {
     }
 
   private:
+    // Whether lines begin at odd elements where those of a packed triangle do, or just where they do not.
+    __device__ static bool alternates(const Panel<double>& x) { return x.packed && x.ld % 2 == 0; }
     // Whether words of 16 bytes hold the lines of the tile and nothing that is not there.
     __device__ bool whole(int row, int col) const {
         return alternates(panel_) && panel_.full(row, col, Tile::LINES, LENGTH) && row + col > 0 &&

@@ -106,8 +106,8 @@ class PersistentProducer {
             const ProductArgs<double>& p = args_.product;
             const Panel<double> a = at_batch(p.a, item.piece.matrix * p.a_batch_stride),
                                 b = at_batch(p.b, item.piece.matrix * p.b_batch_stride);
-            auto load_a = loader<typename Shape::LoadA>(a, item.i0(), item.k0);
-            auto load_b = loader<typename Shape::LoadB>(b, item.j0(), item.k0);
+            typename Shape::LoadA load_a(a, item.i0(), item.k0);
+            typename Shape::LoadB load_b(b, item.j0(), item.k0);
 #pragma unroll 1
             for (int s = 0; s < item.steps; ++s, ++step) {
                 double* tiles = take_stage(step);
@@ -123,11 +123,6 @@ class PersistentProducer {
     }
 
   private:
-    template <class Loader>
-    __device__ static Loader loader(const Panel<double>& panel, int r0, int k0) {
-        if constexpr (Shape::LARGE) return Loader(panel, r0, k0, Loader::flips(panel));
-        else return Loader(panel, r0, k0);
-    }
     template <class Loader>
     __device__ void load(Loader& loader, double* tile, int step) {
         if constexpr (Shape::LARGE) loader.next(tile, shared_.ring.full(step));

@@ -9,13 +9,13 @@
 
 namespace packedtri::cuda {
 
-// The sums of one lane of Mma over two ranges of k; its first row and column are i and j, its next column is j + NEXT.
-template <class Mma, bool A_K_MAJOR, bool B_K_MAJOR, int NEXT>
+// The sums of one lane of Mma over two ranges of k; its first row and column are i and j.
+template <class Mma, bool A_K_MAJOR, bool B_K_MAJOR>
 __device__ __forceinline__ void sum_stored(const Panel<double>& a, const Panel<double>& b, int i,
                                            int j, BasicKRange<int> first, BasicKRange<int> second,
                                            double* sums) {
     const int first_length = first.length(), all = first_length + second.length();
-    constexpr int ROWS = 2 * Mma::MT, COLS = 4;
+    constexpr int ROWS = 2 * Mma::MT, COLS = 4, NEXT = Mma::col_of(1) - Mma::col_of(0);
 #pragma unroll 1
     for (int n = 0; n < Mma::NT; n += COLS / 2) {
         double acc[ROWS][COLS] = {};
@@ -112,9 +112,8 @@ __device__ __noinline__ void sum_again(const ProductArgs<double>& p, int64_t mat
     const Panel<double> a = at_batch(p.a, matrix * p.a_batch_stride),
                         b = at_batch(p.b, matrix * p.b_batch_stride);
     const int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
-    constexpr int NEXT = Mma::col_of(1) - Mma::col_of(0);
-    sum_stored<Mma, A_K_MAJOR, B_K_MAJOR, NEXT>(a, b, i + Mma::row_of(g), j + Mma::col_of(2 * t),
-                                                {begin, inner.begin}, {inner.end, end}, sums);
+    sum_stored<Mma, A_K_MAJOR, B_K_MAJOR>(a, b, i + Mma::row_of(g), j + Mma::col_of(2 * t),
+                                          {begin, inner.begin}, {inner.end, end}, sums);
     add_inner<Mma, A_K_MAJOR, B_K_MAJOR>(a, b, i + Mma::row_of(g), j + Mma::col_of(g), inner, sums);
 }
 
