@@ -202,8 +202,10 @@ Config choose_engine(const Product& p, const Device& device, int together);
 // Whether the columns of a batch are those of one product by tile images, and how it goes.
 bool goes_joined(const Product& p, const Device& device);
 Config choose_joined(const Product& p, const Device& device);
-// Which sums of its small tiles clusters share: of `split` blocks, those of `above` tiles and more.
+// Whether it has small tiles or halves of them, and which sums clusters share: of `split` blocks, those of `above` tiles
+// and more.
 struct Shared {
+    TileSize tile;
     int split, above;
 };
 Shared share_engine_sums(const Product& p, const Device& device, int together);

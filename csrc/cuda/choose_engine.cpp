@@ -228,6 +228,7 @@ Config choose_engine(const Product& p, const Device& device, int together) {
         config.part = part_of_large(p, device, together);
     } else {
         const Shared shared = share_engine_sums(p, device, together);
+        config.tile = shared.tile;
         config.split = shared.split;
         config.split_above = shared.above;
     }
@@ -238,6 +239,7 @@ Config choose_engine(const Product& p, const Device& device, int together) {
 void complete_engine(Config& config, const Product& p, const Device& device, int together) {
     if (config.tile == TileSize::Large) config.split = 1;  // Its blocks come in clusters already.
     else config.part = 0;
+    config.split = std::min(config.split, MOST_SHARERS);
     if (config.part > 0) config.group = 1;
     const bool fuses =
         forced.method < 0 ? fusing_pays(p) && together == 1 : is_forced(Method::Fused);

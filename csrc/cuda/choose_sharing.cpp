@@ -1,5 +1,6 @@
-// Which sums of the engine's small tiles clusters of blocks share, by estimates of how long a launch takes. Times are in
-// tiles of a sum: what a block takes for 128 steps of k. docs/cuda.md says how well they tell what is fastest.
+// Whether the engine has small tiles or halves of them, and which of their sums clusters of blocks share, by estimates of
+// how long a launch takes. Times are in tiles of a sum: what a block takes for 128 steps of k of a small tile.
+// docs/cuda.md says how well they tell what is fastest.
 #include <algorithm>
 #include <cmath>
 
@@ -21,45 +22,66 @@ struct ItemCosts {
     double of(int split) const { return split == 1 ? alone : split == 2 ? by_two : by_four; }
 };
 
+// What tiles of one size take: 128 steps of a sum, and the rest.
+struct TileCosts {
+    double step;
+    ItemCosts items;
+};
+// How long all takes where not all run at once: so many times as long as by what there is for each, and what comes last.
+struct Costs {
+    TileCosts small, half, half_dense;  // The last of dense results.
+    double uneven, end;
+
+    const TileCosts& of(TileSize tile, bool dense) const {
+        return tile != TileSize::Half ? small : dense ? half_dense : half;
+    }
+};
+constexpr Costs IN_PARTS{{1, {1.1, 1.1, 1.85}}, {}, {}, 1, 2.3},
+    IN_TF32{{1, {1.2, 2.5, 5}}, {0.63, {0.7, 0.9, 4}}, {0.63, {0.3, 2.2, 3.6}}, 1.4, 1.1},
+    IN_16BIT{{1, {1.5, 2.5, 5}}, {0.68, {1.2, 1.35, 3.8}}, {0.68, {0.3, 2.4, 4}}, 1.27, 1.05};
+const Costs& costs_of(const Product& p) {
+    return in_parts(p) ? IN_PARTS : p.tf32 ? IN_TF32 : IN_16BIT;
+}
+
 // Sums of different lengths.
 class UnequalSums {
   public:
-    UnequalSums(const Product& p, const Device& device, int together)
-        : p_(p), schedule_(schedule_of(p, SIDE, 1)), matrices_(p.batch * together),
-          longest_(static_cast<int>(ceil_div(p.k, SIDE))), slots_(device.multiprocessors),
-          tiles_(schedule_.size() * matrices_), together_(together) {
+    UnequalSums(const Product& p, TileSize tile, const Device& device, int together)
+        : p_(p), tile_(tile), halved_(tile == TileSize::Half), costs_(costs_of(p)),
+          tile_costs_(costs_.of(tile, p.c.kind != Kind::Lower)), schedule_(schedule_of(p, SIDE, 1)),
+          matrices_(p.batch * together), longest_(static_cast<int>(ceil_div(p.k, SIDE))),
+          slots_(device.multiprocessors), tiles_((schedule_.size() * matrices_) << halved_),
+          together_(together) {
         // The work of `work`, which counts lengths by halves and thirds, to the last tile.
         const int count = triangles(p);
         const double more = count == 2 && p.c.kind != Kind::Lower ? 1.5 : count;
         const Work all = work(p, SIDE, 1);
-        sums_ = all.per_slot * together * (1 + more / longest_);
-        if (in_parts(p)) return;
-        costs_ = p.tf32 ? ItemCosts{1.5, 1.7, 3.2} : ItemCosts{1.5, 2.2, 3.7};
-        uneven_ = 1.2;
-        end_ = p.tf32 ? 2 : 1;
+        sums_ = all.per_slot * (together << halved_) * (1 + more / longest_) * tile_costs_.step;
     }
 
     // Of tiles twice as large, of which two blocks have one, if none is cut. Each step takes longer.
     double large_time() const {
         const Work large = work(p_, 2 * SIDE, std::max(1, slots_ / 2));
-        const double step = p_.tf32 ? 1.5 : 1.46, item = p_.tf32 ? 6 : 2.7,
+        const double step = p_.tf32 ? 1.5 : 1.46, item = p_.tf32 ? 6 : 3.2,
                      length = static_cast<double>(large.longest);
         return std::max(
             longest_ * step + item,
-            2 * step * large.per_slot * together_ * (1 + triangles(p_) / length) * uneven_ + end_);
+            2 * step * large.per_slot * together_ * (1 + triangles(p_) / length) * costs_.uneven +
+                costs_.end);
     }
 
     Shared best() const {
-        Shared best{1, longest_ + 1};
+        Shared best{tile_, 1, longest_ + 1};
         // Where there is as much for each block as the longest sum has, nobody waits for that.
-        if (sums_ >= static_cast<double>(longest_) * slots_) return best;
+        if (sums_ >= steps(longest_) * slots_) return best;
         double least = WORTH * time(best);
-        for (const int split : {2, 4})
-            for (int above = 2; above <= longest_ && above - 1 + costs_.alone < least; ++above)
+        for (int split = 2; split <= MOST_SHARERS; split *= 2)
+            for (int above = 2;
+                 above <= longest_ && steps(above - 1) + tile_costs_.items.alone < least; ++above)
                 // Of equal ones the last, where fewer sums are shared.
-                if (const double time = this->time({split, above}); time <= least) {
+                if (const double time = this->time({tile_, split, above}); time <= least) {
                     least = time;
-                    best = {split, above};
+                    best = {tile_, split, above};
                 }
         return best;
     }
@@ -67,67 +89,80 @@ class UnequalSums {
     // Clusters have the shared sums one after another, and then their blocks draw the others, the longest first. It ends
     // when the last cluster is done, when the longest sum is that a block has alone, or when all are that there are.
     double time(const Shared& shared) const {
-        const double cost = costs_.of(shared.split);
+        const double cost = tile_costs_.items.of(shared.split);
         // Clusters of four do not fill the parts that the chip has.
         const int slots = shared.split == 4 ? slots_ * 10 / 11 / 4 * 4 : slots_,
                   clusters = slots / shared.split;
         const int64_t together =
             shared.split == 1
                 ? 0
-                : std::min(tiles_, schedule_.count_long(longest_, shared.above) * matrices_);
+                : std::min(tiles_, (schedule_.count_long(longest_, shared.above) * matrices_)
+                                       << halved_);
         double time = 0, begin = 0;
         // Those of a round at its ends; the longest of all is in the first one.
         for (int64_t tile = 0; tile < together; tile += clusters)
-            time += (tile == 0 ? longest_
-                               : std::max(length(tile),
-                                          length(std::min(tile + clusters, together) - 1))) /
+            time += steps(tile == 0 ? longest_
+                                    : std::max(length(tile),
+                                               length(std::min(tile + clusters, together) - 1))) /
                         shared.split +
                     cost;
         if (together == tiles_) return time;
-        if (together >= clusters) begin = length(clusters - 1) / shared.split + cost;
+        if (together >= clusters) begin = steps(length(clusters - 1)) / shared.split + cost;
         const int alone = together == 0 ? longest_ : shared.above - 1;
-        time = std::max(time, begin + alone + costs_.alone);
+        time = std::max(time, begin + steps(alone) + tile_costs_.items.alone);
         const auto joint = static_cast<double>(together),
                    others = static_cast<double>(tiles_ - together);
         if (joint * shared.split + others <= slots) return time;
-        const double all = sums_ + joint * shared.split * cost + others * costs_.alone;
-        return std::max(time, all / slots * uneven_ + end_);
+        const double all = sums_ + joint * shared.split * cost + others * tile_costs_.items.alone;
+        return std::max(time, all / slots * costs_.uneven + costs_.end);
     }
 
   private:
+    // What so many tiles of a sum take.
+    double steps(double tiles) const { return tiles * tile_costs_.step; }
     // Of the sum of a tile.
     double length(int64_t number) const {
-        const Schedule::Tile tile = schedule_.at(number / matrices_);
+        const Schedule::Tile tile = schedule_.at((number >> halved_) / matrices_);
         return k_range<int>(p_.a.kind, p_.b.kind, tile.i, tile.i + 1, tile.j, tile.j + 1, longest_)
             .length();
     }
 
     const Product& p_;
+    const TileSize tile_;
+    const int halved_;
+    const Costs& costs_;
+    const TileCosts& tile_costs_;
     const Schedule schedule_;
     const int64_t matrices_;
     const int longest_, slots_;
     const int64_t tiles_;
     const int together_;
     double sums_;
-    ItemCosts costs_{1, 1.2, 1.8};
-    // Where not all run at once: how much longer it takes than by what there is for each, and what comes last.
-    double uneven_ = 1, end_ = 2;
 };
 
 // Sums that are all equally long: rounds of all blocks.
 struct EqualSums {
-    ItemCosts small;
+    TileCosts small, half;
     double large;  // Of a large tile,
     double cut;    // and of all of them where sums are cut.
 
-    double small_time(const Work& work, int split) const {
-        return std::ceil(work.tiles_per_slot * split) *
-               (static_cast<double>(work.longest) / split + small.of(split));
+    double time(const Work& work, const Shared& shared) const {
+        const bool halved = shared.tile == TileSize::Half;
+        const TileCosts& costs = halved ? half : small;
+        return std::ceil(work.tiles_per_slot * (halved ? 2 : 1) * shared.split) *
+               (costs.step * static_cast<double>(work.longest) / shared.split +
+                costs.items.of(shared.split));
     }
-    int best_split(const Work& work) const {
-        int best = 1;
-        for (const int split : {2, 4})
-            if (small_time(work, split) < WORTH * small_time(work, best)) best = split;
+    Shared best(const Work& work, bool halves) const {
+        const auto all = static_cast<int>(work.longest);
+        Shared best{TileSize::Small, 1, all};
+        for (const TileSize tile : {TileSize::Small, TileSize::Half}) {
+            if (tile == TileSize::Half && !halves) break;
+            for (int split = 1; split <= MOST_SHARERS; split *= 2)
+                if (const Shared other{tile, split, all};
+                    time(work, other) < WORTH * time(work, best))
+                    best = other;
+        }
         return best;
     }
     // A large tile has twice the multiplications for each block.
@@ -137,33 +172,60 @@ struct EqualSums {
     }
 };
 EqualSums equal_sums(const Product& p) {
-    if (in_parts(p)) return {{0.7, 1.3, 1.5}, 0, 0};
+    if (in_parts(p)) return {{1, {0.7, 1.3, 1.5}}, {}, 0, 0};
+    const TileCosts half{0.65, {0.5, 3, 5}};
     // Dense results are twice as large.
-    const ItemCosts small = p.c.kind == Kind::Lower ? ItemCosts{1, 2.6, 4.2} : ItemCosts{1, 3.6, 5};
-    return p.tf32 ? EqualSums{small, 5, 21} : EqualSums{small, 2.2, 12};
+    const TileCosts small{1,
+                          p.c.kind == Kind::Lower ? ItemCosts{1, 2.6, 4.2} : ItemCosts{1, 3.6, 5}};
+    return p.tf32 ? EqualSums{small, half, 5, 21} : EqualSums{small, half, 2.2, 12};
+}
+
+// Halves were measured where there are fewer than two for each block. Those of products in parts would leave no room
+// for these.
+bool may_be_halved(const Product& p, const Device& device, int together) {
+    const double tiles = 2 * together * work(p, SIDE, device.multiprocessors).tiles_per_slot;
+    return !in_parts(p) && tiles <= 1.9;
+}
+
+// How tiles that are not large ones are fastest, and what that takes.
+struct Fastest {
+    Shared best;
+    double time;
+};
+Fastest share(const Product& p, const Device& device, int together) {
+    if (triangles(p) > 0) {
+        const UnequalSums small(p, TileSize::Small, device, together);
+        const Shared best = small.best();
+        const double time = small.time(best);
+        if (!may_be_halved(p, device, together)) return {best, time};
+        const UnequalSums halves(p, TileSize::Half, device, together);
+        const Shared other = halves.best();
+        const double other_time = halves.time(other);
+        return other_time < WORTH * time ? Fastest{other, other_time} : Fastest{best, time};
+    }
+    const EqualSums times = equal_sums(p);
+    Work small = work(p, SIDE, device.multiprocessors);
+    small.tiles_per_slot *= together;
+    const Shared best = times.best(small, may_be_halved(p, device, together));
+    return {best, times.time(small, best)};
 }
 
 }  // namespace
 
 Shared share_engine_sums(const Product& p, const Device& device, int together) {
-    if (triangles(p) > 0) return UnequalSums(p, device, together).best();
-    Work small = work(p, SIDE, device.multiprocessors);
-    small.tiles_per_slot *= together;
-    return {equal_sums(p).best_split(small), static_cast<int>(small.longest)};
+    return share(p, device, together).best;
 }
 
 bool large_tiles_win(const Product& p, const Device& device, int together, bool cuts) {
-    if (triangles(p) > 0) {
-        const UnequalSums sums(p, device, together);
-        return sums.large_time() < sums.time(sums.best());
-    }
-    const EqualSums times = equal_sums(p);
+    const double time = share(p, device, together).time;
+    if (triangles(p) > 0)
+        return UnequalSums(p, TileSize::Small, device, together).large_time() < time;
     Work small = work(p, SIDE, device.multiprocessors);
     small.tiles_per_slot *= together;
     const double tiles =
         together *
         work(p, engine_tile_side(TileSize::Large), device.multiprocessors / 2).tiles_per_slot;
-    return times.large_time(tiles, small, cuts) < times.small_time(small, times.best_split(small));
+    return equal_sums(p).large_time(tiles, small, cuts) < time;
 }
 
 }  // namespace packedtri::cuda

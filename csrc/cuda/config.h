@@ -69,7 +69,8 @@ enum class Method : int32_t {
     Resident,
     SharedImages
 };
-enum class TileSize : int32_t { Small, Large };
+// Half: of the engine alone, a small tile's upper or lower half.
+enum class TileSize : int32_t { Small, Large, Half };
 
 struct Config {
     Method method;
@@ -128,8 +129,11 @@ inline bool by_images(const Config& config) {
     return config.method == Method::Engine || config.method == Method::Fused;
 }
 
-// Side of the square tiles of the engine (engine.h).
-constexpr int engine_tile_side(TileSize size) { return size == TileSize::Small ? 128 : 256; }
+// Side of the square tiles of the engine (engine.h), or of those of which it has halves.
+constexpr int engine_tile_side(TileSize size) { return size == TileSize::Large ? 256 : 128; }
+
+// How many blocks share a sum of it at most.
+constexpr int MOST_SHARERS = 4;
 
 // How many blocks a multiprocessor runs at once.
 constexpr int blocks_per_sm(DType dtype, TileSize size) {

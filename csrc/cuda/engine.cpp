@@ -121,7 +121,8 @@ class Plans {
             if (of_[t].layout.b.mapped) of_[t].b_map = map_of(part.b, dtype, matrices);
             if (stores_boxes(part)) {
                 of_[t].c_mapped = true;
-                of_[t].c_map = map_of(result_of(part), dtype, matrices, EngineLayout::BOX_ROWS);
+                of_[t].c_map = map_of(result_of(part), dtype, matrices,
+                                      EngineLayout::box_rows(of_[t].config.split));
             }
             if (of_[t].config.joined) join(of_[t]);
         }

@@ -144,12 +144,12 @@ struct EngineArgs {
 template <class Shape, int PRODUCTS>
 using EngineArgsOf = EngineArgs<typename Shape::T, PRODUCTS, Shape::PACKS, Shape::CUTS>;
 
-// Shapes and resources. The tile of a block is 128 x BN; a cluster of two has one above the other
-// and loads the columns of B for both. The tensor cores multiply Elements, of 2 bytes, PARTS of which
-// stand for a T; a float32 by a single one is scaled (ImageScale). A stage holds image blocks for 64 steps
-// of k, with their parts.
+// Shapes and resources. The tile of a block is 128 x BN, or 64 x BN where the warpgroups that multiply
+// stand BESIDE each other; a cluster of two has one above the other and loads the columns of B for both.
+// The tensor cores multiply Elements, of 2 bytes, PARTS of which stand for a T; a float32 by a single one is
+// scaled (ImageScale). A stage holds image blocks for 64 steps of k, with their parts.
 template <class T_, class Element_, int PARTS_, int BN_, int STAGES_, int CLUSTER_,
-          bool PACKS_ = false, bool CUTS_ = false>
+          bool PACKS_ = false, bool CUTS_ = false, bool BESIDE_ = false>
 struct EngineShape {
     using T = T_;
     using Element = Element_;
@@ -157,10 +157,14 @@ struct EngineShape {
     static constexpr int SIDE = Image::SIDE;
     static_assert(SIDE * sizeof(Element) == Image::ROW_BYTES, "a block has 64 steps of k");
     static constexpr bool SCALED = sizeof(T) > sizeof(Element) && PARTS == 1;
-    static constexpr int ROWS = 2, COLS = BN / SIDE;  // Of a block's tile, in image blocks.
-    static constexpr int THREADS = 128 * (ROWS + 1), WARPS = 4 * ROWS;  // The latter multiply.
-    static constexpr bool PACKS = PACKS_;                               // Whether it makes images.
-    static constexpr int PACKERS = 3;                                   // Warps that do.
+    static constexpr bool BESIDE = BESIDE_;
+    static constexpr int ROWS = BESIDE ? 1 : 2,
+                         COLS = BN / SIDE;           // Of a block's tile, in image blocks.
+    static constexpr int WN = BESIDE ? BN / 2 : BN;  // Columns of a warpgroup.
+    static_assert(!BESIDE || WN == SIDE, "a warpgroup multiplies one block of columns");
+    static constexpr int THREADS = 384, WARPS = 8;  // The latter multiply.
+    static constexpr bool PACKS = PACKS_;           // Whether it makes images.
+    static constexpr int PACKERS = 3;               // Warps that do.
     // Whether sums are cut into parts that any clusters compute.
     static constexpr bool CUTS = CUTS_;
     static_assert(!CUTS || (CLUSTER == 2 && !PACKS), "");
@@ -170,18 +174,17 @@ struct EngineShape {
                          CONSUMER_REGISTERS = PACKS ? 208 : 216;
     // Arrivals that empty a stage: one of each warp that multiplies, here and in the other block.
     static constexpr int RELEASES = WARPS * CLUSTER;
-    static constexpr int ACCS = BN / 2;
+    static constexpr int ACCS = WN / 2;
     using Tile = EngineTile<ROWS, COLS, CLUSTER>;
 
     static constexpr int A_BYTES = ROWS * PARTS * Image::BLOCK_BYTES;
     static constexpr int STAGE_BYTES = A_BYTES + COLS * PARTS * Image::BLOCK_BYTES;
     // Columns of a result that are staged at once; a row of staging is padded so that the lanes of
     // a store meet different banks.
-    static constexpr int STAGED = BN < 512 / sizeof(T) ? BN : 512 / sizeof(T);
+    static constexpr int STAGED = WN < 512 / sizeof(T) ? WN : 512 / sizeof(T);
     static constexpr int PITCH = STAGED + 8;
     // Results that the copy engine stores are staged by boxes of a warp's 16 rows and 64 columns, two at a time.
-    static constexpr int BOX_ROWS = EngineLayout::BOX_ROWS, BOX_BYTES = BOX_ROWS * Image::ROW_BYTES,
-                         BOXES = 2;
+    static constexpr int BOX_BYTES = 16 * Image::ROW_BYTES, BOXES = 2;
     static constexpr bool STORES_BOXES = sizeof(T) == 2;
     static constexpr int OF_ROWS = WARPS * 8 * PITCH * static_cast<int>(sizeof(T)),
                          OF_BOXES = STORES_BOXES ? WARPS * BOXES * BOX_BYTES : 0,
@@ -190,12 +193,20 @@ struct EngineShape {
     static_assert(CLUSTER == 1 || STAGES + 1 <= DRAWS, "a tile of one step for each stage");
     static constexpr int BARRIERS = 2 * STAGES + DRAWS + 4;
     static constexpr int WORDS = STAGES + DRAWS + 1;
-    // Where sums in parts meet (see EngineConsumer::meet), the 16 rows of a warp take so many bytes.
-    static constexpr int WARP_BYTES = ACCS * 32 * 4;
-    static_assert(CLUSTER > 1 || WARPS * WARP_BYTES <= STAGES * STAGE_BYTES,
+    // Where sums in parts meet (see EngineConsumer::meet), eight rows of a warp take so many bytes. Halves of tiles leave
+    // memory for that.
+    static constexpr bool MEETS_APART = BESIDE;
+    static constexpr int HALF_BYTES = ACCS / 2 * 32 * 4;
+    PACKEDTRI_HD static constexpr int meeting_warps(int parts) { return 2 * WARPS / parts; }
+    PACKEDTRI_HD static constexpr int met_bytes(int parts) {
+        return meeting_warps(parts) * (parts - 1) * HALF_BYTES;
+    }
+    static_assert(CLUSTER > 1 || met_bytes(MOST_SHARERS) <= STAGES * STAGE_BYTES,
                   "stages are too small");
+    static constexpr int MEETING_BYTES = MEETS_APART ? met_bytes(MOST_SHARERS) : 0;
     static constexpr int SHARED_BYTES =
-        STAGES * STAGE_BYTES + STAGING_BYTES + (BARRIERS + WORDS) * 8;
+        STAGES * STAGE_BYTES + STAGING_BYTES + MEETING_BYTES + (BARRIERS + WORDS) * 8;
+    static_assert(SHARED_BYTES <= 227 * 1024);
 };
 
 // The shared memory of a block, by name.
@@ -209,6 +220,12 @@ struct EngineShared {
     __device__ typename Shape::T* staging() const {
         return reinterpret_cast<typename Shape::T*>(base + STAGING);
     }
+    // For rows, of this warp of those that multiply.
+    __device__ typename Shape::T* staging(int warp) const {
+        return staging() + warp * 8 * Shape::PITCH;
+    }
+    // Where others send their parts of sums.
+    __device__ uint32_t meeting() const { return Shape::MEETS_APART ? address(MEETING) : a(0); }
     __device__ uint32_t full(int stage) const { return address(BARRIERS + stage * 8); }
     __device__ uint32_t empty(int stage) const { return full(Shape::STAGES + stage); }
     __device__ uint32_t drawn(int slot) const { return full(2 * Shape::STAGES + slot); }
@@ -231,10 +248,34 @@ struct EngineShared {
 
   private:
     static constexpr int STAGING = Shape::STAGES * Shape::STAGE_BYTES;
-    static constexpr int BARRIERS = STAGING + Shape::STAGING_BYTES;
+    static constexpr int MEETING = STAGING + Shape::STAGING_BYTES;
+    static constexpr int BARRIERS = MEETING + Shape::MEETING_BYTES;
     __device__ volatile int64_t* words() const {
         return reinterpret_cast<volatile int64_t*>(base + BARRIERS + Shape::BARRIERS * 8);
     }
+};
+
+// What a warp that multiplies has of a block's tile.
+template <class Shape>
+struct EngineWarp {
+    int group;  // Of the two warpgroups.
+
+    // Of the tile's blocks, the row of those that it has, and the place in a stage where their columns begin.
+    __device__ int row() const { return Shape::BESIDE ? 0 : group; }
+    __device__ int place() const { return Shape::BESIDE ? group : 0; }
+    // Which of the tile's columns of blocks comes after `c` others of its own.
+    template <bool B_ACROSS>
+    __device__ int column(int c) const {
+        return Shape::BESIDE ? Shape::Tile::column_at(group, B_ACROSS) : c;
+    }
+    // Where its sums of that begin.
+    template <bool B_ACROSS>
+    __device__ static constexpr int block(int c) {
+        return Shape::BESIDE ? 0 : 32 * Shape::Tile::column_at(c, B_ACROSS);
+    }
+    __device__ static int of_group() { return static_cast<int>(threadIdx.x) % 128 / 32; }
+    // Of those of both groups.
+    __device__ int number() const { return group * 4 + of_group(); }
 };
 
 // The stages are used in turn; both sides of the pipeline count for themselves.

@@ -34,10 +34,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         }
         if (split > 1) {
             ptx::mbarrier_init(shared.ready(), Shape::WARPS * (split - 1));
-            ptx::mbarrier_init(shared.parted(), Shape::WARPS / split);
+            ptx::mbarrier_init(shared.parted(), Shape::meeting_warps(split));
             ptx::mbarrier_init(shared.met(), 1);
-            ptx::mbarrier_arrive_expect(shared.met(),
-                                        Shape::WARP_BYTES * (Shape::WARPS - Shape::WARPS / split));
+            ptx::mbarrier_arrive_expect(shared.met(), Shape::met_bytes(split));
         }
         ptx::mbarrier_init_fence();
     }
@@ -51,11 +50,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
             if (ptx::elect()) EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
         } else if constexpr (Shape::PACKS) {
             EnginePacker<typename Shape::T>(args.packing).run();
-        } else if (warp > 2) {
-            // By order, not by number: of that nvcc makes a table of addresses.
-            if (rank == 0 && ptx::elect()) EngineDrawer<Shape, PRODUCTS>(args, shared).run();
+        } else if (warp == 1) {
+            using Drawer = EngineDrawer<Shape, PRODUCTS>;
+            if (Drawer::APART && rank == 0 && ptx::elect()) Drawer(args, shared).run();
         } else if constexpr (Shape::SCALED) {
-            if (warp < 2) {
+            if (warp == 2) {
                 EngineChecker<Shape, PRODUCTS>::run(args, shared);
                 EngineStored<Shape, PRODUCTS>::checked();
             }
@@ -65,9 +64,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         EngineConsumer<Shape, PRODUCTS, Across>(args, shared, rank, group - 1).run();
         if constexpr (!Shape::PACKS) EngineStored<Shape, PRODUCTS>::run(args, shared);
     }
-    // A block's barriers must outlive its peer's arrivals. Blocks that share sums wait for what they get.
+    // A block's barriers must outlive its peers' arrivals. Where sums meet in the stages, all of these are waited for.
     __syncwarp();
-    if (Shape::CLUSTER > 1) ptx::cluster_sync();
+    if (Shape::CLUSTER > 1 || (Shape::MEETS_APART && split > 1)) ptx::cluster_sync();
 #endif
 }
 

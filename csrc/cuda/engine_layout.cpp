@@ -125,8 +125,10 @@ EngineLayout engine_layout(const Product& p, const Config& config, int multiproc
         config.split > 1
             ? schedule.count_long(static_cast<int>(ceil_div(p.k, side)), config.split_above)
             : 0;
-    layout.work = {schedule, config.split, static_cast<int>(std::min(shared, schedule.size())),
-                   config.part};
+    const int halved = config.tile == TileSize::Half;
+    layout.work = {schedule, config.split,
+                   static_cast<int>(std::min(shared, schedule.size())) << halved, config.part,
+                   halved};
     if (config.part > 0) {
         layout.cut = part_work(p, side, config.part, multiprocessors / 2);
         layout.places = layout.cut.places();

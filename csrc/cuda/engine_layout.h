@@ -37,8 +37,8 @@ struct EngineLayout {
     // Words of a matrix: Marks, if it may have any, and lines of scaled images (EngineChecker).
     int64_t marks, lines;
 
-    // The copy engine stores so many rows at a time.
-    static constexpr int BOX_ROWS = 16;
+    // How many rows the copy engine stores at a time: a warp's, or half of them where blocks share sums.
+    static constexpr int box_rows(int split) { return split > 1 ? 8 : 16; }
 
     // Words and sums of all places (add_parts): of two blocks, each of which has 128 x 256 sums.
     static constexpr int64_t WORDS_OF_PLACE = 8, SUMS_OF_PLACE = 128 * 256;

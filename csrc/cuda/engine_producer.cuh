@@ -29,7 +29,7 @@ class EngineProducer {
             const Tile tile(p.a.kind, p.b.kind, p.a.across, p.b.across, p.work, item, rank_,
                             p.n_blocks, p.k_blocks);
             load_all(p, tile, item.matrix, word);
-            if constexpr (!Shape::CUTS) parts_meet_ = item.share > 0;
+            if constexpr (!Shape::CUTS && !Shape::MEETS_APART) parts_meet_ = item.share > 0;
         }
         wait_for_stages();  // No block ends before the kernel before does: later ones rely on that.
         begin_stage(EngineItem::NONE);
@@ -174,15 +174,15 @@ class EngineProducer {
     // Loads all steps of a tile.
     __device__ void load_all(const EngineProduct<T>& p, const Tile& tile, int matrix,
                              int64_t word) {
-        static_assert(Shape::ROWS == 2 && Shape::COLS / Shape::CLUSTER == 2, "two lines each");
+        static_assert(Shape::ROWS <= 2 && Shape::COLS / Shape::CLUSTER == 2, "two lines at most");
         // Each block of a cluster loads two of the columns for both.
         const int place = 2 * rank_;
         const auto column = [&](int place) {
             return tile.j0 + min(Tile::column_at(place, tile.b_across), tile.columns - 1);
         };
-        Stream a(p.a, p.a_map, matrix, tile.i0, tile.i0 + 1, tile.k0),
+        Stream a(p.a, p.a_map, matrix, tile.i0, tile.i0 + Shape::ROWS - 1, tile.k0),
             b(p.b, p.b_map, matrix, column(place), column(place + 1), tile.k0, p.joined_blocks());
-        const int rows = min(2, p.m_blocks() - tile.i0);
+        const int rows = min(Shape::ROWS, p.m_blocks() - tile.i0);
         const KRange whole = tile.whole(rows);
         const int end = tile.end(), ask_at = max(tile.k0, end - 1 - Drawer::AHEAD);
         wait_for_stages();
@@ -190,7 +190,7 @@ class EngineProducer {
             if constexpr (Shape::PACKS) wait_for_images(p, tile, EngineItem::of(word), k);
             const bool all = k >= whole.begin && k < whole.end;
             const bool first = all || (rows > 0 && tile.needs_row(0, k)),
-                       second = all || (rows > 1 && tile.needs_row(1, k));
+                       second = Shape::ROWS > 1 && (all || (rows > 1 && tile.needs_row(1, k)));
             const int columns = all ? Shape::COLS : Shape::COLS - tile.missing_columns(k);
             begin_stage(word);
             ptx::mbarrier_arrive_expect(

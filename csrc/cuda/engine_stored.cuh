@@ -53,7 +53,7 @@ class EngineStored {
     __device__ __noinline__ static void compute_all(const Args& args,
                                                     const EngineShared<Shape>& shared) {
         // Which rows of as many tiles as there are threads.
-        auto* rows = reinterpret_cast<uint8_t*>(shared.staging());
+        auto* rows = reinterpret_cast<uint16_t*>(shared.staging());
         for (int product = 0; product < PRODUCTS; ++product) {
             const EngineProduct<T>& p = args.of[product];
             if (!p.marks) continue;
@@ -62,7 +62,7 @@ class EngineStored {
             for (int64_t first = 0; first < all; first += THREADS) {
                 const int own = ptx::thread_of<THREADS>();
                 const uint32_t found = first + own < all ? rows_of(p, first + own) : 0;
-                rows[own] = static_cast<uint8_t>(found);
+                rows[own] = static_cast<uint16_t>(found);
                 if (!ptx::block_or<THREADS>(found != 0)) continue;
                 for (int x = 0; x < THREADS; ++x)
                     for (uint32_t left = rows[x]; left != 0;) {

@@ -11,10 +11,10 @@
 namespace packedtri::cuda {
 
 // Which block of threads has stored what of a result, and what it has left to be computed from stored elements
-// (EngineStored). A word is for 16 rows, those of a warp, of a tile of 128 x 128. The words of a tile lie one after
+// (EngineStored). A word is for 8 rows, half of those of a warp, of a tile of 128 x 128. The words of a tile lie one after
 // another, tiles by rows.
 struct Marks {
-    static constexpr int SIDE = 128, ROWS = 16, OF_TILE = SIDE / ROWS;
+    static constexpr int SIDE = 128, ROWS = 8, OF_TILE = SIDE / ROWS;
 
     PACKEDTRI_HD static constexpr int tiles(int size) { return (size + SIDE - 1) / SIDE; }
     // Zero stands for neither.
@@ -118,10 +118,13 @@ constexpr BatchOrder batch_order(int matrices, int each, int items, int tail = 0
 struct EngineWork {
     Schedule schedule;
     int split, shared_tiles;
-    int cut = 0;  // Of launches that cut sums, how many steps a part has (PartWork).
+    int cut = 0;     // Of launches that cut sums, how many steps a part has (PartWork).
+    int halved = 0;  // 1 where each tile of the schedule is two, one above the other.
 
     // How many tiles blocks have alone.
-    PACKEDTRI_HD constexpr int64_t size() const { return schedule.size() - shared_tiles; }
+    PACKEDTRI_HD constexpr int64_t size() const {
+        return (schedule.size() << halved) - shared_tiles;
+    }
 
     // Some tiles fall into gaps of the schedule, and numbers behind the last have none: their item does not
     // exist.
@@ -143,9 +146,9 @@ struct EngineWork {
 
   private:
     PACKEDTRI_HD constexpr EngineItem item(int number, int share, bool& exists) const {
-        const Schedule::Tile tile = schedule.at(number);
+        const Schedule::Tile tile = schedule.at(number >> halved);
         exists = tile.exists;
-        return {tile.i, tile.j, share};
+        return {tile.i << halved | (number & halved), tile.j, share};
     }
 };
 

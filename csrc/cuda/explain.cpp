@@ -51,7 +51,8 @@ std::string explain_resident(const Config& c) {
 std::string explain_tiles(const Product& p, const Config& c) {
     const bool engine = by_images(c);
     const int side = side_of_tiles(p, c);
-    const int rows = is_wide_mapped(c) && p.b.kind == Kind::Dense ? side / 2 : side,
+    const bool halved = c.tile == TileSize::Half || (is_wide_mapped(c) && p.b.kind == Kind::Dense);
+    const int rows = halved ? side / 2 : side,
               cols = is_wide_mapped(c) && p.a.kind == Kind::Dense ? side / 2 : side;
     std::string text = (engine ? "tile images, tiles " : "direct, tiles ") + std::to_string(rows) +
                        " x " + std::to_string(cols);

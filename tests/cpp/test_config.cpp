@@ -277,7 +277,7 @@ void the_engine_shares_what_it_can() {
           "of a dense result there are twice the tiles");
     Product tf32 = lower_product(DType::f32, 1024);
     tf32.tf32 = true;
-    CHECK(chosen(tf32).split == 4, "tiles are few");
+    CHECK(chosen(tf32).tile == TileSize::Half && chosen(tf32).split == 2, "tiles are few");
     // The more there is for all blocks, the fewer sums are long enough to be shared.
     double before = 0;
     for (int64_t n = 1792; n <= 2560; n += 128) {
@@ -285,8 +285,8 @@ void the_engine_shares_what_it_can() {
         tf32.tf32 = true;
         const Config config = chosen(tf32);
         const double above = config.split_above * 128.0 / static_cast<double>(n);
-        CHECK(config.split == 2 && above > before, "%d: from %d tiles on", int(n),
-              config.split_above);
+        CHECK(config.tile == TileSize::Small && config.split == 2 && above > before,
+              "%d: from %d tiles on", int(n), config.split_above);
         before = above;
     }
     tf32 = lower_product(DType::f32, 2816);
@@ -295,10 +295,10 @@ void the_engine_shares_what_it_can() {
 
     cuda::force(1, 0, 8, 1, 1);
     Product p = lower_product(DType::f32, 300);
-    CHECK(chosen(p).split == 8, "split %d", chosen(p).split);
+    CHECK(chosen(p).split == 4, "split %d", chosen(p).split);
     p.alpha = -1;
     p.beta = 1;
-    CHECK(chosen(p).split == 8, "a sum into C too: split %d", chosen(p).split);
+    CHECK(chosen(p).split == 4, "a sum into C too: split %d", chosen(p).split);
     cuda::force(1, 1, 8, 1, 1);
     CHECK(chosen(middle).split == 1, "large tiles are not shared");
     p = lower_product(DType::bf16, 128);
@@ -321,7 +321,9 @@ void dense_pairs() {
     const auto left = [](const Product& p) { return cuda::leaves_to_dense(p, hopper); };
     // 36, 66, 78 and 120 tiles for 132 blocks.
     CHECK(chosen(pair(DType::f32, 768, 768)).split == 4, "four rounds fit into one");
-    CHECK(chosen(pair(DType::bf16, 1408, 1408)).split == 2, "two do");
+    CHECK(chosen(pair(DType::bf16, 1408, 1408)).tile == TileSize::Half &&
+              chosen(pair(DType::bf16, 1408, 1408)).split == 1,
+          "all halves do");
     CHECK(chosen(pair(DType::bf16, 1408, 128)).split == 1, "short sums are not worth it");
     CHECK(chosen(pair(DType::f32, 1536, 1536)).split == 1, "a second round is not");
     CHECK(chosen(pair(DType::f32, 2304, 2304)).split == 2, "three of half the length, not two");
@@ -336,7 +338,8 @@ void dense_pairs() {
         p.tf32 = tf32;
         return chosen(p);
     };
-    CHECK(columns(1536, 384, true).method == Method::Engine && columns(1536, 384, true).split == 4,
+    CHECK(columns(1536, 384, true).method == Method::Engine &&
+              columns(1536, 384, true).tile == TileSize::Half,
           "TF32");
     CHECK(columns(2048, 256, false).split == 4 && columns(4096, 512, false).split == 2, "float32");
     CHECK(columns(4096, 768, true).tile == TileSize::Small &&

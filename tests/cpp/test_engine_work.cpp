@@ -79,10 +79,9 @@ std::vector<EnginePiece> pieces_of(const EngineWork& work, Kind a, Kind b, bool 
 }
 
 // Counts how often block (i, j) of the result gets the product of blocks (i, k) and (k, j).
-template <int COLS, int CLUSTER, class Item>
+template <int ROWS, int COLS, int CLUSTER, class Item>
 void every_product_once(Kind a, Kind b, bool b_across, bool lower, int m, int n, int k,
                         const EngineWork& work, const std::vector<Item>& items) {
-    constexpr int ROWS = 2;
     std::vector<int> count(m * n * k);
     for (const Item& item : items)
         for (int rank = 0; rank < CLUSTER; ++rank) {
@@ -90,7 +89,8 @@ void every_product_once(Kind a, Kind b, bool b_across, bool lower, int m, int n,
                                                        k);
             const KRange whole = tile.whole(std::min(ROWS, m - tile.i0));
             for (int x = whole.begin; x < whole.end; ++x)
-                CHECK(tile.needs_row(0, x) && tile.needs_row(1, x) && tile.missing_columns(x) == 0,
+                CHECK(tile.needs_row(0, x) && tile.needs_row(ROWS - 1, x) &&
+                          tile.missing_columns(x) == 0,
                       "kinds %d, %d: step %d is not whole", (int)a, (int)b, x);
             for (int x = tile.k0; x < tile.end(); ++x)
                 for (int row = 0; row < ROWS; ++row)
@@ -110,7 +110,8 @@ void every_product_once(Kind a, Kind b, bool b_across, bool lower, int m, int n,
                       work.split, i, j, x, count[(i * n + j) * k + x]);
 }
 
-template <int COLS, int CLUSTER>
+// A tile has two rows of blocks, or one where the tiles of the schedule are `halved`.
+template <int ROWS, int COLS, int CLUSTER>
 void every_product(int m, int n, int k, int split, int above, int group) {
     const int side = 2 * CLUSTER;
     for (const Kind a : {Kind::Lower, Kind::Upper, Kind::Dense})
@@ -121,14 +122,17 @@ void every_product(int m, int n, int k, int split, int above, int group) {
                 const cuda::Schedule schedule{(m + side - 1) / side, (n + COLS - 1) / COLS, group,
                                               lower, cuda::longest_first(a, b, lower)};
                 const int64_t tiles = schedule.count_long((k + side - 1) / side, above);
-                const EngineWork work{
-                    schedule, split,
-                    split > 1 ? static_cast<int>(std::min(tiles, schedule.size())) : 0, above};
+                constexpr int halved = ROWS == 1;
+                const int shared =
+                    split > 1 ? static_cast<int>(std::min(tiles, schedule.size())) << halved : 0;
+                const EngineWork work{schedule, split, shared, above, halved};
                 const auto check = [&](const auto& items) {
                     if (b != Kind::Upper)
-                        every_product_once<COLS, CLUSTER>(a, b, true, lower, m, n, k, work, items);
+                        every_product_once<ROWS, COLS, CLUSTER>(a, b, true, lower, m, n, k, work,
+                                                                items);
                     if (b != Kind::Lower)
-                        every_product_once<COLS, CLUSTER>(a, b, false, lower, m, n, k, work, items);
+                        every_product_once<ROWS, COLS, CLUSTER>(a, b, false, lower, m, n, k, work,
+                                                                items);
                 };
                 check(items_of(work));
                 if (CLUSTER > 1 && group == 1) check(pieces_of(work, a, b, lower, m, n, k));
@@ -169,13 +173,15 @@ int main() {
         for (const int above : {1, 2, 3})
             for (const int group : {1, 2}) {
                 for (const int n : {1, 2, 3, 7, 8, 13}) {
-                    every_product<2, 1>(n, n, n, split, above, group);
-                    every_product<4, 2>(n, n, n, split, above, group);
+                    every_product<2, 2, 1>(n, n, n, split, above, group);
+                    every_product<1, 2, 1>(n, n, n, split, above, group);
+                    every_product<2, 4, 2>(n, n, n, split, above, group);
                 }
-                every_product<2, 1>(5, 9, 5, split, above, group);
-                every_product<4, 2>(9, 5, 5, split, above, group);
+                every_product<2, 2, 1>(5, 9, 5, split, above, group);
+                every_product<1, 2, 1>(5, 9, 5, split, above, group);
+                every_product<2, 4, 2>(9, 5, 5, split, above, group);
             }
     // More tiles than there are clusters, of which those that are left over are cut.
-    every_product<4, 2>(50, 50, 9, 1, 2, 1);
+    every_product<2, 4, 2>(50, 50, 9, 1, 2, 1);
     std::puts("engine_work: ok");
 }

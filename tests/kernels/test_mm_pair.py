@@ -55,7 +55,8 @@ def test_each_is_what_it_is_alone(
 @hopper
 @pytest.mark.sanitizer
 @pytest.mark.parametrize(
-    ("method", "tile", "split"), [(ENGINE, 0, 1), (ENGINE, 0, 4), (ENGINE, 1, 1), (FUSED, 1, 1)]
+    ("method", "tile", "split"),
+    [(ENGINE, 0, 1), (ENGINE, 0, 4), (ENGINE, 1, 1), (ENGINE, 2, 1), (ENGINE, 2, 4), (FUSED, 1, 1)],
 )
 @pytest.mark.parametrize("dtype", IMAGED, ids=str)
 def test_shared_operands(
