@@ -240,6 +240,9 @@ void complete_engine(Config& config, const Product& p, const Device& device, int
     if (config.tile == TileSize::Large) config.split = 1;  // Its blocks come in clusters already.
     else config.part = 0;
     config.split = std::min(config.split, MOST_SHARERS);
+    // An item has 16 bits for the number of its row of tiles.
+    if (config.tile == TileSize::Half && ceil_div(p.m, engine_tile_side(config.tile)) > 0x7fff)
+        config.tile = TileSize::Small;
     if (config.part > 0) config.group = 1;
     const bool fuses =
         forced.method < 0 ? fusing_pays(p) && together == 1 : is_forced(Method::Fused);

@@ -96,9 +96,10 @@ Panels panels_of(const Product& p, const Config& config, int64_t side) {
     const auto countable = [&](int64_t across) {
         return ceil_div(across, side) < EngineItem::MOST_MATRICES;
     };
-    // Three parts of float32 are multiplied for longer than they are waited for.
-    if (in_parts(p) || config.method != Method::Engine || config.part > 0 || config.group > 1 ||
-        p.batch > 1 || p.c.kind != Kind::Dense)
+    // Three parts of float32 are multiplied for longer than they are waited for, and halves of tiles are for products that
+    // have few.
+    if (in_parts(p) || config.tile == TileSize::Half || config.method != Method::Engine ||
+        config.part > 0 || config.group > 1 || p.batch > 1 || p.c.kind != Kind::Dense)
         return Panels::None;
     if (p.a.kind != Kind::Dense && exceeds_cache(p.b) && countable(p.n)) return Panels::Columns;
     if (p.b.kind != Kind::Dense && exceeds_cache(p.a) && countable(p.m)) return Panels::Rows;
