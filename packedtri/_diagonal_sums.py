@@ -118,6 +118,7 @@ def _diagonal(name: str, t: Any, values: Any) -> Tensor:
 
 
 def _check_fits(name: str, t: Any, values: Tensor) -> None:
+    from packedtri.ops import elements
     from packedtri.ops.dims import can_broadcast
 
     own = t._packed
@@ -129,5 +130,4 @@ def _check_fits(name: str, t: Any, values: Tensor) -> None:
         )
     if values.dim() and values.device != own.device:
         raise ValueError(f"[{name}] expected values on {own.device}; got {values.device}")
-    if values.is_complex() and not own.dtype.is_complex:
-        raise ValueError(f"[{name}] expected real values for {describe(t)} of {own.dtype}")
+    elements.check_not_complex(name, t, values)

@@ -39,7 +39,7 @@ class InPlaceProducts:
             >>> from packedtri import LowerTriangular
             >>> L = LowerTriangular(torch.tensor([1.0, 2.0, 3.0]))
             >>> L.rmul_(LowerTriangular(torch.tensor([1.0, 1.0, 1.0])))
-            LowerTriangular([[1., .],
+            LowerTriangular([[1.,  .],
                              [5., 3.]])
 
         Source:
@@ -57,7 +57,7 @@ class InPlaceProducts:
             >>> from packedtri import LowerTriangular
             >>> L = LowerTriangular(torch.tensor([1.0, 2.0, 3.0]))
             >>> L.lmul_(LowerTriangular(torch.tensor([1.0, 1.0, 1.0])))
-            LowerTriangular([[1., .],
+            LowerTriangular([[1.,  .],
                              [3., 3.]])
 
         Source:

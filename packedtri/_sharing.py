@@ -12,18 +12,35 @@ sees to them; they know what it knows.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from packedtri import _tracing, dispatch
+from packedtri import _tracing, dispatch, layout
 from packedtri._autograd import carries_autograd, forward_mode, is_batched
 
 if TYPE_CHECKING:
     from packedtri.tensor import PackedTensor
 
+M = TypeVar("M")
+
 _any_requires_grad = torch._C._any_requires_grad
+
+
+class Member:
+    """What stands for a type in its family, and lives as long as the type.
+
+    Torch swaps no tensors that have weak references, as modules do that load into their buffers.
+    """
+
+    def __init__(self, t: PackedTensor) -> None:
+        self.cls = type(t)
+        self.packed = t._packed
+
+    def describe(self) -> str:
+        """What it stands for, as error messages show it."""
+        return dispatch.describe(self.cls._wrap(self.packed, layout.order(self.packed.shape[-1])))
 
 
 class Family:
@@ -31,24 +48,29 @@ class Family:
 
     def __init__(self) -> None:
         # By their ids, which belong to nobody else while they live.
-        self._types: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+        self._types: weakref.WeakValueDictionary[int, Member] = weakref.WeakValueDictionary()
         self._plain: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
     def add(self, x: Tensor) -> None:
         """A tensor; what it is a view of has its elements as well, and stands for it."""
-        owner = owner_of(x)
+        owner: Any = owner_of(x)
         for t in (x, owner):
             if hasattr(t, "_packed"):
                 t.__dict__["_family"] = self
-        members = self._types if hasattr(owner, "_packed") else self._plain
-        members[id(owner)] = owner
+        if not hasattr(owner, "_packed"):
+            self._plain[id(owner)] = owner
+            return
+        member = owner.__dict__.get("_member")
+        if member is None:
+            member = owner.__dict__["_member"] = Member(owner)
+        self._types[id(member)] = member
 
-    def others(self, t: PackedTensor) -> list[Tensor]:
-        """Those with elements of ``t`` that are neither it nor what it is a view of."""
-        own = (id(t), id(owner_of(t)))
-        types: list[Any] = [x for x in _living(self._types) if id(x) not in own]
-        found = [x for x in types if _overlap(t._packed, x._packed)]
-        return found + [x for x in _living(self._plain) if _overlap(t._packed, x)]
+    def others(self, t: PackedTensor) -> list[str]:
+        """Those with elements of ``t`` that are neither it nor what it is a view of, by names."""
+        own = (t.__dict__.get("_member"), owner_of(t).__dict__.get("_member"))
+        types = [m for m in _living(self._types) if m not in own and _overlap(t._packed, m.packed)]
+        plain = [x for x in _living(self._plain) if _overlap(t._packed, x)]
+        return [m.describe() for m in types] + list(map(dispatch.describe, plain))
 
     def changed(self, t: PackedTensor) -> bool:
         """Whether autograd has recorded a change of elements of ``t`` through a plain tensor.
@@ -63,7 +85,7 @@ class Family:
         return False
 
 
-def _living(members: weakref.WeakValueDictionary[int, Tensor]) -> list[Tensor]:
+def _living(members: weakref.WeakValueDictionary[int, M]) -> list[M]:
     """The members of a family that live, of which other threads may add some meanwhile."""
     return [x for reference in members.valuerefs() if (x := reference()) is not None]
 
@@ -145,7 +167,7 @@ def _check_alone(t: PackedTensor) -> None:
     family = t.__dict__.get("_family") or owner_of(t).__dict__.get("_family")
     for other in family.others(t) if family is not None else ():
         raise RuntimeError(
-            f"[{type(t).__name__}] it shares its elements with {dispatch.describe(other)}, whose "
+            f"[{type(t).__name__}] it shares its elements with {other}, whose "
             "gradients would miss a change in place that autograd records. Change a .clone(), or "
             "let the other one go before"
         )

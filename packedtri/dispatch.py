@@ -46,6 +46,8 @@ class Row:
         handler: called with the arguments of the function.
         how: see ``How``.
         result: type of the result, None where it depends on the arguments.
+        casts: whether the result is cast to the dtype of ``out``, where that can be. Otherwise
+            ``out`` must have the dtype of the result. Torch decides it function by function.
     """
 
     function: Function
@@ -53,6 +55,7 @@ class Row:
     handler: Function
     how: How
     result: type | None
+    casts: bool = False
 
     @property
     def name(self) -> str:
@@ -92,6 +95,7 @@ def row(
     *types: type,
     how: How = "native",
     result: type | None = None,
+    casts: bool = False,
 ) -> Callable[[Function], Function]:
     """Decorator that adds one row per function and combination of types.
 
@@ -101,6 +105,7 @@ def row(
             types at all make the row that serves whatever has no row of its own.
         how: see ``How``.
         result: type of the result, where it is known.
+        casts: see ``Row``.
 
     Returns:
         The decorator; it returns the handler unchanged.
@@ -108,7 +113,7 @@ def row(
 
     def add(handler: Function) -> Function:
         for function in [functions] if callable(functions) else functions:
-            _add(function, types, handler, how, result)
+            _add(function, types, handler, how, result, casts)
         return handler
 
     return add
@@ -128,14 +133,19 @@ def decorate(function: Function, decorator: Callable[[Function], Function]) -> N
 
 
 def _add(
-    function: Function, types: tuple[type, ...], handler: Function, how: How, result: type | None
+    function: Function,
+    types: tuple[type, ...],
+    handler: Function,
+    how: How,
+    result: type | None,
+    casts: bool,
 ) -> None:
     _known.clear()
     rows = _table.setdefault(function, {})
     if len(types) > len(_key_names.get(function, ())):
         _key_names[function] = _torch_names(function, len(types))
     for combination in _expand(types):
-        rows[combination] = Row(function, combination, handler, how, result)
+        rows[combination] = Row(function, combination, handler, how, result, casts)
 
 
 def _torch_names(function: Function, count: int) -> tuple[frozenset[str], ...]:
@@ -317,7 +327,7 @@ def _call_out(function: Function, found: Row, args: Any, kwargs: Mapping[str, An
     result = call(function, args, values)
     if kwargs["out"] is None:
         return result
-    return write_out(function_name(function), result, kwargs["out"])
+    return write_out(function_name(function), result, kwargs["out"], found.casts)
 
 
 _HOMES = (

@@ -65,7 +65,7 @@ class PositiveDiagonal(torch.nn.Module):
         Example:
             >>> from packedtri import LowerTriangular
             >>> PositiveDiagonal(shift=1.0)(LowerTriangular(torch.tensor([0.0, 5.0, -100.0])))
-            LowerTriangular([[1.6931,     .],
+            LowerTriangular([[1.6931,      .],
                              [5.0000, 1.0000]])
         """
         _check("PositiveDiagonal", x)
@@ -88,7 +88,7 @@ class PositiveDiagonal(torch.nn.Module):
             >>> from packedtri import LowerTriangular
             >>> f = PositiveDiagonal()
             >>> f(f.right_inverse(LowerTriangular(torch.tensor([1.0, 2.0, 3.0]))))
-            LowerTriangular([[1., .],
+            LowerTriangular([[1.,  .],
                              [2., 3.]])
         """
         _check("PositiveDiagonal", x)

@@ -22,14 +22,14 @@ from packedtri._diagonal_sums import DiagonalSums
 from packedtri._factories import Factories
 from packedtri._formats import Formats
 from packedtri._in_place import InPlaceProducts
-from packedtri._sharing import Family, share
+from packedtri._sharing import Family, Member, share
 from packedtri._typed import attempt, recorder
 from packedtri.layout import DTYPES as DTYPES
 
 P = TypeVar("P", bound="PackedTensor")
 
 # What ties a type to other tensors, which stays behind when it is stored or copied.
-_TIES = ("_source", "_family", "_conjugate_of")
+_TIES = ("_source", "_family", "_member", "_conjugate_of")
 _unpack = quick(torch.ops.packedtri.unpack.default)
 _record = recorder(torch.ops.packedtri.unpack.default)
 _make_wrapper = Tensor._make_wrapper_subclass
@@ -73,6 +73,8 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
     _source: tuple[Callable[[], Tensor | None], Any]
     # The tensors with the same elements that no graph connects to it.
     _family: Family
+    # What stands for it among them.
+    _member: Member
     # The tensor that the elements are the lazy conjugate of, where one type is a view of another.
     _conjugate_of: Tensor
 
@@ -200,8 +202,8 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
 
         Raises:
             TypeError: when ``values`` is no tensor.
-            ValueError: when the shapes do not broadcast, or the matrices are Hermitian and a value
-                has an imaginary part.
+            ValueError: when the shapes do not broadcast, or ``values`` are complex where the
+                matrices are real, or have imaginary parts where they are Hermitian.
 
         Example:
             >>> LowerTriangular.zeros(2).set_diagonal_(torch.tensor([1.0, 2.0]))
@@ -211,7 +213,9 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
         from packedtri.ops import elements, lost_writes
 
         lost_writes.forget(values)
-        return elements.set_diagonal_(self, _diagonal_values(self, values))
+        diagonal = _diagonal_values(self, values)
+        elements.check_not_complex("set_diagonal_", self, diagonal)
+        return elements.set_diagonal_(self, diagonal)
 
     def unit_diagonal(self: P) -> P:
         """The matrices with ones on the main diagonal, differentiably; the rest is copied.

@@ -205,6 +205,36 @@ def test_out_arguments_that_do_not_fit(cls):
 
 
 @each_type
+def test_wrong_types_in_contractions_and_assignments(cls):
+    a, number = cls.randn(3), torch.tensor(1.0)
+    for use in (
+        lambda: torch.einsum("ij,jk", a, 2),
+        lambda: torch.einsum("ij,jk", 2, a),
+        lambda: torch.einsum("ij->ji", [a, 2]),
+    ):
+        with raises(TypeError, "[einsum]", "tensors for operands", "got int"):
+            use()
+    with raises(TypeError, "[broadcast_tensors]", "expected tensors", "got int"):
+        torch.broadcast_tensors(a, 2)
+    with raises(TypeError, "[chain_matmul]", "expected tensors", "got int"):
+        torch.chain_matmul(a, 2)
+    with raises(TypeError, "[tensordot]", "tensors for a and b", "got int"):
+        torch.tensordot(a, 2, dims=1)
+    with raises(RuntimeError, "tensordot expects dims", "got dims=1"):
+        torch.tensordot(a, number, dims=1)
+    with raises(RuntimeError, "tensordot expects dims", "got dims=1.5"):
+        torch.tensordot(a, a, dims=1.5)
+    with raises(IndexError, "Dimension out of range", "got 5"):
+        torch.tensordot(a, a, dims=([5], [0]))
+    for index in ((0, 0), ...):
+        with raises(RuntimeError, "[__setitem__]", "real numbers", cls.__name__, "got complex"):
+            a[index] = 1j
+        for value, got in (("1", "str"), (None, "NoneType"), ([1j], "list")):
+            with raises(TypeError, "[__setitem__]", "numbers", cls.__name__, f"got {got}"):
+                a[index] = value
+
+
+@each_type
 def test_functions_without_a_row(cls):
     a = cls.randn(3)
     with raises(NotImplementedError, "torch.Tensor.cauchy_", cls.__name__, ".to_dense()"):
@@ -304,14 +334,18 @@ def test_numbers_in_place_do_not_fill_the_other_half(cls):
     ):
         with raises(NotImplementedError, "storage", cls.__name__):
             use()
-    with raises(ValueError, "assignment", "element (", cls.__name__):
-        a.copy_(two)
+    for value in (two, 2, 2.5, True, torch.nan, np.float64(2)):
+        with raises(ValueError, "assignment", "element (", cls.__name__):
+            a.copy_(value)
     assert torch.equal(a, cls.eye(2))
     assert torch.equal(a.addcmul_(a.clone(), two), 3 * cls.eye(2))
     assert torch.equal(a.lerp_(cls.eye(2), two / 4), 2 * cls.eye(2))
     assert torch.equal(a.addcdiv_(cls.eye(2), two), 2.5 * cls.eye(2))
-    assert torch.equal(a.copy_(torch.tensor(0.0)), 0 * cls.eye(2))
-    assert torch.equal(Symmetric.eye(2).copy_(two).to_dense(), torch.full((2, 2), 2.0))
+    for zero in (torch.tensor(0.0), 0, 0.0):
+        assert torch.equal(cls.eye(2).copy_(zero), 0 * cls.eye(2))
+    assert cls.eye(1, dtype=torch.float64).copy_(0.1).item() == 0.1
+    for value in (two, 2):
+        assert torch.equal(Symmetric.eye(2).copy_(value).to_dense(), torch.full((2, 2), 2.0))
 
 
 @pytest.mark.parametrize("name", ["LBFGS"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -348,6 +349,22 @@ def test_derivatives_at_small_eigenvalues_that_are_no_rounding(cls):
     negative = cls.eye(64, dtype=torch.bfloat16)
     negative[0, 0] = -0.5
     assert packedtri.sqrtm(negative)[0, 0].isnan()
+
+
+@pytest.mark.filterwarnings("ignore:Matrix is singular")
+@each_triangular
+def test_roots_between_zero_eigenvalues(cls):
+    """As SciPy has them where there is one, and not finite where there is none."""
+    for packed in ([0, 0, 0], [0, 0, 0, 0, 0, 4], [0, 0, 0, 1, 1, 4], [0, 0, 4, 0, 1, 0]):
+        t = cls(torch.tensor(packed, dtype=torch.float64))
+        expected = torch.from_numpy(scipy.linalg.sqrtm(t.to_dense().numpy()))
+        torch.testing.assert_close(packedtri.sqrtm(t).to_dense(), expected)
+    assert not packedtri.sqrtm(cls(torch.tensor([0.0, 1.0, 0.0]))).packed[1].isfinite()
+    zeros = cls(torch.tensor([[0.0, nan, 0.0], [0.0, inf, 0.0]]))
+    assert not packedtri.sqrtm(zeros).packed[:, 1].isfinite().any()
+    p = torch.tensor([0, 0, 4, 0, 1, 9], dtype=torch.float64, requires_grad=True)
+    (grad,) = torch.autograd.grad(packedtri.sqrtm(cls(p)).packed[4], p)
+    torch.testing.assert_close(grad[4], torch.tensor(0.2, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("cls", [LowerTriangular, UpperTriangular])

@@ -41,6 +41,13 @@ CALLS = {
 }
 
 
+# Torch casts what these compute to the dtype of ``out``.
+CASTING = {
+    "cholesky_solve", "sin", "clamp", "lerp", "mul by a number", "add of a number", "mean", "stack",
+    "kron",
+}  # fmt: skip
+
+
 def pairs(result: Tensor | tuple[Tensor, ...], out: Tensor | tuple[Tensor, ...]):
     return zip(result, out, strict=True) if isinstance(result, tuple) else [(result, out)]
 
@@ -63,6 +70,46 @@ def test_results_are_written(name: str) -> None:
         ):
             assert found is into
             torch.testing.assert_close(dense(into), dense(result))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
+@pytest.mark.parametrize("name", CALLS)
+def test_dense_tensors_of_other_dtypes(name: str, dtype: torch.dtype) -> None:
+    call = CALLS[name]
+    expected = call()
+    several = isinstance(expected, tuple)
+    for shaped in (True, False):
+        out = [
+            torch.zeros(x.shape if shaped else 0, dtype=dtype if x.is_floating_point() else x.dtype)
+            for x in (expected if several else [expected])
+        ]
+        if name in CASTING:
+            assert call(out=out[0]) is out[0]
+            torch.testing.assert_close(out[0], dense(expected).to(dtype))
+        else:
+            message = f"expected out of dtype torch.float64; got {dtype}"
+            with pytest.raises(RuntimeError, match=message):
+                call(out=tuple(out) if several else out[0])
+            assert shaped or not out[0].numel()
+
+
+@each_type
+def test_packed_types_of_other_dtypes(cls: type[PackedTensor]) -> None:
+    t = cls.randn(3, dtype=torch.float64)
+    for call in (
+        lambda **out: torch.mul(t, 2, **out),
+        lambda **out: torch.neg(t, **out),
+        lambda **out: torch.add(t, t, **out),
+    ):
+        for dtype in (torch.float32, torch.complex128):
+            out = cls.zeros(3, dtype=dtype)
+            version = out._version
+            assert call(out=out) is out and out.dtype == dtype and out._version > version
+            torch.testing.assert_close(out, call().to(dtype))
+    with pytest.raises(ValueError, match="neg.* expected out of shape"):
+        torch.neg(cls.eye(3, dtype=torch.complex64), out=t)
+    with pytest.raises(ValueError, match="inv.* expected out of shape"):
+        torch.linalg.inv(cls.eye(3), out=t)
 
 
 @each_type

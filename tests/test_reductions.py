@@ -206,6 +206,22 @@ def test_extremes_share_their_gradient_with_structural_zeros(cls):
     assert torch.autograd.grad(cls(p).half().min(), p)[0].tolist() == [0.25] * 3
 
 
+@each_type
+@pytest.mark.parametrize("f", [torch.max, torch.min, Tensor.max, Tensor.min])
+def test_nan_elements_get_the_gradient_of_an_extreme(cls, f):
+    for elements in ([1, nan, 3], [nan, -1, 3], [nan, 0, nan], [0, 1, nan]):
+        p = torch.tensor([elements, [0, 0, -3]], dtype=torch.float64, requires_grad=True)
+        twin = cls(p).detach().to_dense().requires_grad_()
+        t = cls(p.detach()).requires_grad_()
+        (grad,) = torch.autograd.grad(f(t), t, create_graph=True)
+        (expected,) = torch.autograd.grad(f(twin), twin)
+        torch.testing.assert_close(grad.to_dense(), project(cls, expected))
+        # Its derivative in the factor of the sum is the gradient again.
+        scale = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+        (grad,) = torch.autograd.grad(scale * f(t), t, create_graph=True)
+        assert torch.autograd.grad(grad.sum(), scale)[0] == 1
+
+
 LINES: dict[str, Callable[[Tensor, int], Tensor]] = {
     "amax": torch.amax,
     "amin": torch.amin,

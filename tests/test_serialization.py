@@ -125,6 +125,21 @@ def test_parameters_and_state_dicts(cls, device):
 
 
 @each_type
+@pytest.mark.parametrize("assign", [False, True])
+def test_state_dicts_are_swapped_into_modules(cls, assign):
+    model, other = Model(cls), Model(cls)
+    for m in (model, other):
+        m.register_buffer("made", cls(torch.rand(6)))
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model.load_state_dict(other.state_dict(), assign=assign)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+    assert torch.equal(model.made, other.made) and torch.equal(model.weight, other.weight)
+
+
+@each_type
 def test_meta_device_and_materialization(cls, device):
     with torch.device("meta"):
         model = Model(cls)

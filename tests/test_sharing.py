@@ -227,6 +227,30 @@ def test_copies_stay_copies_in_compiled_functions(changed: int) -> None:
     assert torch.equal(*grads) and torch.equal(grads[0], torch.ones(2, 3, 6))
 
 
+def test_tensors_that_share_elements_can_be_swapped() -> None:
+    """Torch swaps none that have weak references."""
+    a, b = (LowerTriangular(x * torch.ones(3)) for x in (1.0, 2.0))
+    kept = a.packed, b.packed
+    torch.utils.swap_tensors(a, b)
+    assert torch.equal(a.packed, kept[1]) and torch.equal(b.packed, kept[0])
+    again = Symmetric(b.packed)
+    del kept
+    scale = torch.tensor(2.0, requires_grad=True)
+    for t, other in ((b, r"Symmetric \(2, 2\)"), (again, r"LowerTriangular \(2, 2\)")):
+        with pytest.raises(RuntimeError, match=f"shares its elements with {other}"):
+            t.mul_(scale)
+    del b
+    again.mul_(scale)
+    # What is given other data no longer shares those of before.
+    c = LowerTriangular(torch.ones(3))
+    d = LowerTriangular(c.packed)
+    c.data = c.data
+    with pytest.raises(RuntimeError, match="shares its elements"):
+        d.mul_(scale)
+    c.data = LowerTriangular.eye(2)
+    d.mul_(scale)
+
+
 def test_other_threads_may_share_while_one_looks():
     t = LowerTriangular.randn(4)
     t.packed  # noqa: B018

@@ -225,6 +225,13 @@ def test_determinant_of_a_singular_triangle() -> None:
     a = LowerTriangular.zeros(2)
     assert torch.det(a) == 0 and torch.logdet(a) == -torch.inf
     assert tuple(torch.slogdet(a)) == (0, -torch.inf)
+    for f in (torch.logdet, lambda t: torch.slogdet(t)[1], lambda t: torch.linalg.slogdet(t)[1]):
+        leaf = LowerTriangular(torch.tensor([0.0, 1.0, 3.0])).requires_grad_()
+        twin = leaf.detach().to_dense().requires_grad_()
+        f(leaf).backward()
+        f(twin).backward()
+        torch.testing.assert_close(leaf.grad.to_dense(), twin.grad.tril())
+        assert leaf.grad[0, 0] == torch.inf
 
 
 def test_inv_quad_logdet(rng) -> None:

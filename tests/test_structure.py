@@ -184,6 +184,15 @@ def test_diagonals_are_written(cls):
         t.set_diagonal_(torch.zeros(4))
     with pytest.raises(TypeError, match=r"got float\. For a number use fill_diagonal_"):
         t.set_diagonal_(2.0)
+    before = t.clone()
+    with pytest.raises(ValueError, match=r"\[set_diagonal_\] expected real values for .*float"):
+        t.set_diagonal_(torch.tensor(1j))
+    with pytest.raises(ValueError, match=r"\[fill_diagonal_\] expected real values for .*float"):
+        t[0].fill_diagonal_(1j)
+    # Torch takes cubes, of which it fills another diagonal.
+    with pytest.raises(ValueError, match=r"fill_diagonal_.*one diagonal.*set_diagonal_ takes"):
+        cls.randn(3, 3).fill_diagonal_(1)
+    assert torch.equal(t, before)
 
 
 @each_type

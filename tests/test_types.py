@@ -271,6 +271,10 @@ def test_reading_elements(cls, device):
     assert torch.equal(t.diagonal(dim1=-2, dim2=-1), x.diagonal(dim1=-2, dim2=-1))
     assert t.tolist() == x.tolist()
     assert make(cls, 1).item() is not None
+    assert torch.is_nonzero(cls.eye(1)) and cls.eye(1, 1).is_nonzero() is True
+    assert cls.zeros(1).is_nonzero() is False
+    with pytest.raises(RuntimeError, match="more than one value"):
+        t.is_nonzero()
 
 
 @each_type

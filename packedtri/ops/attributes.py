@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from numbers import Number, Real
 from typing import Any
 
 import torch
@@ -12,8 +13,9 @@ from torch.utils._pytree import tree_map
 
 from packedtri import _nodes, layout
 from packedtri._autograd import carries_autograd, is_plain
+from packedtri._dtensor import beside
 from packedtri._sharing import check_source
-from packedtri.dispatch import Function, describe, ops_are_watched, row
+from packedtri.dispatch import REALS, Function, describe, ops_are_watched, row
 from packedtri.ops.aten import change_unwatched, check_alike
 from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions
@@ -37,14 +39,14 @@ _GETTERS = """
 _METHODS = """
     __dir__ __format__ __hash__ __setstate__ _is_view dim dense_dim
     element_size get_device has_names is_complex is_conj is_contiguous is_floating_point
-    is_inference is_neg is_same_size is_signed is_nonzero ndimension nelement numel
+    is_inference is_neg is_same_size is_signed ndimension nelement numel
     register_post_accumulate_grad_hook requires_grad_ retain_grad size stride storage_offset
     untyped_storage _reduce_ex_internal _is_zerotensor is_distributed
     is_coalesced module_load _clear_non_serializable_cached_data
 """
 _FUNCTIONS = """
     is_complex is_conj is_floating_point is_inference is_neg is_same_size is_signed is_storage numel
-    get_device is_distributed is_nonzero is_tensor result_type can_cast
+    get_device is_distributed is_tensor result_type can_cast
     _has_compatible_shallow_copy_type
 """
 # They act on the stored elements and keep the type, which is what optimizers need of them.
@@ -116,8 +118,13 @@ def _fills(
     return all(isinstance(x, Tensor) and not _has_dimensions(x) for x in operands)
 
 
-def _copy(function: Function, self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
+def _copy(function: Function, self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
     """A dense source must fit the structure, as in an assignment: a checkpoint of a dense twin."""
+    if _fills_zeros(self, other):
+        # In a tensor without dimensions it reaches the other half too.
+        dtype = self.dtype if isinstance(other, (Real, *REALS)) else torch.complex128
+        number = torch.as_tensor(other, dtype=dtype, device=self.device)
+        other = beside(self._packed, number)
     dense = isinstance(other, Tensor) and not isinstance(other, PackedTensor)
     if not isinstance(self, PackedTensor) or not dense:
         return _in_place(function, self, other, non_blocking)
@@ -129,6 +136,12 @@ def _copy(function: Function, self: Tensor, other: Tensor, non_blocking: bool = 
         )
     self[...] = other
     return self
+
+
+def _fills_zeros(t: Tensor, value: Any) -> bool:
+    """Whether a value is a number that a triangle cannot have everywhere."""
+    triangular = isinstance(t, PackedTensor) and t.kind not in layout.MIRRORED
+    return triangular and isinstance(value, (Number, *REALS)) and value != 0
 
 
 def _each_in_place(function: Function, self: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:

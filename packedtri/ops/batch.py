@@ -122,7 +122,7 @@ def _check_joined(function: Function, tensors: Sequence[Any], dim: int) -> None:
 
 
 for _function in (torch.stack, torch.cat, torch.concat, torch.concatenate):
-    row(_function)(partial(_join, _function))
+    row(_function, casts=True)(partial(_join, _function))
 
 
 @aten_row(

@@ -70,7 +70,7 @@ def cholesky_insert(
         >>> import torch, packedtri
         >>> L = packedtri.LowerTriangular(torch.tensor([2.0]))  # The factor of [[4]].
         >>> packedtri.cholesky_insert(L, torch.tensor([[2.0]]), torch.tensor([[10.0]]))
-        LowerTriangular([[2., .],
+        LowerTriangular([[2.,  .],
                          [1., 3.]])
 
     Source:

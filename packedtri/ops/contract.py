@@ -17,7 +17,7 @@ from torch import Tensor
 
 from packedtri import _tracing
 from packedtri.dispatch import row
-from packedtri.ops.dense import densify, functions
+from packedtri.ops.dense import check_tensors, densify, functions
 from packedtri.ops.lost_writes import watch
 from packedtri.tensor import PackedTensor
 
@@ -96,6 +96,8 @@ def _einsum(equation: Any, *operands: Any) -> Tensor:
     given = (
         operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
     )
+    if isinstance(equation, str):
+        check_tensors("einsum", "operands", given)
     if isinstance(equation, str) and len(given) == 1:
         dims = _permutation(equation.replace(" ", ""), given[0].dim())
         if dims is not None:
@@ -150,6 +152,7 @@ def _expand(term: str, count: int) -> Labels:
 
 @row(functions("tensordot", torch))
 def _tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    check_tensors("tensordot", "a and b", (a, b))
     pair = _summed_pair(a, b, dims)
     if pair is not None:
         result = _dot_dimensions(a, pair[0], b, pair[1])
@@ -163,9 +166,14 @@ def _summed_pair(a: Tensor, b: Tensor, dims: Any) -> tuple[int, int] | None:
     if isinstance(dims, Tensor):
         dims = dims.tolist()
     if isinstance(dims, int):
-        return (-1, 0) if dims == 1 else None
-    listed = all(isinstance(d, (list, tuple)) and len(d) == 1 for d in dims)
-    return (dims[0][0], dims[1][0]) if listed and len(dims) == 2 else None
+        return (-1, 0) if dims == 1 and min(a.dim(), b.dim()) > 0 else None
+    # What is no pair of dimensions that there are is left to torch, which says so.
+    if not isinstance(dims, (list, tuple)) or len(dims) != 2:
+        return None
+    if not all(isinstance(d, (list, tuple)) and len(d) == 1 for d in dims):
+        return None
+    (i,), (j,) = dims
+    return (i, j) if -a.dim() <= i < a.dim() and -b.dim() <= j < b.dim() else None
 
 
 @row(functions("inner"))
@@ -188,6 +196,7 @@ def _dot_dimensions(a: Tensor, i: int, b: Tensor, j: int) -> Any:
 
 @row(functions("chain_matmul", torch))
 def _chain_matmul(*matrices: Tensor) -> Tensor:
+    check_tensors("chain_matmul", "matrices", matrices)
     return matrices[0] if len(matrices) == 1 else _multi_dot(matrices)
 
 

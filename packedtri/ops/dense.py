@@ -7,6 +7,7 @@ converted: the change would be lost.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -66,6 +67,13 @@ def as_dense(x: Any) -> Any:
     return x.to_dense() if isinstance(x, PackedTensor) else x
 
 
+def check_tensors(name: str, argument: str, values: Iterable[Any]) -> None:
+    """Raise where one of several values, which are given for an argument, is no tensor."""
+    for value in values:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"[{name}] expected tensors for {argument}; got {describe(value)}")
+
+
 def is_complex_number(value: Any) -> bool:
     """Whether a value is a complex number, also as a tensor of no dimensions."""
     if isinstance(value, Tensor):
@@ -73,30 +81,39 @@ def is_complex_number(value: Any) -> bool:
     return isinstance(value, complex)
 
 
-def write_out(name: str, result: Any, out: Any) -> Any:
+def write_out(name: str, result: Any, out: Any, casts: bool = False) -> Any:
     """Put a result, or each of several, into what the caller gave for it.
 
+    Args:
+        name: of the function.
+        result: what it computed.
+        out: what the caller gave.
+        casts: whether ``out`` may have any dtype that the result can be cast to.
+
     Raises:
-        TypeError: when ``out`` cannot hold a result of that type or dtype.
-        ValueError: when it has another shape, and elements.
-        RuntimeError: when its dtype is of another kind, or autograd would have to record it.
+        TypeError: when ``out`` cannot hold a result of that type.
+        ValueError: when it has another shape, and elements, or is a type of another dtype.
+        RuntimeError: when it is dense and of another dtype, or autograd would have to record it.
     """
     if isinstance(result, tuple):
         if not isinstance(out, (tuple, list)) or len(out) != len(result):
             raise TypeError(f"[{name}] expected {len(result)} tensors for out; got {describe(out)}")
-        return type(result)([write_out(name, *pair) for pair in zip(result, out, strict=True)])
+        pairs = zip(result, out, strict=True)
+        return type(result)([write_out(name, *pair, casts) for pair in pairs])
     packed = isinstance(out, PackedTensor)
     if not isinstance(out, Tensor) or (packed and type(out) is not type(result)):
         expected = canonical_type(result).__name__
         expected = "dense Tensor" if expected == "Tensor" else expected
         raise TypeError(f"[{name}] expected a {expected} for out; got {describe(out)}")
+    fits = out.dtype == result.dtype or (casts and torch.can_cast(result.dtype, out.dtype))
+    if not packed and not fits:
+        wanted = "a dtype that {} can be cast to" if casts else "dtype {}"
+        raise RuntimeError(
+            f"[{name}] expected out of {wanted.format(result.dtype)}; got {out.dtype}"
+        )
     if not packed and out.numel() == 0:
         out.resize_(result.shape)
-    if not packed and not torch.can_cast(result.dtype, out.dtype):
-        raise RuntimeError(
-            f"[{name}] expected out of a dtype that {result.dtype} can be cast to; got {out.dtype}"
-        )
-    wrong = out.device != result.device or (packed and out.dtype != result.dtype)
+    wrong = out.device != result.device or not fits
     if out.shape != result.shape or wrong:
         raise ValueError(
             f"[{name}] expected out of shape {tuple(result.shape)} and {result.dtype} on "

@@ -44,7 +44,12 @@ def _det(diagonal: Tensor) -> Tensor:
 
 
 def _sign_and_log(diagonal: Tensor) -> tuple[Tensor, Tensor]:
-    return diagonal.sgn().prod(-1), diagonal.abs().log().sum(-1)
+    sign = diagonal.sgn().prod(-1)
+    if diagonal.is_complex():
+        return sign, diagonal.abs().log().sum(-1)
+    # The derivative of torch.abs is zero at zero, and zero times inf is nan.
+    absolute = torch.where(diagonal < 0, -diagonal, diagonal)
+    return sign, absolute.log().sum(-1)
 
 
 def _logdet(diagonal: Tensor) -> Tensor:

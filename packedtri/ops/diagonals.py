@@ -14,7 +14,7 @@ from torch import Tensor
 
 from packedtri import layout
 from packedtri._dtensor import beside
-from packedtri.dispatch import Function, row
+from packedtri.dispatch import Function, describe, row
 from packedtri.ops import elements
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import from_front
@@ -75,9 +75,10 @@ def _triangular_stores(t: PackedTensor, offset: int) -> bool:
 def _fill_diagonal_(input: PackedTensor, fill_value: Any, wrap: bool = False) -> Tensor:
     if input._packed.dim() != 1:
         raise ValueError(
-            f"[fill_diagonal_] expected one matrix, as torch does; got {tuple(input.shape)}. "
-            "set_diagonal_ takes batches"
+            f"[fill_diagonal_] expected one matrix; got {describe(input)}, of which torch would "
+            "fill the one diagonal that runs through all dimensions. set_diagonal_ takes batches"
         )
+    elements.check_not_complex("fill_diagonal_", input, torch.as_tensor(fill_value))
     value = torch.as_tensor(fill_value, dtype=input.dtype, device=input.device)
     value = beside(input._packed, value)
     return elements.set_diagonal_(input, value)

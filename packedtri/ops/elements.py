@@ -16,6 +16,7 @@ from packedtri import _bands, _nodes, layout
 from packedtri._autograd import is_plain, values_visible
 from packedtri._dtensor import beside, whole
 from packedtri._sharing import check_writable, shares_memory
+from packedtri.dispatch import describe
 from packedtri.ops.aten import is_written_directly, writable, written_directly
 from packedtri.tensor import PackedTensor
 
@@ -69,6 +70,12 @@ def check_real(t: PackedTensor, values: Tensor) -> None:
             f"[{type(t).__name__}] its diagonal is real and cannot hold imaginary parts. "
             "Convert with .to_dense() first"
         )
+
+
+def check_not_complex(name: str, t: PackedTensor, values: Tensor) -> None:
+    """Raise where real matrices would have to hold complex values."""
+    if values.is_complex() and not t._packed.is_complex():
+        raise ValueError(f"[{name}] expected real values for {describe(t)} of {t._packed.dtype}")
 
 
 def stores_diagonal(kind: int, offset: int) -> bool:

@@ -49,8 +49,8 @@ def _linalg_cholesky(A: PackedTensor, *, upper: bool = False) -> PackedTensor:
     return factor
 
 
-@row(functions("cholesky"), Hermitian)
-@row(functions("cholesky"), Symmetric)
+@row(functions("cholesky"), Hermitian, casts=True)
+@row(functions("cholesky"), Symmetric, casts=True)
 def _cholesky(input: PackedTensor, upper: bool = False) -> PackedTensor:
     factor, info = _factor(input, upper)
     check_positive_definite("cholesky", info)

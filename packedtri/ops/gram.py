@@ -483,7 +483,7 @@ def _check_matrix(name: str, cls: type[P], C: Any, n: int, batch: torch.Size) ->
         )
 
 
-@row(functions("addr"))
+@row(functions("addr"), casts=True)
 def _addr(input: Any, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta input + alpha vec1 vec2^T``, of the type of ``input`` where the vectors are one."""
     if isinstance(input, (Symmetric, Hermitian)) and vec1 is vec2:

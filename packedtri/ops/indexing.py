@@ -35,7 +35,7 @@ from packedtri.ops.aten import (
     written_directly,
 )
 from packedtri.ops.convert import from_dense
-from packedtri.ops.dense import as_dense, densify
+from packedtri.ops.dense import as_dense, densify, is_complex_number
 from packedtri.ops.lost_writes import forget, watch
 from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
@@ -305,12 +305,26 @@ def _assign_matrices(t: PackedTensor, batch: tuple[Any, ...], value: Any) -> Non
 
 def _dense_value(value: Any, target: PackedTensor, rank: int) -> Tensor:
     """What is assigned to ``rank`` dimensions; more of length 1 in front are dropped."""
-    dense = torch.as_tensor(as_dense(value), dtype=target.dtype, device=target.device)
-    if not isinstance(value, Tensor):
-        dense = beside(target._packed, dense)
+    if isinstance(value, Tensor):
+        dense = as_dense(value).to(target.device, target.dtype)
+    else:
+        dense = beside(target._packed, _numbers(value, target))
     while dense.dim() > rank and dense.shape[0] == 1:
         dense = dense[0]
     return dense
+
+
+def _numbers(value: Any, target: PackedTensor) -> Tensor:
+    """A number, or a sequence or an array of them, as a dense tensor."""
+    try:
+        return torch.as_tensor(value, dtype=target.dtype, device=target.device)
+    except TypeError:
+        error = RuntimeError if is_complex_number(value) else TypeError
+        real = "" if target.is_complex() else "real "
+        raise error(
+            f"[__setitem__] expected {real}numbers for {describe(target)} of {target.dtype}; got "
+            f"{describe(value)}"
+        ) from None
 
 
 def _is_free(rest: tuple[Any, ...], t: PackedTensor) -> bool:

@@ -153,6 +153,8 @@ def _set_data(input: PackedTensor, value: Tensor) -> None:
     # Torch's own setter makes an inference tensor of ``input`` where the value is one.
     passed(Tensor.data.__set__, input, value)
     input._packed = value._packed.detach()
+    if "_member" in input.__dict__:
+        input._member.packed = input._packed
     # It is a conjugate of another no longer.
     input.__dict__.pop("_conjugate_of", None)
 

@@ -101,4 +101,4 @@ def _cholesky_inverse(input: PackedTensor, upper: bool = False) -> Tensor:
 
 
 for _cls in (LowerTriangular, UpperTriangular):
-    row(functions("cholesky_inverse"), _cls)(_cholesky_inverse)
+    row(functions("cholesky_inverse"), _cls, casts=True)(_cholesky_inverse)

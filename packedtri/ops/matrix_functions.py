@@ -113,7 +113,7 @@ for _function in (*functions("matrix_power"), torch.linalg.matrix_power):
     row(_function, PackedTensor)(matrix_power)
 for _function in (*functions("matrix_exp"), torch.linalg.matrix_exp):
     row(_function, PackedTensor)(matrix_exp)
-row(functions("kron"))(kron)
+row(functions("kron"), casts=True)(kron)
 
 
 def sqrtm(A: PackedTensor) -> PackedTensor:
@@ -121,11 +121,13 @@ def sqrtm(A: PackedTensor) -> PackedTensor:
 
     Of a triangle the elements are found one diagonal after another; see A. Bjorck and S.
     Hammarling, "A Schur method for the square root of a matrix", Linear Algebra Appl. 52/53 (1983).
-    The root exists where no two eigenvalues, which are on the diagonal, are both zero, and is
-    differentiable where none is. That of a Symmetric or Hermitian matrix is made of its
-    eigenvalues, with first and second derivatives; where two of them are zero the derivatives are
-    infinite, and taken for zero. A real matrix with a negative eigenvalue has no real root: the
-    result has nan, as that of torch.sqrt. Convert a triangle to a complex dtype first.
+    Where two eigenvalues, which are on the diagonal, are both zero, it may have no root, and the
+    result has inf or nan; it has a zero between them where that fits, as in a diagonal matrix. The
+    root is differentiable where no eigenvalue is zero. That of a Symmetric or Hermitian matrix is
+    made of its eigenvalues, with first and second derivatives; where two of them are zero the
+    derivatives are infinite, and taken for zero. A real matrix with a negative eigenvalue has no
+    real root: the result has nan, as that of torch.sqrt. Convert a triangle to a complex dtype
+    first.
 
     Args:
         A: shape (*batch, n, n), of any packed type but a complex Symmetric.
@@ -226,7 +228,10 @@ def _sqrt_upper(x: Tensor) -> Tensor:
         above = root.as_strided(steps, (size, n + 1, n), n + d)
         known = (right * above).sum(-1)
         pairs = diagonal[:, : n - d] + diagonal[:, d:]
-        root.diagonal(d, -2, -1).copy_((source.diagonal(d, -2, -1) - known) / pairs)
+        rest = source.diagonal(d, -2, -1) - known
+        # Between two zero eigenvalues nothing is to be divided where the root exists.
+        nothing = (rest == 0) & (pairs == 0)
+        root.diagonal(d, -2, -1).copy_((rest / pairs).masked_fill_(nothing, 0))
     return root.reshape(x.shape)
 
 

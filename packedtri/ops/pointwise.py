@@ -80,6 +80,8 @@ _KEEP_CONJUGATES = set(
     {_ADDITION} {_MULTIPLICATION} {_DIVISION}
     """.split()
 )
+# Torch casts what elementwise functions compute to the dtype of ``out``.
+_row = partial(row, casts=True)
 
 
 def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -304,13 +306,13 @@ def _add(names: str, compute: Function, *types: type, result: type | None) -> No
     """A row for each function of these names; ``compute`` gets the function and its arguments."""
     for function in functions(names):
         kept = None if result is None else _result(function, result)
-        row(function, *types, result=kept)(_handler(compute, function, *types))
+        _row(function, *types, result=kept)(_handler(compute, function, *types))
 
 
 def _add_unary(names: str, types: tuple[type, ...]) -> None:
     for function in functions(names, torch, Tensor, torch.special):
         for cls in types:
-            row(function, cls, result=_result(function, cls))(_handler(_keep, function, cls))
+            _row(function, cls, result=_result(function, cls))(_handler(_keep, function, cls))
 
 
 _add_unary(_ZERO_TO_ZERO, _ALL)
@@ -321,7 +323,7 @@ for _names, _kept in ((_ACTIVATIONS_OF_ZERO, _ALL), (_ACTIVATIONS, _MIRRORED)):
     for _function in functions(_names, torch.nn.functional, torch):
         for _cls in _kept:
             _kept_type = _result(_function, _cls)
-            row(_function, _cls, result=_kept_type)(_handler(_activation, _function, _cls))
+            _row(_function, _cls, result=_kept_type)(_handler(_activation, _function, _cls))
 
 for _function in (Tensor.real.__get__, Tensor.imag.__get__, torch.real, torch.imag):
     row(_function, PackedTensor)(partial(_part, _function))
@@ -360,13 +362,13 @@ for _cls in _MIRRORED:
 for _function in functions("add sub subtract", torch):
     for _cls in _MIRRORED:
         _compute = _handler(_sum_with_scalar, _function, _cls)
-        row(_function, Number, _cls, result=_cls)(_compute)
+        _row(_function, Number, _cls, result=_cls)(_compute)
     for _cls in _TRIANGULAR:
-        row(_function, Number, _cls, result=None)(_handler(_sum_with_zero, _function, _cls))
+        _row(_function, Number, _cls, result=None)(_handler(_sum_with_zero, _function, _cls))
 for _function in functions(_MULTIPLICATION, torch):
     for _cls in _ALL:
         _compute = _handler(_swapped(_number), _function, _cls)
-        row(_function, Number, _cls, result=_cls)(_compute)
+        _row(_function, Number, _cls, result=_cls)(_compute)
 
 
 def _lerp(

@@ -169,9 +169,10 @@ def _extreme(
         reduce: torch.amax or torch.amin.
         beaten: torch.lt or torch.gt, which says whether zero is more extreme.
     """
-    by_dim = function in (torch.max, torch.min, Tensor.max, Tensor.min) and (args or kwargs)
+    of_all = function in (torch.max, torch.min, Tensor.max, Tensor.min)
     dim, keepdim = (*args, *(None, False)[len(args) :]) if len(args) < 3 else (None, False)
     dim, keepdim = kwargs.get("dim", dim), kwargs.get("keepdim", keepdim)
+    by_dim = of_all and (args or kwargs)
     if by_dim or kwargs.keys() - {"dim", "keepdim"} or len(args) > 2 or input.numel() == 0:
         return densify(function, input, *args, **kwargs)
     dims = _Dims(input, dim)
@@ -181,7 +182,8 @@ def _extreme(
     if len(dims.matrix) != 2:
         return densify(function, input, *args, **kwargs)
     packed, over = _nodes.to_packed(input), (*dims.batch, -1)
-    x = reduce(packed, over)
+    # Of a nan torch.amax does not know which element it is, and makes all gradients nan.
+    x = function(packed) if of_all else reduce(packed, over)
     if input.kind not in layout.MIRRORED and input.n > 1:
         if not is_plain(packed) or ops_are_watched():
             x = x * _share_of_stored(packed, over, input.n, x)
@@ -208,11 +210,11 @@ def _trace(input: PackedTensor) -> Tensor:
 
 for _name, _compute in (("sum", _sum), ("mean", _mean)):
     for _function in functions(_name):
-        row(_function, PackedTensor)(partial(_compute, _function))
+        row(_function, PackedTensor, casts=True)(partial(_compute, _function))
 for _name, _beaten in (("max", torch.lt), ("min", torch.gt)):
     for _function in functions(f"{_name} a{_name}"):
         _handler = partial(_extreme, _function, getattr(torch, f"a{_name}"), _beaten)
-        row(_function, PackedTensor)(_handler)
+        row(_function, PackedTensor, casts=_function.__name__ == _name)(_handler)
 row(functions("trace"), PackedTensor)(_trace)
 
 

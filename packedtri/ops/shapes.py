@@ -25,7 +25,7 @@ from packedtri.layout import numel
 # It refuses Tensor.view, whose row below replaces that.
 from packedtri.ops import interop as interop
 from packedtri.ops.callers import check_not_distributed
-from packedtri.ops.dense import densify, functions
+from packedtri.ops.dense import check_tensors, densify, functions
 from packedtri.ops.dims import batch_dim, from_front
 from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
@@ -240,7 +240,9 @@ _TRANSLATIONS: dict[str, Translation] = {
 for _names, _translate in _TRANSLATIONS.items():
     for _function in functions(_names):
         _other = _transposed if _function.__name__ in _PERMUTATIONS else densify
-        row(_function)(partial(_apply, _function, _translate, partial(_other, _function)))
+        _sums = _function.__name__ == "cumsum"
+        _handler = partial(_apply, _function, _translate, partial(_other, _function))
+        row(_function, casts=_sums)(_handler)
 
 
 @row(Tensor.__reversed__)
@@ -261,6 +263,7 @@ def _reshape_as(self: Tensor, other: Tensor) -> Tensor:
 @row(torch.broadcast_tensors)
 def _broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], Sequence) else tensors
+    check_tensors("broadcast_tensors", "tensors", given)
     shape = torch.broadcast_shapes(*(t.shape for t in given))
     return tuple(t.expand(shape) for t in given)
 

@@ -231,7 +231,7 @@ for _cls in _TRIANGULAR:
     row(torch.linalg.solve_triangular, _cls, Tensor, result=Tensor)(_solve_triangular)
     row(torch.linalg.solve, _cls, Tensor, result=Tensor)(_solve)
     for _rhs in (Tensor, PackedTensor):
-        row(functions("cholesky_solve"), _rhs, _cls, result=Tensor)(_cholesky_solve)
+        row(functions("cholesky_solve"), _rhs, _cls, result=Tensor, casts=True)(_cholesky_solve)
         row(functions("triangular_solve"), _rhs, _cls)(_triangular_solve)
     for _other in (*_TRIANGULAR, Symmetric, Hermitian):
         _result = _cls if _cls is _other else Tensor

@@ -40,7 +40,7 @@ def tria(A: Tensor) -> LowerTriangular:
     Example:
         >>> import torch, packedtri
         >>> packedtri.tria(torch.tensor([[3.0, 4.0], [0.0, 5.0]]))
-        LowerTriangular([[5., .],
+        LowerTriangular([[5.,  .],
                          [4., 3.]])
 
     Source:

@@ -38,4 +38,4 @@ def _add(function: Function, input: Any, other: Any, **kwargs: Any) -> Tensor:
 
 for _function in functions("add __add__ __radd__"):
     for _types in ((LowerTriangular, UpperTriangular), (UpperTriangular, LowerTriangular)):
-        row(_function, *_types)(partial(_add, _function))
+        row(_function, *_types, casts=True)(partial(_add, _function))

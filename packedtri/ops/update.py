@@ -94,7 +94,7 @@ def cholesky_update(L: LowerTriangular, x: Tensor, *, downdate: bool = False) ->
         >>> import packedtri
         >>> L = packedtri.LowerTriangular(torch.tensor([3.0, 0.0, 3.0]))
         >>> packedtri.cholesky_update(L, torch.tensor([4.0, 0.0]))
-        LowerTriangular([[5., .],
+        LowerTriangular([[5.,  .],
                          [0., 3.]])
 
     Source:
