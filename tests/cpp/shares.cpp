@@ -12,6 +12,7 @@ int main() {
         Product p = named_product(op, named_dtype(dtype), n, m);
         p.tf32 = precision == "tf32";
         const cuda::Shared shared = cuda::share_engine_sums(p, hopper, 1);
-        std::cout << (shared.tile == TileSize::Half ? "half " : "small ") << shared.split << ' ' << shared.above << '\n';
+        std::cout << (shared.tile == TileSize::Half ? "half " : "small ") << shared.split << ' '
+                  << shared.above << '\n';
     }
 }
