@@ -180,11 +180,16 @@ EqualSums equal_sums(const Product& p) {
     return p.tf32 ? EqualSums{small, half, 5, 21} : EqualSums{small, half, 2.2, 12};
 }
 
-// Halves were measured where there are fewer than two for each block. Those of products in parts would leave no room
-// for these.
-bool may_be_halved(const Product& p, const Device& device, int together) {
-    const double tiles = 2 * together * work(p, SIDE, device.multiprocessors).tiles_per_slot;
-    return !in_parts(p) && tiles <= 1.9;
+// Of as many products as there are `together`, in small tiles.
+Work small_work(const Product& p, const Device& device, int together) {
+    Work small = work(p, SIDE, device.multiprocessors);
+    small.tiles_per_slot *= together;
+    return small;
+}
+
+// Halves were measured where there are fewer than two for each block. Float32 in parts has none.
+bool may_be_halved(const Product& p, const Work& small) {
+    return !in_parts(p) && 2 * small.tiles_per_slot <= 1.9;
 }
 
 // How tiles that are not large ones are fastest, and what that takes.
@@ -193,21 +198,21 @@ struct Fastest {
     double time;
 };
 Fastest share(const Product& p, const Device& device, int together) {
+    const Work work = small_work(p, device, together);
+    const bool may_halve = may_be_halved(p, work);
     if (triangles(p) > 0) {
         const UnequalSums small(p, TileSize::Small, device, together);
         const Shared best = small.best();
         const double time = small.time(best);
-        if (!may_be_halved(p, device, together)) return {best, time};
+        if (!may_halve) return {best, time};
         const UnequalSums halves(p, TileSize::Half, device, together);
         const Shared other = halves.best();
         const double other_time = halves.time(other);
         return other_time < WORTH * time ? Fastest{other, other_time} : Fastest{best, time};
     }
     const EqualSums times = equal_sums(p);
-    Work small = work(p, SIDE, device.multiprocessors);
-    small.tiles_per_slot *= together;
-    const Shared best = times.best(small, may_be_halved(p, device, together));
-    return {best, times.time(small, best)};
+    const Shared best = times.best(work, may_halve);
+    return {best, times.time(work, best)};
 }
 
 }  // namespace
@@ -220,12 +225,10 @@ bool large_tiles_win(const Product& p, const Device& device, int together, bool 
     const double time = share(p, device, together).time;
     if (triangles(p) > 0)
         return UnequalSums(p, TileSize::Small, device, together).large_time() < time;
-    Work small = work(p, SIDE, device.multiprocessors);
-    small.tiles_per_slot *= together;
     const double tiles =
         together *
         work(p, engine_tile_side(TileSize::Large), device.multiprocessors / 2).tiles_per_slot;
-    return equal_sums(p).large_time(tiles, small, cuts) < time;
+    return equal_sums(p).large_time(tiles, small_work(p, device, together), cuts) < time;
 }
 
 }  // namespace packedtri::cuda

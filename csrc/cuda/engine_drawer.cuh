@@ -13,7 +13,8 @@ class EngineDrawer {
     using Args = EngineArgsOf<Shape, PRODUCTS>;
 
   public:
-    // Where all other warps make images, the thread that fills the stages draws. Where it is alone is that faster.
+    // Where all other warps make images, the thread that fills the stages draws, and in TF32 where sums are cut, which is
+    // faster then.
     static constexpr bool APART = !Shape::PACKS && !(Shape::SCALED && Shape::CUTS);
     // How many steps before the last of a tile the next one is asked for. Sooner, and who is done first would not have
     // the next one; later, and it would not be there in time.
