@@ -155,7 +155,16 @@ inline bool is_wide_mapped(const Config& config) {
     return config.method == Method::Mapped && config.tile == TileSize::Large;
 }
 
-// Whether there is a direct kernel for Hopper: for float64, and for small tiles of 16-bit elements.
+// How many small direct tiles a multiprocessor has at once. Those of float32 in TF32 are multiplied as 16-bit ones are.
+constexpr int small_tiles_per_sm(const Product& p) {
+    return blocks_per_sm(p.tf32 ? DType::bf16 : p.dtype, TileSize::Small);
+}
+
+// Whether a product that may be rounded to TF32 has small tiles of operands as they lie in memory, since that is faster than
+// all else that there is for it; `together` products like this one.
+bool tf32_tiles_win(const Product& p, const Device& device, int together);
+
+// Whether there is a direct kernel for Hopper: for float64, and for small tiles of 16-bit elements and in TF32.
 bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
 // Up to how many terms of 16-bit elements small tiles have sums that are shared by an estimate.
@@ -176,6 +185,8 @@ struct SplitChoice {
 // Of elements of 4 bytes or more, and on Hopper of 16-bit ones of a single matrix. `wide`: of tiles with twice as many rows
 // or columns of a mapped operand.
 SplitChoice split_direct_sums(const Product& p, const Device& device, bool wide = false);
+// How long they take then, in microseconds.
+double direct_time(const Product& p, const Device& device, bool wide = false);
 // Whether these are faster than square ones.
 bool wide_tiles_win(const Product& p, const Device& device);
 // With parts of `half_tiles` half tiles at most.

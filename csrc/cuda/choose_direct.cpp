@@ -103,6 +103,8 @@ TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
     if (is_forced(Method::Mapped)) return TileSize::Small;
     if (const int tile = forced.tile; tile >= 0) return static_cast<TileSize>(tile);
     if (tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib) return TileSize::Small;
+    // Others of TF32 have no tensor cores.
+    if (p.tf32 && hopper_can(p, TileSize::Small, device)) return TileSize::Small;
     if (mirrored_pays(p, device)) return TileSize::Small;
     // Of a result of a few rows or columns, half of each large tile would be padding.
     if (!large_tiles_fit(p, 1.9)) return TileSize::Small;
@@ -118,8 +120,9 @@ TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
 // Whether a tile has the kernel of its own that there is on Hopper.
 bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persistent,
                   const Device& device) {
-    if (!persistent && (element_size(p.dtype) != 2 || !hopper_can(p, tile, device))) return false;
+    if (!persistent && (p.dtype == DType::f64 || !hopper_can(p, tile, device))) return false;
     if (forced.method >= 0) return is_forced(Method::Hopper) || is_forced(Method::Mapped);
+    if (p.dtype == DType::f32) return true;
     // That for large tiles starts later. That for small ones starts and ends sooner, but does not multiply faster than
     // the general one for large tiles.
     if (persistent)
@@ -177,18 +180,22 @@ SharingTable sharing_table(const Product& p, const Config& config, int64_t longe
 // against libraries that do the same.
 void share_direct_sums(Config& config, const Product& p, const Work& work, const Device& device) {
     if (!device.clusters) return;
+    const bool warpgroups = by_warpgroups(p.dtype, config);
     // The estimate is for sums of some length, and not good for many of them where each block has a multiprocessor. In
     // 16-bit types longer ones are of few columns.
     const bool estimated =
-        (element_size(p.dtype) > 2 || (by_warpgroups(p.dtype, config) && p.batch == 1)) &&
+        (element_size(p.dtype) > 2 || (warpgroups && p.batch == 1)) &&
         (config.method == Method::Mapped ||
          tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small)) &&
         p.k <= (is_wide_mapped(config)                    ? MOST_SHARED_SYMMETRIC
                 : element_size(p.dtype) == 2              ? MOST_SHARED
+                : warpgroups                              ? MOST_SHARED_SYMMETRIC
                 : blocks_per_sm(p.dtype, config.tile) > 1 ? 1600
                                                           : 800);
     if (estimated) {
-        share_sums(config, split_direct_sums(p, device, is_wide_mapped(config)));
+        Product as_computed = p;
+        as_computed.tf32 = p.tf32 && warpgroups;
+        share_sums(config, split_direct_sums(as_computed, device, is_wide_mapped(config)));
         return;
     }
     if (p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;
@@ -204,8 +211,8 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
 bool hopper_can(const Product& p, TileSize tile, const Device& device) {
     if (!device.clusters) return false;
     if (p.dtype == DType::f64) return !has_symmetric(p);
-    return is_plain(p) && element_size(p.dtype) == 2 && tile == TileSize::Small && in_reach(p.a) &&
-           in_reach(p.b) &&
+    const bool narrow = element_size(p.dtype) == 2 || p.tf32;
+    return is_plain(p) && narrow && tile == TileSize::Small && in_reach(p.a) && in_reach(p.b) &&
            counts_in_32_bits(p.m, p.c.kind == Kind::Lower ? p.m : p.c.row_stride, 64);
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "choice.h"
+#include "remembered.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -49,7 +50,7 @@ Least least(const Product& p) {
 bool rounding_pays(const Product& p, const Device& device, int together) {
     // Elsewhere there are no timings.
     if (!device.fast_doubles || any_forced() || !is_plain(p)) return true;
-    if (is_elongated(p, device)) return true;
+    if (is_elongated(p, device) || remembered_tf32_tiles(p, device, together)) return true;
     const int64_t matrices = p.batch * together;
     const Least orders = least(p);
     const int64_t order = matrices == 1 ? orders.one : matrices < MANY ? orders.some : orders.many;

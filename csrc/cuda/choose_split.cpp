@@ -28,8 +28,12 @@ struct SplitCosts {
     }
 };
 
-SplitCosts costs_of(DType dtype) {
-    switch (dtype) {
+SplitCosts split_costs(const Product& p) {
+    if (p.tf32 && has_symmetric(p))
+        return {3.09, 0.44, 0.52, 0.73, 1.16, 1.05, 0.79, -0.91, 1.90, 1.70, -0.02, -0.08, 0.78};
+    if (p.tf32)
+        return {1.80, 0.44, 0.51, 0.78, 0.77, 0.57, 0.71, -1.87, 1.66, 1.04, 0.23, 0.13, 0.57};
+    switch (p.dtype) {
         case DType::f64:
             return {2.41, 0.41, 1.61, 2.48, 2.48, 0.57, 1.01, -0.19, 4.59, 2.65, -0.19, 0.16, 0};
         case DType::f32:
@@ -47,10 +51,10 @@ constexpr SplitCosts WIDE_COSTS{1.84,  1.42, 1.74, 2.40,  0.67,  0.62, 0.53,
                                 -0.98, 2.93, 2.61, -0.02, -0.32, 0.64};
 
 // Sums are cut between steps of k.
-constexpr int steps_of_tile(DType dtype) {
-    switch (dtype) {
+constexpr int steps_of_tile(const Product& p) {
+    switch (p.dtype) {
         case DType::f64: return 2;
-        case DType::f32: return 4;
+        case DType::f32: return p.tf32 ? 1 : 4;
         case DType::c64:
         case DType::c128: return 8;
         default: return 1;
@@ -60,12 +64,12 @@ constexpr int steps_of_tile(DType dtype) {
 class DirectSums {
   public:
     DirectSums(const Product& p, const Device& device, bool wide)
-        : costs_(wide ? WIDE_COSTS : costs_of(p.dtype)), schedule_(schedule(p, wide)),
-          batch_(p.batch), longest_(static_cast<int>(ceil_div(p.k, SMALL_SIDE))),
+        : costs_(wide ? WIDE_COSTS : split_costs(p)), schedule_(schedule(p, wide)), batch_(p.batch),
+          longest_(static_cast<int>(ceil_div(p.k, SMALL_SIDE))),
           full_(static_cast<double>(p.k) / (SMALL_SIDE * longest_)),
-          steps_of_tile_(steps_of_tile(p.dtype)),
+          steps_of_tile_(steps_of_tile(p)),
           steps_(static_cast<int>(ceil_div(p.k * steps_of_tile_, SMALL_SIDE))), device_(device),
-          together_(blocks_per_sm(p.dtype, TileSize::Small)) {
+          together_(small_tiles_per_sm(p)) {
         for (int length = 1; length <= longest_; ++length) all_ += tiles(length);
     }
 
@@ -204,19 +208,21 @@ class DirectSums {
 
 // By how many blocks sums are shared at most, whose parts have some steps of k each.
 int most_split(const Product& p) {
-    const int64_t steps = element_size(p.dtype) == 2 ? 32 : p.dtype == DType::f64 ? 16 : 8;
+    const int64_t steps = element_size(p.dtype) == 2 || p.tf32 ? 32
+                          : p.dtype == DType::f64              ? 16
+                                                               : 8;
     int most = 8;
     while (most > 1 && p.k / most < steps) most /= 2;
     return most;
 }
+
+}  // namespace
 
 double direct_time(const Product& p, const Device& device, bool wide) {
     DirectSums sums(p, device, wide);
     sums.best(most_split(p));
     return sums.time();
 }
-
-}  // namespace
 
 SplitChoice split_direct_sums(const Product& p, const Device& device, bool wide) {
     return DirectSums(p, device, wide).best(most_split(p));

@@ -4,6 +4,7 @@
 
 #include "choice.h"
 #include "part_work.h"
+#include "remembered.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -55,6 +56,7 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory) 
 // The thresholds were measured on an H100 (docs/cuda.md).
 Config choose(const Product& p, const Device& device, bool scratch, int together) {
     if (is_mv(p)) return {Method::Vector, TileSize::Small, 1, 1, 1};
+    if (remembered_tf32_tiles(p, device, together)) return choose_direct(p, device, scratch);
     if (goes_by_shared_images(p, device)) return choose_shared_images(p);
     if (goes_resident(p, device)) return choose_resident(p, device);
     if (goes_by_fragments(p, device)) return choose_fragments(p, device);

@@ -112,17 +112,18 @@ constexpr int tile_side(DType dtype, TileSize size) {
 // Of those of Method::Fragments, and how many warps share a sum of them at most: Config::split says how many.
 constexpr int FRAGMENT_SIDE = 16, FRAGMENT_WARPS = 8;
 
-// Whether small tiles of 16-bit elements are multiplied by Hopper's tensor cores.
+// Whether small tiles of 16-bit elements, or of float32 in TF32, are multiplied by Hopper's tensor cores.
 constexpr bool by_warpgroups(DType dtype, const Config& config) {
-    return element_size(dtype) == 2 &&
+    return (element_size(dtype) == 2 || dtype == DType::f32) &&
            (config.method == Method::Hopper || config.method == Method::Mapped);
 }
 
 // Whether a kernel that reads operands as they lie in memory mirrors the stored half of symmetric ones. Other such
 // kernels have their triangles one after the other.
 constexpr bool mirrors(DType dtype, const Config& config) {
-    if (element_size(dtype) == 2) return by_warpgroups(dtype, config);
-    return tile_side(dtype, config.tile) == 64 && config.method == Method::Direct;
+    if (by_warpgroups(dtype, config)) return true;
+    return element_size(dtype) > 2 && tile_side(dtype, config.tile) == 64 &&
+           config.method == Method::Direct;
 }
 
 inline bool by_images(const Config& config) {

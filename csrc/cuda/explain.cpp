@@ -63,8 +63,8 @@ std::string explain_tiles(const Product& p, const Config& c) {
     if (is_persistent(p.dtype, c)) text += ", loaded by warps of their own";
     if (by_warpgroups(p.dtype, c)) text += ", multiplied by warpgroups";
     if (c.method == Method::Mapped) text += ", the dense operand by the copy engine";
-    if (engine && p.dtype == DType::f32)
-        text += in_parts(p) ? ", in three bfloat16 parts" : ", in tf32";
+    if (engine && in_parts(p)) text += ", in three bfloat16 parts";
+    else if (p.dtype == DType::f32 && (engine || by_warpgroups(p.dtype, c))) text += ", in tf32";
     const std::string parts = std::to_string(c.split),
                       long_sums = ", sums of " + std::to_string(c.split_above) + " tiles and more";
     if (c.part > 0)

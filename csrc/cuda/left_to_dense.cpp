@@ -1,6 +1,7 @@
 // Which problems dense torch gets, on unpacked copies, because it is faster with them.
 #include "choice.h"
 #include "engine_layout.h"
+#include "remembered.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -248,7 +249,8 @@ bool goes_on_unpacked(const Product& asked, const Device& device) {
 }
 
 bool leaves_to_dense(const Product& asked, const Device& device) {
-    if (asked.k == 0 || is_mv(asked) || any_forced()) return false;
+    if (asked.k == 0 || is_mv(asked) || any_forced() || remembered_tf32_tiles(asked, device))
+        return false;
     if (is_elongated(asked, device)) return true;
     const Product p = settled(asked, device);
     if (leaves_joined(p, device)) return true;

@@ -1,8 +1,10 @@
-// The main loop for 16-bit elements on Hopper: rows of memory become image blocks on their way through
-// registers, or are copied as such where they are aligned, and the tensor cores multiply them in the background.
+// The main loop for small tiles on Hopper's tensor cores, of 16-bit elements and of float32 in TF32: rows of memory become
+// image blocks on their way through registers, or are copied as such where they are aligned, and are multiplied in the
+// background.
 #pragma once
 
 #include "hopper.cuh"
+#include "loader_floats.cuh"
 #include "loader_mapped.cuh"
 #include "loader_rows.cuh"
 #include "main_loop.cuh"
@@ -43,7 +45,8 @@ class MainLoopWgmma {
     // What a warpgroup multiplies at once.
     static constexpr int COLS = WIDE ? SIDE : SIDE / 2, WARPS = THREADS / 32;
     template <bool K_MAJOR, int BLOCK>
-    using Rows = RowLoader<T, THREADS, K_MAJOR, BLOCK, ANY>;
+    using Rows = std::conditional_t<sizeof(T) == 4, FloatLoader<THREADS, K_MAJOR, BLOCK, ANY>,
+                                    RowLoader<T, THREADS, K_MAJOR, BLOCK, ANY>>;
     using Map = MappedLoader<WIDE ? 2 : 1>;
     using LoadA = std::conditional_t<MAPPED == Mapped::A, Map, Rows<A_K_MAJOR, 0>>;
     using LoadB = std::conditional_t<MAPPED == Mapped::B, Map, Rows<B_K_MAJOR, LoadA::STAGE_BYTES>>;
@@ -123,10 +126,15 @@ class MainLoopWgmma {
     }
     template <bool FULL>
     __device__ __forceinline__ void store(const Words& words, uint32_t stage, int k) const {
+        if constexpr (sizeof(T) == 4) {
+            load_a_.template store<FULL>(words.a, stage, k);
+            load_b_.template store<FULL>(words.b, stage, k);
+        } else {
 #pragma unroll
-        for (int g = 0; g < Rows<true, 0>::GROUPS; ++g) {
-            load_a_.template store<FULL>(words.a, stage, k, g);
-            load_b_.template store<FULL>(words.b, stage, k, g);
+            for (int g = 0; g < Rows<true, 0>::GROUPS; ++g) {
+                load_a_.template store<FULL>(words.a, stage, k, g);
+                load_b_.template store<FULL>(words.b, stage, k, g);
+            }
         }
     }
     // With zeros for what the operands do not store.
@@ -174,7 +182,9 @@ class MainLoopWgmma {
         load_a_.wait(s);
         load_b_.wait(s);
         const uint32_t a = load_a_.block(stage, s), b = load_b_.block(stage, s);
-        if constexpr (ANY) {
+        if constexpr (sizeof(T) == 4) {
+            multiply<true, true>(a, b);
+        } else if constexpr (ANY) {
             const bool a_along = load_a_.k_major(k), b_along = load_b_.k_major(k);
             if (a_along && b_along) multiply<true, true>(a, b);
             else if (a_along) multiply<true, false>(a, b);
@@ -195,12 +205,18 @@ class MainLoopWgmma {
                            b_block + (Mma::BN > SIDE ? group_block()
                                       : WIDE ? 0
                                              : group_ * COLS * (B_ALONG ? Image::ROW_BYTES : 2)));
-        constexpr int A_STEP = A_ALONG ? STEP_ALONG : STEP_ACROSS,
-                      B_STEP = B_ALONG ? STEP_ALONG : STEP_ACROSS;
+        // An instruction has 32 bytes of k. Where these run along the rows of a block, so do the next ones, as far as it has
+        // them.
+        constexpr int STEPS = Mma::BK * sizeof(T) / 32, IN_BLOCK = Image::ROW_BYTES / 32;
+        const auto advance = [](bool along, int x) {
+            return along ? x % IN_BLOCK * STEP_ALONG + x / IN_BLOCK * (Image::BLOCK_BYTES >> 4)
+                         : x * STEP_ACROSS;
+        };
         ptx::wgmma_fence();
 #pragma unroll
-        for (int x = 0; x < Mma::BK / 16; ++x)
-            ptx::wgmma<COLS, !A_ALONG, !B_ALONG>(acc_, a + x * A_STEP, b + x * B_STEP, true, T{});
+        for (int x = 0; x < STEPS; ++x)
+            ptx::wgmma<COLS, !A_ALONG, !B_ALONG>(acc_, a + advance(A_ALONG, x),
+                                                 b + advance(B_ALONG, x), true, T{});
         ptx::wgmma_commit();
     }
 

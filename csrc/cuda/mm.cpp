@@ -57,7 +57,9 @@ void direct_tiles(const Product& p, const Config& config, Scratch* scratch, cuda
     switch (p.dtype) {
         case DType::f16: return product_f16(p, config, stream);
         case DType::bf16: return product_bf16(p, config, stream);
-        case DType::f32: return product_f32(p, config, stream);
+        case DType::f32:
+            return by_warpgroups(p.dtype, config) ? product_tf32(p, config, stream)
+                                                  : product_f32(p, config, stream);
         case DType::f64: return product_f64(p, config, scratch, stream);
         case DType::c64: return product_c64(p, config, stream);
         case DType::c128: return product_c128(p, config, stream);

@@ -115,10 +115,19 @@ __device__ __forceinline__ void load_if(uint4& to, const void* from, bool needed
         : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
         : "l"(from), "r"(static_cast<uint32_t>(needed)));
 }
+// BEYOND: so many bytes behind `from`.
+template <int BEYOND = 0>
 __device__ __forceinline__ void load_if(uint32_t& to, const uint32_t* from, bool needed) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p ld.global.nc.u32 %0, [%1];\n}"
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p ld.global.nc.u32 %0, [%1 + %3];\n}"
                  : "+r"(to)
-                 : "l"(from), "r"(static_cast<uint32_t>(needed)));
+                 : "l"(from), "r"(static_cast<uint32_t>(needed)), "n"(BEYOND));
+}
+
+// What the tensor cores, which read no more of a float32 than TF32 has, take for x rounded to that. By two instructions;
+// cvt.rna is four.
+__device__ __forceinline__ uint32_t round_to_tf32(uint32_t x) {
+    const float power = __uint_as_float(x & 0xff800000);
+    return __float_as_uint(fmaf(power, 0x1p-11f, __uint_as_float(x)));
 }
 
 // The larger one; nan, if either is.
@@ -157,13 +166,21 @@ __device__ __forceinline__ void store_global(T* to, T x) {
                  : "memory");
 }
 
-// Stores an element of 2 bytes when `needed`, without a branch.
+// Stores an element of 2 or 4 bytes when `needed`, without a branch.
 template <class T>
 __device__ __forceinline__ void store_if(T* to, T x, bool needed) {
-    static_assert(sizeof(T) == 2, "");
-    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p st.global.u16 [%0], %1;\n}" ::"l"(to),
-                 "h"(*reinterpret_cast<const uint16_t*>(&x)), "r"(static_cast<uint32_t>(needed))
-                 : "memory");
+    static_assert(sizeof(T) == 2 || sizeof(T) == 4, "");
+    const auto predicate = static_cast<uint32_t>(needed);
+    if constexpr (sizeof(T) == 2)
+        asm volatile(
+            "{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p st.global.u16 [%0], %1;\n}" ::"l"(to),
+            "h"(*reinterpret_cast<const uint16_t*>(&x)), "r"(predicate)
+            : "memory");
+    else
+        asm volatile(
+            "{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p st.global.u32 [%0], %1;\n}" ::"l"(to),
+            "r"(*reinterpret_cast<const uint32_t*>(&x)), "r"(predicate)
+            : "memory");
 }
 
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {

@@ -47,23 +47,42 @@ Key key_of(const Product& p, const Device& device, bool scratch) {
     return key;
 }
 
+// What was found last for products whose keys meet in one place.
+template <class Found>
+class Memory {
+  public:
+    template <class Find>
+    Found get(const Key& key, Find find) {
+        uint64_t hash = 0;
+        for (const int64_t x : key)
+            hash = (hash ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15u ^ hash >> 29;
+        Entry& entry = entries_[hash >> (64 - BITS)];
+        // No key is all zeros, since it has a number of multiprocessors.
+        if (entry.key != key) entry = {key, find()};
+        return entry.found;
+    }
+
+  private:
+    struct Entry {
+        Key key{};
+        Found found{};
+    };
+    static constexpr int BITS = 6;
+    std::array<Entry, 1 << BITS> entries_;
+};
+
 }  // namespace
 
 Config remembered_choice(const Product& p, const Device& device, bool scratch) {
-    struct Entry {
-        Key key{};
-        Config choice{};
-    };
-    constexpr int BITS = 6;
-    static thread_local std::array<Entry, 1 << BITS> entries;
-    const Key key = key_of(p, device, scratch);
-    uint64_t hash = 0;
-    for (const int64_t x : key)
-        hash = (hash ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15u ^ hash >> 29;
-    Entry& entry = entries[hash >> (64 - BITS)];
-    // No key is all zeros, since it has a number of multiprocessors.
-    if (entry.key != key) entry = {key, choose(p, device, scratch)};
-    return entry.choice;
+    static thread_local Memory<Config> memory;
+    return memory.get(key_of(p, device, scratch), [&] { return choose(p, device, scratch); });
+}
+
+bool remembered_tf32_tiles(const Product& p, const Device& device, int together) {
+    if (!p.tf32 || !device.clusters) return false;
+    static thread_local Memory<bool> memory;
+    return memory.get(key_of(p, device, together > 1),
+                      [&] { return tf32_tiles_win(p, device, together); });
 }
 
 }  // namespace packedtri::cuda

@@ -7,5 +7,7 @@ namespace packedtri::cuda {
 
 // `choose`, which is asked where this thread has had no such product lately.
 Config remembered_choice(const Product& p, const Device& device, bool scratch);
+// The same of `tf32_tiles_win`.
+bool remembered_tf32_tiles(const Product& p, const Device& device, int together = 1);
 
 }  // namespace packedtri::cuda

@@ -88,6 +88,15 @@ __device__ __forceinline__ void wgmma_wait() {
         PACKEDTRI_WGMMA(192, 96, TYPE, "%96", "%97", "%98", "%99", "%100");                       \
     else PACKEDTRI_WGMMA(256, 128, TYPE, "%128", "%129", "%130", "%131", "%132")
 
+// Of 32 columns and elements whose rows run along k.
+#define PACKEDTRI_WGMMA_ALONG(TYPE)                                            \
+    asm volatile(                                                              \
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"                           \
+        "wgmma.mma_async.sync.aligned.m64n32" TYPE " {" PACKEDTRI_REGISTERS_16 \
+        "}, %16, %17, p, 1, 1;\n}"                                             \
+        : PACKEDTRI_ACCS_16(d)                                                 \
+        : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+
 #endif
 
 // d = a b, or d += a b, for 64 x K by K x N tiles, K elements being 32 bytes. Lane l of warp w holds
@@ -103,6 +112,14 @@ template <int N, bool A_ACROSS, bool B_ACROSS>
 __device__ __forceinline__ void wgmma(float* d, uint64_t a, uint64_t b, bool add, __half) {
 #if PACKEDTRI_HOPPER
     PACKEDTRI_WGMMA_OF("k16.f32.f16.f16");
+#endif
+}
+// The elements of TF32 have 4 bytes, and run along k.
+template <int N, bool A_ACROSS, bool B_ACROSS>
+__device__ __forceinline__ void wgmma(float* d, uint64_t a, uint64_t b, bool add, float) {
+    static_assert(N == 32 && !A_ACROSS && !B_ACROSS);
+#if PACKEDTRI_HOPPER
+    PACKEDTRI_WGMMA_ALONG("k8.f32.tf32.tf32");
 #endif
 }
 

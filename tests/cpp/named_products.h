@@ -67,3 +67,18 @@ inline Product batched_product(const std::string& op, DType dtype, int64_t n, in
     if (!packed) p.c = {nullptr, Kind::Dense, p.n, p.m * p.n};
     return p;
 }
+
+// One that may be rounded to TF32.
+inline Product product_in_tf32(const std::string& op, int64_t n, int64_t m, int64_t batch) {
+    Product p = op == "syrk"  ? gram_of_columns(DType::f32, n, m, batch)
+                : op == "L@L" ? lower_product(DType::f32, n, batch)
+                              : batched_product(op, DType::f32, n, m, batch);
+    // A triangle and its own transpose.
+    if (op == "L@L.mT" || op == "L.mT@L") {
+        p = lower_product(DType::f32, n, batch);
+        p.b = p.a;
+        (op == "L@L.mT" ? p.b : p.a).kind = Kind::Upper;
+    }
+    p.tf32 = true;
+    return p;
+}

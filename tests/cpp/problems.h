@@ -14,6 +14,7 @@
 #include "cuda/choose_sharing.cpp"
 #include "cuda/choose_small.cpp"
 #include "cuda/choose_split.cpp"
+#include "cuda/choose_tf32.cpp"
 #include "cuda/choose_vectors.cpp"
 #include "cuda/config.cpp"
 #include "cuda/engine_layout.cpp"

@@ -65,7 +65,7 @@ void batches_by_images() {
     CHECK(by_images(rounded(gram(DType::f32, 1024, 8))), "dense operands in TF32");
     CHECK(!by_images(rounded(gram(DType::f32, 512, 128))), "small ones");
     // A triangle times itself or its transpose needs one image, two triangles need two.
-    Product one = rounded(lower_product(DType::f32, 192, 32));
+    Product one = rounded(lower_product(DType::f32, 512, 64));
     CHECK(!by_images(one), "two triangles");
     one.b = one.a;
     CHECK(by_images(one), "a triangle times itself");
@@ -73,14 +73,14 @@ void batches_by_images() {
     CHECK(by_images(one), "times its transpose");
     CHECK(by_images(rounded(times_dense(DType::f32, 512, 128))), "a dense operand in TF32");
     CHECK(!by_images(rounded(times_dense(DType::f32, 256, 128))), "a small one");
-    CHECK(cuda::leaves_to_dense(rounded(times_dense(DType::f32, 256, 128)), hopper), "left");
+    CHECK(!cuda::leaves_to_dense(rounded(times_dense(DType::f32, 256, 128)), hopper), "kept");
     Product s = times_dense(DType::f32, 2048, 1);
     s.a.kind = Kind::Symmetric;
     CHECK(!cuda::leaves_to_dense(s, hopper) && !cuda::leaves_to_dense(rounded(s), hopper),
           "a symmetric operand");
     CHECK(cuda::leaves_to_dense(s, ampere), "a symmetric operand where there are no images");
-    s.b = lower_product(DType::f32, 512).b;
-    s.m = s.n = s.k = s.a.rows = s.a.cols = 512;
+    s.b = lower_product(DType::f32, 384).b;
+    s.m = s.n = s.k = s.a.rows = s.a.cols = 384;
     CHECK(cuda::leaves_to_dense(rounded(s), hopper) && cuda::goes_on_unpacked(s, hopper),
           "beside a triangle");
 
@@ -275,7 +275,7 @@ void the_engine_shares_what_it_can() {
     const Product dense = dense_product(DType::bf16, 2048);
     CHECK(chosen(dense).method == Method::Engine && chosen(dense).split == 1,
           "of a dense result there are twice the tiles");
-    Product tf32 = lower_product(DType::f32, 1024);
+    Product tf32 = lower_product(DType::f32, 1280);
     tf32.tf32 = true;
     CHECK(chosen(tf32).tile == TileSize::Half && chosen(tf32).split == 2, "tiles are few");
     // The more there is for all blocks, the fewer sums are long enough to be shared.
@@ -339,7 +339,8 @@ void dense_pairs() {
         return chosen(p);
     };
     CHECK(columns(1536, 384, true).method == Method::Engine &&
-              columns(1536, 384, true).tile == TileSize::Half,
+              columns(1536, 384, true).tile == TileSize::Half &&
+              columns(1536, 192, true).method == Method::Hopper,
           "TF32");
     CHECK(columns(2048, 256, false).split == 4 && columns(4096, 512, false).split == 2, "float32");
     CHECK(columns(4096, 768, true).tile == TileSize::Small &&
@@ -348,10 +349,10 @@ void dense_pairs() {
 
     // How narrow they may be for the engine.
     CHECK(chosen(pair(DType::bf16, 2560, 64)).method == Method::Engine, "columns are few");
-    CHECK(chosen(pair(DType::f32, 1920, 64, true)).method == Method::Engine &&
-              chosen(pair(DType::f32, 1920, 32, true)).method == Method::Direct &&
+    CHECK(chosen(pair(DType::f32, 1920, 512, true)).method == Method::Engine &&
+              chosen(pair(DType::f32, 1920, 64, true)).method == Method::Hopper &&
               !left(pair(DType::f32, 1024, 32, true)),
-          "TF32, where without it nothing is lost");
+          "TF32");
     CHECK(chosen(pair(DType::f32, 1536, 64)).method == Method::Engine, "float32");
     CHECK(chosen(pair(DType::bf16, 1500, 256)).method == Method::Engine, "rows not aligned");
     CHECK(left(pair(DType::bf16, 1024, 192)) && !left(pair(DType::bf16, 1408, 128)), "few tiles");

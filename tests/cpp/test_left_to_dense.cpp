@@ -137,9 +137,8 @@ void rows_that_are_not_aligned_stay_here() {
           "aligned");
     CHECK(!left(times_dense(DType::bf16, 1020, 1)) && !left(times_dense(DType::f16, 385, 8)),
           "not aligned");
-    CHECK(left(times_dense(DType::f32, 500, 1), true), "in TF32 four elements suffice");
-    CHECK(!left(times_dense(DType::f32, 502, 1), true), "TF32");
-    CHECK(!left(times_dense(DType::f32, 700, 1), true), "images are quicker");
+    for (const int64_t n : {500, 502, 700, 1000})
+        CHECK(!left(times_dense(DType::f32, n, 1), true), "TF32, %d", (int)n);
     CHECK(left(gram(DType::bf16, 768, 1)) && !left(gram(DType::bf16, 769, 1)), "dense operands");
     CHECK(!left(times_dense(DType::f64, 257, 1)), "float64");
 
@@ -154,7 +153,8 @@ void rows_that_are_not_aligned_stay_here() {
     Product squared = symmetric(DType::bf16, 2049);
     squared.b.kind = Kind::Symmetric;
     CHECK(!left(squared), "two symmetric matrices");
-    CHECK(left(symmetric(DType::f32, 512), true) && !left(symmetric(DType::f32, 640), true),
+    CHECK(!left(symmetric(DType::f32, 512), true) && left(symmetric(DType::f32, 560), true) &&
+              !left(symmetric(DType::f32, 640), true),
           "symmetric, TF32");
     Product narrow = times_dense(DType::bf16, 1024, 1);
     narrow.n = narrow.b.cols = narrow.b.row_stride = narrow.c.row_stride = 516;
@@ -180,7 +180,9 @@ void complex_products_and_squares() {
         return p;
     };
     CHECK(left(transposes(DType::c128, 256)) && !left(transposes(DType::f32, 768)), "L Lᵀ");
-    CHECK(left(transposes(DType::f32, 256, 8)), "batches of them");
+    CHECK(cuda::leaves_to_dense(transposes(DType::f32, 256, 8), ampere) &&
+              !left(transposes(DType::f32, 256, 8)),
+          "batches of them, where warpgroups multiply no small tiles");
     CHECK(!left(transposes(DType::c128, 64)) && !left(transposes(DType::c64, 256)), "others");
     Product two = transposes(DType::c128, 256);
     two.b.data = nullptr;

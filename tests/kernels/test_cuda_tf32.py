@@ -1,6 +1,7 @@
-"""float32 products in TF32 on Hopper's tensor cores: forced, since only large ones choose them.
+"""float32 products in TF32 on Hopper's tensor cores: forced, since only larger ones choose them.
 
-They multiply float16 of scaled elements: as many significant bits, but less range.
+Through tile images they multiply float16 of scaled elements: as many significant bits, but less
+range. Small tiles of operands as they lie in memory have the elements themselves, rounded.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import torch
 from cases import (
     DIRECT,
     ENGINE,
+    HOPPER,
     PAIRS,
     SMALL,
     Failures,
@@ -33,6 +35,8 @@ FLOAT = torch.float32
 DEVICE = torch.device("cuda")
 # About the edges of blocks and of tiles, and none that all divide.
 SIZES = (1, 31, 65, 130) if SMALL else (1, 31, 33, 64, 65, 97, 128, 130, 260, 515)
+# Through tile images, by tiles of each size, and by small tiles without images.
+WAYS = [(ENGINE, 0), (ENGINE, 1), (ENGINE, 2), (HOPPER, 0)]
 
 
 @pytest.fixture
@@ -42,16 +46,45 @@ def rng() -> torch.Generator:
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("split", [1, 2, 4])
-@pytest.mark.parametrize("tile", [0, 1, 2])
-def test_exact(tile: int, split: int, rng: torch.Generator, force: Force) -> None:
+@pytest.mark.parametrize(("method", "tile"), WAYS)
+def test_exact(method: int, tile: int, split: int, rng: torch.Generator, force: Force) -> None:
     """Small integers are TF32 numbers, so their products are those of float64, bit for bit."""
     failures = Failures()
     for n, (a_kind, b_kind), c_kind in each(SIZES, PAIRS, (LOWER, DENSE)):
         a, b = (draw_operand(k, n, FLOAT, rng, draw=random_integers) for k in (a_kind, b_kind))
-        force(ENGINE, tile, split, 2, 1)
+        force(method, tile, split, 2, 1)
         with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}"):
             c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind, tf32=True)
             assert_exact(c, a, b, c_kind)
+    failures.report()
+
+
+@pytest.mark.parametrize(("split", "above"), [(8, 1), (-1, -3), (-1, -4), (-1, -9)])
+def test_shared_small_tiles(split: int, above: int, rng: torch.Generator, force: Force) -> None:
+    """Sums that eight blocks of a cluster share, or by their lengths two, three and four."""
+    failures = Failures()
+    for n, (a_kind, b_kind), c_kind in each((65, 257, 515), PAIRS, (LOWER, DENSE)):
+        a, b = (draw_operand(k, n, FLOAT, rng, draw=random_integers) for k in (a_kind, b_kind))
+        force(HOPPER, 0, split, above, 1)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}"):
+            c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind, tf32=True)
+            assert_exact(c, a, b, c_kind)
+    failures.report()
+
+
+@pytest.mark.parametrize("split", [1, 4])
+def test_batches_of_small_tiles(split: int, rng: torch.Generator, force: Force) -> None:
+    """Several matrices in a launch, one operand for all of them, and matrices at any place."""
+    failures = Failures()
+    for n, (a_kind, b_kind), batches in each((31, 130), PAIRS, (((3,), (3,)), ((3,), ()))):
+        a, b = (
+            draw_operand(k, n, FLOAT, rng, batch=batch, draw=random_integers)
+            for k, batch in zip((a_kind, b_kind), batches, strict=True)
+        )
+        force(HOPPER, 0, split, 1, 1)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {batches}"):
+            c = mm(a.stored, b.stored, n, a_kind, b_kind, DENSE, tf32=True)
+            assert_exact(c, a, b, DENSE)
     failures.report()
 
 
@@ -69,11 +102,12 @@ def test_dense_operands(
         x = random_integers(shape, FLOAT, DEVICE, rng)
         return x[:, : x.shape[1] - pad].mT if transposed else x[:, : x.shape[1] - pad]
 
-    for tile, kind in each((0, 1), (LOWER, UPPER, SYMMETRIC)):
+    ways = ((ENGINE, 0), (ENGINE, 1), (HOPPER, 0))
+    for (method, tile), kind in each(ways, (LOWER, UPPER, SYMMETRIC)):
         packed = draw_operand(kind, n, FLOAT, rng, draw=random_integers)
         x, y = dense(n, columns), dense(columns, n)
-        force(ENGINE, tile, 1, 1, 1)
-        with failures.case(f"tile {tile}, kind {kind}"):
+        force(method, tile, 1, 1, 1)
+        with failures.case(f"method {method}, tile {tile}, kind {kind}"):
             right = mm(packed.stored, x, n, kind, DENSE, DENSE, tf32=True)
             left = mm(y, packed.stored, n, DENSE, kind, DENSE, tf32=True)
             assert torch.equal(right.double(), packed.dense.double() @ x.double())
@@ -82,15 +116,15 @@ def test_dense_operands(
 
 
 @pytest.mark.parametrize("n", [130, 1000] if SMALL else [130, 1000, 2311])
-@pytest.mark.parametrize("tile", [0, 1, 2])
-def test_accuracy(n: int, tile: int, rng: torch.Generator, force: Force) -> None:
+@pytest.mark.parametrize(("method", "tile"), WAYS)
+def test_accuracy(n: int, method: int, tile: int, rng: torch.Generator, force: Force) -> None:
     """Twice the error of torch in TF32 at most, in all; and each element as near as TF32 is."""
     torch.set_float32_matmul_precision("high")
     failures = Failures()
     draws = {"normal": random, "positive": lambda *args: random(*args).abs()}
     for (name, draw), (a_kind, b_kind), c_kind in each(tuple(draws.items()), PAIRS, (LOWER, DENSE)):
         a, b = (draw_operand(k, n, FLOAT, rng, draw=draw) for k in (a_kind, b_kind))
-        force(ENGINE, tile, -1, -1, -1)
+        force(method, tile, -1, -1, -1)
         c = densify(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind, tf32=True), n, c_kind)
         with failures.case(f"{name}, kinds {a_kind}, {b_kind}, {c_kind}"):
             exact, of_torch = (
@@ -121,8 +155,8 @@ def scaled_rows(x: Tensor, least: float, most: float) -> Tensor:
     return x * torch.exp2(exponents)[:, None]
 
 
-@pytest.mark.parametrize("tile", [0, 1, 2])
-def test_range(tile: int, rng: torch.Generator, force: Force) -> None:
+@pytest.mark.parametrize(("method", "tile"), WAYS)
+def test_range(method: int, tile: int, rng: torch.Generator, force: Force) -> None:
     """Elements of any size: what float16 cannot hold is computed from the float32 elements."""
     torch.set_float32_matmul_precision("high")
     n, failures = 300, Failures()
@@ -153,7 +187,7 @@ def test_range(tile: int, rng: torch.Generator, force: Force) -> None:
         for a, b in ((change(x), y), (x, change(y))):
             left, right = stored(a, a_kind), stored(b, b_kind)
             a, b = densify(left, n, a_kind), densify(right, n, b_kind)
-            force(ENGINE, tile, -1, -1, -1)
+            force(method, tile, -1, -1, -1)
             c = mm(left, right, n, a_kind, b_kind, DENSE, tf32=True)
             with failures.case(f"{name}, kinds {a_kind}, {b_kind}"):
                 assert_each_close(c, a.double() @ b.double(), a, b)
@@ -214,15 +248,17 @@ def stored(x: Tensor, kind: int) -> Tensor:
     return x[j, i] if kind == UPPER else x[i, j]
 
 
-@pytest.mark.parametrize("tile", [0, 1, 2])
-def test_small_row_with_an_infinite_element(tile: int, rng: torch.Generator, force: Force) -> None:
+@pytest.mark.parametrize(("method", "tile"), WAYS)
+def test_small_row_with_an_infinite_element(
+    method: int, tile: int, rng: torch.Generator, force: Force
+) -> None:
     """What is not finite is no large element, beside which others need not be exact."""
     n, row = 300, 200
     a, b = (random((n, n), FLOAT, DEVICE, rng).tril() for _ in range(2))
     a[row] *= 2.0**-35
     exact, terms = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     a[row, 10] = float("inf")
-    force(ENGINE, tile, 1, 1, 1)
+    force(method, tile, 1, 1, 1)
     c = mm(stored(a, LOWER), stored(b, LOWER), n, LOWER, LOWER, DENSE, tf32=True)
     assert (c[row, :11].isinf()).all()
     error = (c - exact)[row, 11:].abs()
@@ -230,8 +266,10 @@ def test_small_row_with_an_infinite_element(tile: int, rng: torch.Generator, for
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1e-40, 3.4028e38])
-@pytest.mark.parametrize("tile", [0, 1, 2])
-def test_nonfinite(tile: int, value: float, rng: torch.Generator, force: Force) -> None:
+@pytest.mark.parametrize(("method", "tile"), WAYS)
+def test_nonfinite(
+    method: int, tile: int, value: float, rng: torch.Generator, force: Force
+) -> None:
     """What is not finite, or becomes so when it is rounded, leaks through no structural zero."""
     n = 300
     for a_kind, b_kind in each((LOWER, UPPER), (LOWER, UPPER)):
@@ -239,8 +277,8 @@ def test_nonfinite(tile: int, value: float, rng: torch.Generator, force: Force) 
         a[numel(150) + 149] = value
         b[numel(40) + 3] = value
         results = []
-        for method in (ENGINE, DIRECT):
-            force(method, tile, 1, 1, 1)
+        for way in (method, DIRECT):
+            force(way, tile, 1, 1, 1)
             results.append(mm(a, b, n, a_kind, b_kind, LOWER, tf32=True))
         c, expected = results
         assert torch.equal(c.isnan(), expected.isnan())
@@ -251,12 +289,12 @@ def test_nonfinite(tile: int, value: float, rng: torch.Generator, force: Force) 
         torch.testing.assert_close(c[ok], expected[ok], rtol=5e-3, atol=8 * 2**-12 * n**0.5)
 
 
-@pytest.mark.parametrize("tile", [0, 1, 2])
-def test_repeats(tile: int, rng: torch.Generator, force: Force) -> None:
+@pytest.mark.parametrize(("method", "tile"), WAYS)
+def test_repeats(method: int, tile: int, rng: torch.Generator, force: Force) -> None:
     """Runs with sums in parts, which meet in any order, agree in every bit."""
     n, runs = 700, 100 if SMALL else 3000
     a, b = (random((numel(n),), FLOAT, DEVICE, rng) for _ in range(2))
-    force(ENGINE, tile, 4, 1, 1)
+    force(method, tile, 4, 1, 1)
     first = torch.ops.packedtri.mm(a, b, n, LOWER, LOWER, LOWER, True)
     different = torch.zeros((), dtype=torch.int64, device=DEVICE)
     for _ in range(runs):
