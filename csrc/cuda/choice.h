@@ -163,14 +163,16 @@ constexpr int small_tiles_per_sm(const Product& p) {
 // Whether a product that may be rounded to TF32 has small tiles of operands as they lie in memory, since that is faster than
 // all else that there is for it; `together` products like this one.
 bool tf32_tiles_win(const Product& p, const Device& device, int together);
+// What is known of that without an estimate.
+bool tf32_tiles_may_win(const Product& p, const Device& device, int together);
 
 // Whether there is a direct kernel for Hopper: for float64, and for small tiles of 16-bit elements and in TF32.
 bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
 // Up to how many terms of 16-bit elements small tiles have sums that are shared by an estimate.
 constexpr int64_t MOST_SHARED = 3200;
-// The same of symmetric matrices beside 65 to 128 columns, a tile of which has them all: as long as two blocks for each of
-// them find room.
+// The same of 16-bit symmetric matrices beside 65 to 128 columns, a tile of which has them all: as long as two blocks for each
+// of them find room.
 constexpr int64_t MOST_SHARED_SYMMETRIC = 4224;
 // Up to which order a triangle has these beside so many aligned columns, which the copy engine brings (Method::Mapped),
 // before dense torch, the kernel for a hundred vectors and images.

@@ -46,9 +46,9 @@ bool enough_tiles(const Product& p, const Work& work) {
     return work.longest <= 3 || work.tiles_per_slot >= 0.75;
 }
 
-// Whether the kernel for 16-bit elements on Hopper reaches all of a matrix: it counts elements in 32 bits and by whole
-// tiles. It also relies on the word in which the matrix ends holding elements of the last row only, so rows must be as long
-// as a word, and not overlap.
+// Whether the kernels for small tiles on Hopper reach all of a matrix: they count elements in 32 bits and by whole
+// tiles. That for 16-bit elements also relies on the word in which the matrix ends holding elements of the last row only, so
+// rows must be as long as a word, and not overlap.
 bool in_reach(const Operand& x) {
     const bool by_rows = runs_along_rows(x);
     const int64_t lines = by_rows ? x.rows : x.cols, length = by_rows ? x.cols : x.rows;
@@ -99,12 +99,18 @@ double least_for_large_tiles(const Product& p, bool persistent) {
     return persistent ? least_for_persistent(p) : 7;
 }
 
+// Whether what is rounded to TF32, and has no images, has small tiles that the tensor cores multiply: other direct kernels
+// keep all bits, and multiply slowly. For very short sums that does not matter.
+bool rounds_small_tiles(const Product& p, const Device& device) {
+    return p.tf32 && p.k > 24 && !is_forced(Method::Direct) &&
+           hopper_can(p, TileSize::Small, device);
+}
+
 TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
     if (is_forced(Method::Mapped)) return TileSize::Small;
     if (const int tile = forced.tile; tile >= 0) return static_cast<TileSize>(tile);
     if (tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib) return TileSize::Small;
-    // Others of TF32 have no tensor cores.
-    if (p.tf32 && hopper_can(p, TileSize::Small, device)) return TileSize::Small;
+    if (rounds_small_tiles(p, device)) return TileSize::Small;
     if (mirrored_pays(p, device)) return TileSize::Small;
     // Of a result of a few rows or columns, half of each large tile would be padding.
     if (!large_tiles_fit(p, 1.9)) return TileSize::Small;
@@ -122,7 +128,7 @@ bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persis
                   const Device& device) {
     if (!persistent && (p.dtype == DType::f64 || !hopper_can(p, tile, device))) return false;
     if (forced.method >= 0) return is_forced(Method::Hopper) || is_forced(Method::Mapped);
-    if (p.dtype == DType::f32) return true;
+    if (p.dtype == DType::f32) return rounds_small_tiles(p, device);
     // That for large tiles starts later. That for small ones starts and ends sooner, but does not multiply faster than
     // the general one for large tiles.
     if (persistent)
@@ -189,7 +195,7 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
          tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small)) &&
         p.k <= (is_wide_mapped(config)                    ? MOST_SHARED_SYMMETRIC
                 : element_size(p.dtype) == 2              ? MOST_SHARED
-                : warpgroups                              ? MOST_SHARED_SYMMETRIC
+                : warpgroups                              ? 16384
                 : blocks_per_sm(p.dtype, config.tile) > 1 ? 1600
                                                           : 800);
     if (estimated) {

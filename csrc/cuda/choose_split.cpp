@@ -81,7 +81,7 @@ class DirectSums {
         for (int split = 2; split <= most_split; split *= 2) {
             // All sums, or as many of the longest as let all blocks have a multiprocessor, or a place on one.
             consider({split, 1, 0}, blocks(split, 1));
-            // In 16-bit types, whose blocks meet quickly, those that are longer than the parts of the longest.
+            // In 16-bit types and TF32, whose blocks meet quickly, those that are longer than the parts of the longest.
             if (const int above = (longest_ + split - 1) / split + 1;
                 steps_of_tile_ == 1 && above <= longest_)
                 consider({split, above, 0}, blocks(split, above));

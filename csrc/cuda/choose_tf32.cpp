@@ -1,6 +1,4 @@
 // Which products that may be rounded to TF32 have small tiles of operands as they lie in memory (loader_floats.cuh).
-#include <cmath>
-
 #include "choice.h"
 
 namespace packedtri::cuda {
@@ -23,7 +21,7 @@ Others others(const Product& p) {
     if (has_symmetric(p)) {
         if (dense) return {4.97, 5.53, 2.10, 1.75, 4.97, 260, 320};
         if (triangles(p) == 1) return {2.89, 7.04, 4.67, 0, 0.99, 400, 320};
-        return {3.87, 8.25, 3.49, 0, 2.42, 300, 260};
+        return {3.87, 8.25, 3.49, 0, 4.97, 300, 260};
     }
     switch (triangles(p)) {
         case 0: return {5.58, 1.61, 3.33, 3.53, 3.55, 200, 180};
@@ -46,8 +44,10 @@ double time_of_others(const Product& p, const Others& x) {
                  operands = elements(p.a) + (one ? 0 : elements(p.b)),
                  result = static_cast<double>(p.m) * static_cast<double>(p.n) *
                           (p.c.kind == Kind::Lower ? 0.5 : 1);
+    // Larger ones go through tile images.
+    const bool slow = slow_when_dense(p) && (!has_symmetric(p) || triangles(p) > 0 || p.k < 570);
     return x.start + x.of_k * static_cast<double>(p.k) / 1e3 + x.of_operands * millions * operands +
-           x.of_result * millions * result + (slow_when_dense(p) ? x.slow : 0);
+           x.of_result * millions * result + (slow ? x.slow : 0);
 }
 
 // Whether there are timings of products like this one, some of which are faster so. Of orders between 64 and 112 much of the
@@ -63,15 +63,21 @@ bool timed(const Product& p) {
 
 }  // namespace
 
-bool tf32_tiles_win(const Product& p, const Device& device, int together) {
-    if (!p.tf32 || any_forced() || is_mv(p) || !hopper_can(p, TileSize::Small, device) || !timed(p))
-        return false;
+bool tf32_tiles_may_win(const Product& p, const Device& device, int together) {
+    if (!p.tf32 || !device.clusters || any_forced() || is_mv(p) || !timed(p)) return false;
     // Two products by tile images are one launch, and have some images in common.
     if (together > 1 && p.k > 700) return false;
     const Others x = others(p);
     const double least = p.batch == 1 ? x.least : x.least_of_batch;
-    return volume(p) * static_cast<double>(p.batch) >= std::pow(least, 3) &&
-           direct_time(p, device) < time_of_others(p, x);
+    return volume(p) * static_cast<double>(p.batch) >= least * least * least &&
+           hopper_can(p, TileSize::Small, device);
+}
+
+bool tf32_tiles_win(const Product& p, const Device& device, int together) {
+    if (!tf32_tiles_may_win(p, device, together)) return false;
+    // The images of so many matrices are made at the speed of the memory, for which the figures above are too high.
+    const double others_gain = p.batch >= 200 && p.k > 200 ? 1.15 : 1;
+    return others_gain * direct_time(p, device) < time_of_others(p, others(p));
 }
 
 }  // namespace packedtri::cuda

@@ -42,8 +42,8 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 
 // Direct: from the operands as they lie in memory. Engine: through tile images, on Hopper's tensor
 // cores, with scratch memory (engine.h). Hopper: like Direct, but by what only Hopper has: float64 by
-// blocks that go from one tile to the next, with scratch memory (persistent.cuh), small tiles of 16-bit elements by
-// its tensor cores (main_loop_wgmma.cuh). Thin: for a dense operand of few vectors (thin.h).
+// blocks that go from one tile to the next, with scratch memory (persistent.cuh), small tiles of 16-bit elements and in TF32
+// by its tensor cores (main_loop_wgmma.cuh). Thin: for a dense operand of few vectors (thin.h).
 // Fused: the engine, which makes the images while it multiplies, instead of a kernel before it. Wide: for a dense
 // operand of a hundred vectors or so (wide.h), of which Tile says how many a block has: 128 or 256, or 64 where there
 // are no more. Vector: for one vector (mv.h). Small: for many small products (small.h, small_side). Strips: for a

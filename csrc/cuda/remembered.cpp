@@ -79,7 +79,7 @@ Config remembered_choice(const Product& p, const Device& device, bool scratch) {
 }
 
 bool remembered_tf32_tiles(const Product& p, const Device& device, int together) {
-    if (!p.tf32 || !device.clusters) return false;
+    if (!tf32_tiles_may_win(p, device, together)) return false;
     static thread_local Memory<bool> memory;
     return memory.get(key_of(p, device, together > 1),
                       [&] { return tf32_tiles_win(p, device, together); });

@@ -50,6 +50,18 @@ int main() {
         for (const Product& p : all)
             for (const Device* device : {&h100, &ampere, &h100})
                 CHECK(is_as_chosen(p, *device), "n=%lld", (long long)p.k);
+    int wins[] = {0, 0};
+    for (const Product& any : all) {
+        Product p = any;
+        p.tf32 = p.dtype == DType::f32;
+        for (const int together : {1, 2, 1}) {
+            const bool win = cuda::tf32_tiles_win(p, h100, together);
+            CHECK(cuda::remembered_tf32_tiles(p, h100, together) == win, "n=%lld, %d together",
+                  (long long)p.k, together);
+            wins[together - 1] += win;
+        }
+    }
+    CHECK(wins[1] > 0 && wins[0] > 2 * wins[1], "all alike");
 
     // What is forced counts at once, and no longer than it is.
     const Product p = lower_product(DType::f32, 1024);
