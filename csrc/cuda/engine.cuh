@@ -144,12 +144,16 @@ struct EngineArgs {
 template <class Shape, int PRODUCTS>
 using EngineArgsOf = EngineArgs<typename Shape::T, PRODUCTS, Shape::PACKS, Shape::CUTS>;
 
-// Shapes and resources. The tile of a block is 128 x BN, or 64 x BN where the warpgroups that multiply
-// stand BESIDE each other; a cluster of two has one above the other and loads the columns of B for both.
+// What a shape has that others have not. Halved: tiles are halves of others, and the warpgroups that multiply stand beside
+// each other. Packing: images are made meanwhile. Cutting: sums are cut into parts that any clusters compute.
+enum class EngineForm { Plain, Halved, Packing, Cutting };
+
+// Shapes and resources. The tile of a block is 128 x BN, or 64 x BN if halved; a cluster of two has one
+// above the other and loads the columns of B for both.
 // The tensor cores multiply Elements, of 2 bytes, PARTS of which stand for a T; a float32 by a single one is
 // scaled (ImageScale). A stage holds image blocks for 64 steps of k, with their parts.
 template <class T_, class Element_, int PARTS_, int BN_, int STAGES_, int CLUSTER_,
-          bool PACKS_ = false, bool CUTS_ = false, bool BESIDE_ = false>
+          EngineForm FORM = EngineForm::Plain>
 struct EngineShape {
     using T = T_;
     using Element = Element_;
@@ -157,17 +161,16 @@ struct EngineShape {
     static constexpr int SIDE = Image::SIDE;
     static_assert(SIDE * sizeof(Element) == Image::ROW_BYTES, "a block has 64 steps of k");
     static constexpr bool SCALED = sizeof(T) > sizeof(Element) && PARTS == 1;
-    static constexpr bool BESIDE = BESIDE_;
+    static constexpr bool BESIDE = FORM == EngineForm::Halved;  // Warpgroups that multiply.
     static constexpr int ROWS = BESIDE ? 1 : 2,
                          COLS = BN / SIDE;           // Of a block's tile, in image blocks.
     static constexpr int WN = BESIDE ? BN / 2 : BN;  // Columns of a warpgroup.
     static_assert(!BESIDE || WN == SIDE, "a warpgroup multiplies one block of columns");
     static constexpr int THREADS = 384, WARPS = 8;  // The latter multiply.
-    static constexpr bool PACKS = PACKS_;           // Whether it makes images.
-    static constexpr int PACKERS = 3;               // Warps that do.
-    // Whether sums are cut into parts that any clusters compute.
-    static constexpr bool CUTS = CUTS_;
-    static_assert(!CUTS || (CLUSTER == 2 && !PACKS), "");
+    static constexpr bool PACKS = FORM == EngineForm::Packing;
+    static constexpr int PACKERS = 3;  // Warps that do.
+    static constexpr bool CUTS = FORM == EngineForm::Cutting;
+    static_assert(!CUTS || CLUSTER == 2, "");
     using Item = std::conditional_t<CUTS, EnginePiece, EngineItem>;
     // Per thread, of the 168 that each of 384 has at first: who copies and packs needs fewer.
     static constexpr int PRODUCER_REGISTERS = PACKS ? 88 : 72,
