@@ -80,6 +80,13 @@ def shares_of(source: str, file: str, fields: tuple[str, ...], folder: Path) -> 
     return [(row, line.split()) for row, line in zip(rows, lines, strict=True)]
 
 
+def share_name(split: str, above: str, graded: str = "0") -> str:
+    """What the files of timings call a share: how many blocks add a tile's sums, and where from."""
+    if split == "1":
+        return "alone"
+    return f"{split} from {above}" if graded == "0" else f"parts of {int(graded) / 2:g}"
+
+
 def assert_fastest(losses: dict[Any, list[float]], rows: int, mean: float, most: float) -> None:
     """What is chosen takes so many times as long as the fastest of each kind, of most rows."""
     assert sum(map(len, losses.values())) > 0.8 * rows
@@ -94,8 +101,7 @@ def test_the_engine_shares_the_sums_that_were_fastest(tmp_path: Path) -> None:
     shares = shares_of("shares.cpp", "nvidia-h200.json", fields, tmp_path)
     losses = defaultdict(list)
     for row, (tiles, split, above) in shares:
-        sharing = "alone" if split == "1" else f"{split} from {above}"
-        chosen = row["us"].get(f"{tiles} {sharing}")
+        chosen = row["us"].get(f"{tiles} {share_name(split, above)}")
         if chosen is not None:
             losses[row["dtype"], row["precision"]].append(chosen / min(row["us"].values()))
     assert_fastest(losses, len(shares), mean=1.015, most=1.12)
@@ -113,8 +119,7 @@ def test_direct_products_share_the_sums_that_were_fastest(
     shares = shares_of("splits.cpp", f"{file}.json", fields, tmp_path)
     losses = defaultdict(list)
     for row, (split, above, graded) in shares:
-        name = f"{split} from {above}" if graded == "0" else f"parts of {int(graded) / 2:g}"
-        chosen = row["us"].get("alone" if split == "1" else name)
+        chosen = row["us"].get(share_name(split, above, graded))
         # Complex numbers of 16 bytes are left to dense torch from some order on.
         if chosen is not None and (row["dtype"] != "complex128" or row["n"] <= 512):
             losses[row["dtype"]].append(chosen / min(row["us"].values()))
@@ -127,9 +132,8 @@ def test_tiles_are_longer_along_dense_operands_where_that_was_fastest(tmp_path: 
     file = "mapped-nvidia-h100-80gb-hbm3.json"
     shares, losses = shares_of("mapped.cpp", file, fields, tmp_path), defaultdict(list)
     for row, (tiles, split, above, graded) in shares:
-        name = f"{split} from {above}" if graded == "0" else f"parts of {int(graded) / 2:g}"
-        long = "alone" if split == "1" else name
-        if (chosen := row["us"].get(long if tiles == "long" else tiles)) is not None:
+        name = share_name(split, above, graded) if tiles == "long" else tiles
+        if (chosen := row["us"].get(name)) is not None:
             losses[row["op"]].append(chosen / min(row["us"].values()))
     assert_fastest(losses, len(shares), mean=1.015, most=1.4)
 
@@ -209,8 +213,7 @@ def test_tf32_has_small_tiles_where_that_was_fastest(tmp_path: Path) -> None:
     for row, (small, split, above, graded) in shares:
         us = row["us"]
         other, tiles = min(us["exact"], us["rounded"]), us["tiles"]
-        name = f"{split} from {above}" if graded == "0" else f"parts of {int(graded) / 2:g}"
-        chosen = tiles.get("alone" if split == "1" else name)
+        chosen = tiles.get(share_name(split, above, graded))
         if chosen is None:
             continue
         time = chosen if small == "1" else other
