@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <optional>
 
 #include "config.h"
 
@@ -142,8 +143,13 @@ struct PartCosts {
     // Equally long sums that do not fill a round are cut where that takes less than so much of its time.
     double last_round;
 };
-// How many steps they have (Config::part), with tiles of this side and so many blocks at once.
-int choose_part(const Product& p, int64_t side, int64_t slots, const PartCosts& costs);
+// How many steps they have (Config::part), and how many a launch takes then.
+struct PartChoice {
+    int part;
+    double steps;
+};
+// With tiles of this side and so many blocks at once.
+PartChoice choose_parts(const Product& p, int64_t side, int64_t slots, const PartCosts& costs);
 
 // Side of the tiles of a kernel that has them.
 inline int side_of_tiles(const Product& p, const Config& config) {
@@ -203,6 +209,11 @@ inline void share_sums(Config& config, const SplitChoice& choice) {
 
 // Whether small tiles that mirror symmetric operands are faster than all else that there is for a product.
 bool mirrored_pays(const Product& p, const Device& device);
+
+// Whether a product of float64 can have blocks that go from tile to tile, if there is scratch memory; and their choice, unless
+// small direct tiles are faster.
+bool persistent_can(const Product& p, const Device& device);
+std::optional<Config> choose_persistent(const Product& p, const Device& device);
 
 // The best of the kernels that read operands as they lie in memory. `scratch`: whether there is any.
 Config choose_direct(const Product& p, const Device& device, bool scratch);

@@ -5,8 +5,6 @@
 namespace packedtri::cuda {
 namespace {
 
-constexpr PartCosts PERSISTENT_COSTS{1.3, 0.97, 1, 1};
-
 Work direct_work(const Product& p, TileSize size, const Device& device) {
     return work(p, tile_side(p.dtype, size),
                 int64_t{device.multiprocessors} * blocks_per_sm(p.dtype, size));
@@ -18,21 +16,9 @@ bool small_in_batch(const Product& p) {
     return p.batch >= 8 && longest(p) <= 1024 && !has_complex_elements(p.dtype);
 }
 
-// From so many steps of the sum on batches of float64 have the kernel of persistent.cuh.
-constexpr int64_t PERSISTENT_STEPS = 72;
-
-// Whether the rows in which both operands lie in memory run across the sum, which suits small tiles of that kernel, or along
-// it, where they are slower.
-bool both_across(const Product& p) { return !runs_along_rows(p.a) && runs_along_rows(p.b); }
-bool both_along(const Product& p) { return runs_along_rows(p.a) && !runs_along_rows(p.b); }
-
-// Whether such products have enough large tiles to give each slot some: more, where their sums differ. Blocks that
-// go from tile to tile, and cut sums, need fewer.
-bool enough_large_tiles(const Product& p, const Work& large, bool persistent) {
-    const bool small_are_slow = persistent && both_along(p) && p.c.kind == Kind::Dense;
-    if (!large_tiles_fit(p, small_are_slow ? 1.8 : 1.2)) return false;
-    if (persistent && p.k >= PERSISTENT_STEPS)
-        return large.tiles_per_slot >= (triangles(p) == 2 ? 1.2 : 0.95);
+// Whether such products have enough large tiles to give each slot some: more, where their sums differ.
+bool enough_large_tiles(const Product& p, const Work& large) {
+    if (!large_tiles_fit(p, 1.2)) return false;
     const bool differ = large.longest > 2;
     if (p.dtype == DType::f64) return large.tiles_per_slot >= (differ ? 1.5 : 0.9);
     return large.tiles_per_slot >= (differ && triangles(p) == 2 ? 1.3 : 1);
@@ -58,45 +44,11 @@ bool in_reach(const Operand& x) {
     return pitch >= length && counts_in_32_bits(lines, pitch, 64);
 }
 
-// Whether large tiles of a product have the kernel of persistent.cuh.
-bool persistent_can(const Product& p, const Device& device, bool scratch) {
-    return p.dtype == DType::f64 && scratch && hopper_can(p, TileSize::Large, device) &&
-           !is_forced(Method::Direct);
-}
-
-// From how much work for each slot on one product has large tiles, by the kernel of persistent.cuh (squares of 640 to 4096,
-// triangles of 600 to 4096 on either side of 64 to 2048 vectors).
-double least_for_persistent(const Product& p) {
-    constexpr double many = 5;
-    const int count = triangles(p);
-    if (count == 0) return p.k < 1000 && p.k % 64 == 0 ? many : 2;
-    if (p.batch > 1) return many;
-    if (count == 1) return p.k < 600 ? 3.5 : both_across(p) ? many : 1.9;
-    if (p.c.kind == Kind::Lower) return p.k >= (p.a.kind == p.b.kind ? 1600 : 1430) ? 1 : many;
-    return p.k >= (both_across(p) ? 1470 : 980) ? 0.8 : many;
-}
-
-// Whether products have small tiles of that kernel, and not those of the general one.
-bool small_tiles_persist(const Product& p, const Work& work) {
-    if (small_in_batch(p))
-        return p.k >= PERSISTENT_STEPS && !large_tiles_fit(p) && work.tiles_per_slot >= 4;
-    if (p.batch > 1 || p.k < 600) return false;
-    const int count = triangles(p);
-    if (count == 0) return false;
-    if (count == 1) {
-        const int64_t vectors = vectors_of(p);
-        return vectors > 192 && (vectors <= 320 ? p.k >= 1250 : both_across(p));
-    }
-    if (p.c.kind == Kind::Dense) return both_across(p);
-    return p.k >= 1120 && p.a.kind == p.b.kind;
-}
-
 // From how much work for each slot on one product has large tiles: they reuse more of what they load, but a small
 // problem has too few to fill the device.
-double least_for_large_tiles(const Product& p, bool persistent) {
+double least_for_large_tiles(const Product& p) {
     if (element_size(p.dtype) == 2) return 8;
-    if (p.dtype != DType::f64) return 5;
-    return persistent ? least_for_persistent(p) : 7;
+    return p.dtype == DType::f64 ? 7 : 5;
 }
 
 // Whether what is rounded to TF32, and has no images, has small tiles that the tensor cores multiply: other direct kernels
@@ -106,7 +58,7 @@ bool rounds_small_tiles(const Product& p, const Device& device) {
            hopper_can(p, TileSize::Small, device);
 }
 
-TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
+TileSize direct_tile(const Product& p, const Device& device) {
     if (is_forced(Method::Mapped)) return TileSize::Small;
     if (const int tile = forced.tile; tile >= 0) return static_cast<TileSize>(tile);
     if (tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib) return TileSize::Small;
@@ -116,24 +68,19 @@ TileSize direct_tile(const Product& p, const Device& device, bool persistent) {
     if (!large_tiles_fit(p, 1.9)) return TileSize::Small;
     const Work large = direct_work(p, TileSize::Large, device);
     // Small tiles of 16-bit elements share a multiprocessor, where one copies while the other multiplies.
-    const bool enough = !small_in_batch(p) ? large.per_slot >= least_for_large_tiles(p, persistent)
+    const bool enough = !small_in_batch(p) ? large.per_slot >= least_for_large_tiles(p)
                         : element_size(p.dtype) == 2
                             ? direct_work(p, TileSize::Small, device).per_slot >= 30
-                            : enough_large_tiles(p, large, persistent);
+                            : enough_large_tiles(p, large);
     return enough ? TileSize::Large : TileSize::Small;
 }
 
-// Whether a tile has the kernel of its own that there is on Hopper.
-bool takes_hopper(const Product& p, TileSize tile, const Work& work, bool persistent,
-                  const Device& device) {
-    if (!persistent && (p.dtype == DType::f64 || !hopper_can(p, tile, device))) return false;
+// Whether a tile of 16-bit elements, or of float32, has the kernel of its own that there is on Hopper.
+bool takes_hopper(const Product& p, TileSize tile, const Work& work, const Device& device) {
+    if (p.dtype == DType::f64 || !hopper_can(p, tile, device)) return false;
     if (forced.method >= 0) return is_forced(Method::Hopper) || is_forced(Method::Mapped);
     if (p.dtype == DType::f32) return rounds_small_tiles(p, device);
-    // That for large tiles starts later. That for small ones starts and ends sooner, but does not multiply faster than
-    // the general one for large tiles.
-    if (persistent)
-        return tile == TileSize::Small ? small_tiles_persist(p, work)
-                                       : !small_in_batch(p) || p.k >= PERSISTENT_STEPS;
+    // It starts and ends sooner, but does not multiply faster than the general one for large tiles.
     const bool mapped = maps_dense_operand(p);
     if (mapped && p.batch == 1 && has_vectors(p) &&
         (p.k <= most_mapped(vectors_of(p)) || mirrored_pays(p, device)))
@@ -193,11 +140,11 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
         (element_size(p.dtype) > 2 || (warpgroups && p.batch == 1)) &&
         (config.method == Method::Mapped ||
          tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small)) &&
-        p.k <= (is_wide_mapped(config)                    ? MOST_SHARED_SYMMETRIC
-                : element_size(p.dtype) == 2              ? MOST_SHARED
-                : warpgroups                              ? 16384
-                : blocks_per_sm(p.dtype, config.tile) > 1 ? 1600
-                                                          : 800);
+        p.k <= (is_wide_mapped(config)                                ? MOST_SHARED_SYMMETRIC
+                : element_size(p.dtype) == 2 || p.dtype == DType::f64 ? MOST_SHARED
+                : warpgroups                                          ? 16384
+                : blocks_per_sm(p.dtype, config.tile) > 1             ? 1600
+                                                                      : 800);
     if (estimated) {
         Product as_computed = p;
         as_computed.tf32 = p.tf32 && warpgroups;
@@ -223,18 +170,17 @@ bool hopper_can(const Product& p, TileSize tile, const Device& device) {
 }
 
 Config choose_direct(const Product& p, const Device& device, bool scratch) {
-    const bool persistent = persistent_can(p, device, scratch);
-    Config config{Method::Direct, direct_tile(p, device, persistent), 1, 1, 1};
+    const bool persistent = scratch && persistent_can(p, device);
+    if (persistent)
+        if (const std::optional<Config> config = choose_persistent(p, device)) return *config;
+    // What was faster than these were small tiles.
+    const TileSize tile = persistent ? TileSize::Small : direct_tile(p, device);
+    Config config{Method::Direct, tile, 1, 1, 1};
     const Work work = direct_work(p, config.tile, device);
-    if (takes_hopper(p, config.tile, work, persistent, device))
-        config.method = !persistent && goes_mapped(p) ? Method::Mapped : Method::Hopper;
+    if (takes_hopper(p, config.tile, work, device))
+        config.method = goes_mapped(p) ? Method::Mapped : Method::Hopper;
     if (config.method == Method::Mapped && goes_wide_mapped(p, device))
         config.tile = TileSize::Large;
-    if (is_persistent(p.dtype, config)) {
-        const int slots = device.multiprocessors * blocks_per_sm(p.dtype, config.tile);
-        config.part = choose_part(p, side_of_tiles(p, config), slots, PERSISTENT_COSTS);
-        return config;
-    }
     share_direct_sums(config, p, work, device);
     // 16-bit tiles are multiplied so fast that the L2 cache must serve them; then neighbours matter
     // more than balance.

@@ -110,8 +110,8 @@ int part_of_large(const Product& p, const Device& device, int together) {
     if (!engine_cuts(p, TileSize::Large, together)) return 0;
     // Scaled elements make parts of dense results dearer than what they spare where most sums are short.
     if (p.tf32 && p.c.kind != Kind::Lower && triangles(p) > 0) return 0;
-    return choose_part(p, engine_tile_side(TileSize::Large), device.multiprocessors / 2,
-                       ENGINE_COSTS);
+    const int64_t side = engine_tile_side(TileSize::Large), slots = device.multiprocessors / 2;
+    return choose_parts(p, side, slots, ENGINE_COSTS).part;
 }
 
 // Whether large tiles of the engine are faster than `small` ones. They need half the traffic, but there must be

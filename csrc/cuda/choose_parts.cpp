@@ -75,11 +75,12 @@ double estimate_equal(int64_t tiles, int steps, int part, int64_t slots, const P
 }
 
 // Of equally long sums, of which only those of the last group are cut, if it does not fill a round.
-int part_of_rest(const SumGroup& rest, int64_t slots, const PartCosts& costs) {
-    if (rest.whole) return 0;
+PartChoice parts_of_rest(const SumGroup& rest, int64_t slots, const PartCosts& costs) {
     const int steps = rest.steps;
     const double whole = steps + costs.item,
-                 rounds = static_cast<double>(rest.tile / slots) * whole;
+                 rounds = static_cast<double>(rest.tile / slots) * whole,
+                 uncut = rounds + static_cast<double>(ceil_div(rest.tiles(), slots)) * whole;
+    if (rest.whole) return {0, uncut};
     int best = 0;
     double least = std::min(PAYS * (rounds + whole), rounds + costs.last_round * whole);
     const int stride = std::max(1, steps / 256);
@@ -90,18 +91,20 @@ int part_of_rest(const SumGroup& rest, int64_t slots, const PartCosts& costs) {
         least = time;
         best = part;
     }
-    return best;
+    return {best, best > 0 ? least : uncut};
 }
 
 }  // namespace
 
-int choose_part(const Product& p, int64_t side, int64_t slots, const PartCosts& costs) {
+PartChoice choose_parts(const Product& p, int64_t side, int64_t slots, const PartCosts& costs) {
     slots = std::max<int64_t>(slots, 1);
     SumGroup groups[PartWork::MOST_GROUPS];
     const int count = sum_groups(groups, p, side, slots);
-    if (count == 0) return 0;
-    if (triangles(p) == 0) return part_of_rest(groups[count - 1], slots, costs);
-    if (!sums_shrink(p)) return 0;
+    if (count == 0) return {0, 0};
+    if (triangles(p) == 0) return parts_of_rest(groups[count - 1], slots, costs);
+    const auto time = [&](int part) { return estimate(groups, count, part, slots, costs); };
+    const double uncut = time(std::numeric_limits<int>::max());
+    if (!sums_shrink(p)) return {0, uncut};
     int64_t all = 0, longest = 0;
     for (int g = 0; g < count; ++g) {
         all += groups[g].tiles() * groups[g].steps;
@@ -110,9 +113,9 @@ int choose_part(const Product& p, int64_t side, int64_t slots, const PartCosts& 
     const double share = static_cast<double>(all) / static_cast<double>(slots);
     const auto part = std::max(static_cast<int>(std::ceil(costs.part * share)),
                                static_cast<int>(ceil_div(longest, PartWork::MOST_PARTS)));
-    if (part + PartWork::LEAST > longest) return 0;
-    const auto time = [&](int part) { return estimate(groups, count, part, slots, costs); };
-    return time(part) < PAYS * time(std::numeric_limits<int>::max()) ? part : 0;
+    if (part + PartWork::LEAST > longest) return {0, uncut};
+    const double cut = time(part);
+    return cut < PAYS * uncut ? PartChoice{part, cut} : PartChoice{0, uncut};
 }
 
 }  // namespace packedtri::cuda

@@ -22,6 +22,9 @@ struct SplitCosts {
     double later;   // Where not all run at once: of the longest part.
     double graded;  // Where sums are shared by various numbers of blocks.
     double crowd;   // Where each block has a multiprocessor: times the share of them that is taken.
+    // Where blocks that share a multiprocessor have a kernel of their own (few_blocks), else zero: a tile of one of them,
+    // instead of `alone`, and what the first block takes that follows another, besides both.
+    double paired = 0, following = 0;
 
     double meeting(int split) const {
         return split == 1 ? 0 : split == 2 ? by_two : split == 4 ? by_four : by_eight;
@@ -35,7 +38,8 @@ SplitCosts split_costs(const Product& p) {
         return {1.80, 0.44, 0.51, 0.78, 0.77, 0.57, 0.71, -1.87, 1.66, 1.04, 0.23, 0.13, 0.57};
     switch (p.dtype) {
         case DType::f64:
-            return {2.41, 0.41, 1.61, 2.48, 2.48, 0.57, 1.01, -0.19, 4.59, 2.65, -0.19, 0.16, 0};
+            return {2.81, 0.31, 0.50, 0.86, 1.70, 1.91, 0.59, -0.81,
+                    2.27, 1.09, 0.14, 0.03, 0.95, 2.99, 4.76};
         case DType::f32:
             return {2.49, 0.56, 0.74, 1.34, 4.42, 1.74, 2.05, 0.35, 1.19, 0.78, 0.01, 0.22, 0.80};
         case DType::c64:
@@ -85,7 +89,7 @@ class DirectSums {
             if (const int above = (longest_ + split - 1) / split + 1;
                 steps_of_tile_ == 1 && above <= longest_)
                 consider({split, above, 0}, blocks(split, above));
-            for (const int64_t room : {apart(split), together_ * slots(split)})
+            for (const int64_t room : {apart(split), few(split), together_ * slots(split)})
                 for (int above = 2; above <= longest_; ++above)
                     if (const int64_t count = blocks(split, above); count <= room) {
                         consider({split, above, 0}, count);
@@ -93,7 +97,7 @@ class DirectSums {
                     }
         }
         if (most_split >= 4 && schedule_.longest != Schedule::Longest::All)
-            for (const int64_t room : {apart(4), together_ * slots(4)})
+            for (const int64_t room : {apart(4), few(4), together_ * slots(4)})
                 for (int half_tiles = (longest_ + 1) / 2; half_tiles <= longest_; ++half_tiles)
                     if (const int64_t count = graded_blocks(half_tiles); count <= room) {
                         consider(share_gradually(half_tiles), count);
@@ -116,6 +120,15 @@ class DirectSums {
     // How many multiprocessors there are: as the costs were fitted with, and where each block is to have one for itself.
     int64_t slots(int split) const { return device_.usual(split); }
     int64_t apart(int split) const { return device_.usable(split); }
+    // As many blocks as have the kernel for those that do not share one. Clusters of eight had better all run at once.
+    bool are_few(int split, int64_t count) const {
+        return costs_.paired > 0 && few_blocks(count / split, apart(split) / split);
+    }
+    int64_t few(int split) const {
+        int64_t count = apart(split);
+        while (split < 8 && are_few(split, count + split)) count += split;
+        return count;
+    }
     int64_t graded_blocks(int half_tiles) const {
         const int64_t by_four = tiles(graded_above(half_tiles, 4)),
                       by_three = tiles(graded_above(half_tiles, 3)) - by_four,
@@ -166,22 +179,26 @@ class DirectSums {
     }
 
     void consider(const SplitChoice& choice, int64_t count) {
-        const int64_t slots = this->slots(choice.split),
-                      layers = count <= apart(choice.split)
+        const int64_t slots = this->slots(choice.split), apart = this->apart(choice.split),
+                      layers = count <= apart || are_few(choice.split, count)
                                    ? 1
                                    : std::max<int64_t>(2, ceil_div(count, slots));
         const double longest = part(choice, 0),
                      of_each = static_cast<double>(count) / static_cast<double>(slots),
                      work = costs_.busy * full_ * static_cast<double>(all_) /
                             static_cast<double>(slots);
-        double time = costs_.alone * longest;
+        double time = (layers > 1 && costs_.paired > 0 ? costs_.paired : costs_.alone) * longest;
         if (layers == 1) time += costs_.crowd * of_each;
+        // The first that is done, the shortest of those that all run at once, makes room for the longest of the others.
+        if (layers == 1 && count > apart)
+            time = std::max(time, costs_.alone * (part(choice, apart - 1) + part(choice, apart)) +
+                                      costs_.following);
         if (layers > together_) {
             time = std::max(time, work + costs_.later * longest + costs_.item * of_each);
         } else if (layers > 1) {
             double stack = longest;
             for (int64_t layer = 1; layer < layers; ++layer)
-                stack += part(choice, layer * std::min(slots, apart(choice.split)));
+                stack += part(choice, layer * std::min(slots, apart));
             const double beside = costs_.beside * static_cast<double>(layers - 1);
             time = std::max({time + beside, work + costs_.longest * longest + costs_.item * of_each,
                              costs_.stacked * stack + beside});

@@ -6,8 +6,8 @@
 
 namespace packedtri::cuda {
 
-// A BM x BN tile by warps of WM x WN each, in 16 x 8 x 16 products.
-template <int BM_, int BN_, int BK_, int WM_, int WN_>
+// A BM x BN tile by warps of WM x WN each, in products of 16 x 8 x KI: 16, or 8 where registers are scarce.
+template <int BM_, int BN_, int BK_, int WM_, int WN_, int KI = 16>
 struct MmaF64 {
     using T = double;
     using Acc = double;
@@ -43,28 +43,32 @@ struct MmaF64 {
     __device__ static constexpr int col_of(int x) { return x; }
 
     // Multiplies one pair of tiles, and calls between(x) for x in [0, PARTS) on the way.
-    static constexpr int PARTS = BK / 16 * NT;
+    static constexpr int PARTS = BK / KI * NT;
     template <class LayoutA, class LayoutB, class Between>
     __device__ void step(const double* a_tile, const double* b_tile, Between between) {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
         const double* pa = a_tile + LayoutA::at(warp_row() + g, t);
         const double* pb = b_tile + LayoutB::at(warp_col() + g, t);
 #pragma unroll
-        for (int k = 0; k < BK; k += 16) {
-            double a[MT][8];
+        for (int k = 0; k < BK; k += KI) {
+            double a[MT][KI / 2];
 #pragma unroll
             for (int m = 0; m < MT; ++m)
 #pragma unroll
-                for (int x = 0; x < 8; ++x)
+                for (int x = 0; x < KI / 2; ++x)
                     a[m][x] = pa[LayoutA::at(m * 16 + x % 2 * 8, k + x / 2 * 4)];
 #pragma unroll
             for (int n = 0; n < NT; ++n) {
-                double b[4];
+                double b[KI / 4];
 #pragma unroll
-                for (int x = 0; x < 4; ++x) b[x] = pb[LayoutB::at(n * 8, k + x * 4)];
+                for (int x = 0; x < KI / 4; ++x) b[x] = pb[LayoutB::at(n * 8, k + x * 4)];
 #pragma unroll
-                for (int m = 0; m < MT; ++m) ptx::mma_16816(acc + (m * NT + n) * 4, a[m], b);
-                between(k / 16 * NT + n);
+                for (int m = 0; m < MT; ++m) {
+                    double* sums = acc + (m * NT + n) * 4;
+                    if constexpr (KI == 16) ptx::mma_16816(sums, a[m], b);
+                    else ptx::mma_1688(sums, a[m], b);
+                }
+                between(k / KI * NT + n);
             }
         }
     }

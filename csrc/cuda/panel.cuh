@@ -92,6 +92,9 @@ struct ProductArgs {
     int m, n, k;
     int batch;
     int split;  // Blocks of a cluster, a power of two up to 8.
+    // So many clusters, if others follow them to the same multiprocessors, come in the opposite order: then the shortest
+    // of them meets the longest of those that follow.
+    int turned;
     SharedTiles shared;
     Schedule schedule;
     int64_t items;  // As many as there are tiles of all matrices.

@@ -34,17 +34,19 @@ struct PersistentArgs {
     double* partial;  // The sums of parts.
 };
 
-template <int SIDE, bool A_K_MAJOR, bool B_K_MAJOR>
+// STAGES_: copies of single elements go through the L1 cache, which has what the stages leave of a multiprocessor's memory.
+// More of them than needed make these copies slow.
+template <int SIDE, int STAGES_, bool A_K_MAJOR, bool B_K_MAJOR>
 struct PersistentShape {
     static_assert(SIDE == 64 || SIDE == 128, "of a tile");
-    static constexpr bool LARGE = SIDE == 128;
+    static constexpr bool LARGE = SIDE == 128, a_k_major = A_K_MAJOR, b_k_major = B_K_MAJOR;
     using Mma = std::conditional_t<LARGE, LineMmaF64<A_K_MAJOR, B_K_MAJOR>,
                                    MmaF64<SIDE, SIDE, SIDE / PartWork::TILE, 32, SIDE / 2>>;
     using LayoutA = typename Mma::template Layout<Mma::BM, A_K_MAJOR>;
     using LayoutB = typename Mma::template Layout<Mma::BN, B_K_MAJOR>;
     static constexpr int A_SIZE = LARGE ? LineTile<A_K_MAJOR>::SIZE : LayoutA::size,
                          B_SIZE = LARGE ? LineTile<B_K_MAJOR>::SIZE : LayoutB::size;
-    static constexpr int STAGES = LARGE ? 3 : 5, BLOCKS_PER_SM = LARGE ? 1 : 2;
+    static constexpr int STAGES = STAGES_, BLOCKS_PER_SM = LARGE ? 1 : 2;
     static constexpr int CONSUMERS = Mma::THREADS, PRODUCERS = 128, THREADS = CONSUMERS + PRODUCERS;
     // Large tiles take longer to multiply, so that their loads had better not come in bursts.
     template <bool K_MAJOR, class Layout>
@@ -172,9 +174,8 @@ class PersistentProducer {
 };
 
 // What warps do that multiply.
-template <int SIDE, bool A_K_MAJOR, bool B_K_MAJOR>
+template <class Shape>
 class PersistentConsumer {
-    using Shape = PersistentShape<SIDE, A_K_MAJOR, B_K_MAJOR>;
     using Item = typename Shape::Item;
     using Mma = typename Shape::Mma;
 
@@ -264,9 +265,9 @@ class PersistentConsumer {
         if (!__any_sync(~0u, bad)) return;
         double sums[Mma::ACCS];
         const BasicKRange<int> range = needed(mma, item);
-        sum_again<Mma, A_K_MAJOR, B_K_MAJOR>(p_, item.piece.matrix, item.i0() + mma.warp_row(),
-                                             item.j0() + mma.warp_col(), max(item.k0, range.begin),
-                                             min(item.k0 + item.steps * Mma::BK, range.end), sums);
+        sum_again<Mma, Shape::a_k_major, Shape::b_k_major>(
+            p_, item.piece.matrix, item.i0() + mma.warp_row(), item.j0() + mma.warp_col(),
+            max(item.k0, range.begin), min(item.k0 + item.steps * Mma::BK, range.end), sums);
 #pragma unroll
         for (int e = 0; e < Mma::ACCS; ++e) mma.acc[e] = sums[e];
     }
@@ -331,12 +332,10 @@ class PersistentConsumer {
     typename Shape::Shared& shared_;
 };
 
-template <int SIDE, bool A_K_MAJOR, bool B_K_MAJOR>
-__global__ void __launch_bounds__(PersistentShape<SIDE, A_K_MAJOR, B_K_MAJOR>::THREADS,
-                                  PersistentShape<SIDE, A_K_MAJOR, B_K_MAJOR>::BLOCKS_PER_SM)
+template <class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS_PER_SM)
     persistent_kernel(const __grid_constant__ PersistentArgs args) {
 #if PACKEDTRI_HOPPER
-    using Shape = PersistentShape<SIDE, A_K_MAJOR, B_K_MAJOR>;
     extern __shared__ __align__(16) char memory[];
     auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory);
     if (threadIdx.x == 0) {
@@ -351,7 +350,7 @@ __global__ void __launch_bounds__(PersistentShape<SIDE, A_K_MAJOR, B_K_MAJOR>::T
     } else {
         ptx::take_registers<Shape::CONSUMER_REGISTERS>();
         ptx::wait_for_dependency();
-        PersistentConsumer<SIDE, A_K_MAJOR, B_K_MAJOR>(args, shared).run();
+        PersistentConsumer<Shape>(args, shared).run();
     }
 #endif
 }

@@ -114,8 +114,9 @@ __global__ void __launch_bounds__(MainLoop::THREADS, BLOCKS_PER_SM)
     using Index = typename MainLoop::Index;
     constexpr bool narrow = sizeof(Index) == 4;
     const int block = static_cast<int>(blockIdx.x), rank = block & (args.split - 1);
-    const BlockTask<Index> task =
-        task_of<MainLoop::GRADED, Index>(args, block >> (__ffs(args.split) - 1), rank);
+    const int place = block >> (__ffs(args.split) - 1);
+    const BlockTask<Index> task = task_of<MainLoop::GRADED, Index>(
+        args, place < args.turned ? args.turned - 1 - place : place, rank);
     if (task.tile < 0) return;
     // Most products are alone, and divisions take long.
     const bool alone = narrow && args.batch == 1;

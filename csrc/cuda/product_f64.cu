@@ -11,31 +11,38 @@ namespace {
 
 template <bool A_K_MAJOR, bool B_K_MAJOR>
 using Large = MainLoopAsync<double, MmaF64<128, 128, 32, 32, 64>, 3, A_K_MAJOR, B_K_MAJOR>;
+// Two stages, so that copies of single elements, for which lines of the L1 cache are needed, find room there while two
+// blocks share a multiprocessor. MIRRORED: see MainLoopAsync.
+template <bool A_K_MAJOR, bool B_K_MAJOR, bool MIRRORED>
+using SmallTile =
+    MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, 2, A_K_MAJOR, B_K_MAJOR, MIRRORED>;
+// The same where each block has a multiprocessor for itself: nobody else works while its warps wait, so there are more.
+template <bool A_K_MAJOR, bool B_K_MAJOR, bool MIRRORED>
+using TileApart =
+    MainLoopAsync<double, MmaF64<64, 64, 32, 16, 32, 8>, 3, A_K_MAJOR, B_K_MAJOR, MIRRORED>;
 template <bool A_K_MAJOR, bool B_K_MAJOR>
-using Small = MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, 3, A_K_MAJOR, B_K_MAJOR>;
-// For devices with 100 KiB of shared memory.
+using Small = SmallTile<A_K_MAJOR, B_K_MAJOR, false>;
 template <bool A_K_MAJOR, bool B_K_MAJOR>
-using Short = MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, 2, A_K_MAJOR, B_K_MAJOR>;
-template <int STAGES>
-using Mirrored = MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, STAGES, true, false, true>;
+using Apart = TileApart<A_K_MAJOR, B_K_MAJOR, false>;
+using Mirrored = SmallTile<true, false, true>;
+using MirroredApart = TileApart<true, false, true>;
 
 static_assert(shared_bytes<Large<true, true>>() <=
               1024 * tile_shared_kib(DType::f64, TileSize::Large));
 static_assert(shared_bytes<Small<true, true>>() <=
               1024 * tile_shared_kib(DType::f64, TileSize::Small));
 
-template <int SIDE, bool A_K_MAJOR, bool B_K_MAJOR>
+template <class Shape>
 void launch_persistent(const PersistentArgs& args, int slots, cudaStream_t stream) {
-    using Shape = PersistentShape<SIDE, A_K_MAJOR, B_K_MAJOR>;
-    const auto kernel = persistent_kernel<SIDE, A_K_MAJOR, B_K_MAJOR>;
+    const auto kernel = persistent_kernel<Shape>;
     allow_shared(kernel);
     launch_overlapping(kernel, grid_of(std::min(args.work.items, slots)), Shape::THREADS, args,
                        stream, "cannot launch a product", 1, Shape::SHARED_BYTES);
 }
 
-template <int SIDE>
+template <int SIDE, int STAGES>
 void persistent(const Product& p, const Config& config, Scratch& scratch, cudaStream_t stream) {
-    using Shape = PersistentShape<SIDE, true, true>;
+    using Shape = PersistentShape<SIDE, STAGES, true, true>;
     const OrientedPanel<double> a = orient<double>(p.a, true), b = orient<double>(p.b, false);
     PersistentArgs args{arguments<typename Shape::Mma>(p, config, a, b)};
     static_assert(Shape::BLOCKS_PER_SM ==
@@ -53,23 +60,34 @@ void persistent(const Product& p, const Config& config, Scratch& scratch, cudaSt
     args.arrivals = args.drawn + 1;
     args.partial = reinterpret_cast<double*>(memory + control);
     clear_words(args.drawn, static_cast<int>(words), stream);
-    if (a.k_major && b.k_major) launch_persistent<SIDE, true, true>(args, slots, stream);
-    else if (a.k_major) launch_persistent<SIDE, true, false>(args, slots, stream);
-    else if (b.k_major) launch_persistent<SIDE, false, true>(args, slots, stream);
-    else launch_persistent<SIDE, false, false>(args, slots, stream);
+    if (a.k_major && b.k_major)
+        launch_persistent<PersistentShape<SIDE, STAGES, true, true>>(args, slots, stream);
+    else if (a.k_major)
+        launch_persistent<PersistentShape<SIDE, STAGES, true, false>>(args, slots, stream);
+    else if (b.k_major)
+        launch_persistent<PersistentShape<SIDE, STAGES, false, true>>(args, slots, stream);
+    else launch_persistent<PersistentShape<SIDE, STAGES, false, false>>(args, slots, stream);
+}
+
+// Where both operands come by bulk copies, which leave the L1 cache alone, three stages are faster as long as sums are
+// short.
+bool has_deep_ring(const Product& p) {
+    return p.a.kind != Kind::Dense && p.b.kind != Kind::Dense && p.k < 6144;
 }
 
 }  // namespace
 
 void product_f64(const Product& p, const Config& config, Scratch* scratch, cudaStream_t stream) {
     const bool large = config.tile == TileSize::Large;
-    if (is_persistent(DType::f64, config))
-        return large ? persistent<128>(p, config, *scratch, stream)
-                     : persistent<64>(p, config, *scratch, stream);
-    if (large) launch_product<Large, 1>(p, config, stream);
-    else if (current_device().shared_kib < tile_shared_kib(DType::f64, TileSize::Small))
-        launch_product<Short, 1, Mirrored<2>>(p, config, stream);
-    else launch_product<Small, 2, Mirrored<3>>(p, config, stream);
+    if (is_persistent(DType::f64, config)) {
+        if (!large) persistent<64, 3>(p, config, *scratch, stream);
+        else if (has_deep_ring(p)) persistent<128, 3>(p, config, *scratch, stream);
+        else persistent<128, 2>(p, config, *scratch, stream);
+    } else if (large) {
+        launch_product<Large, 1>(p, config, stream);
+    } else {
+        launch_small<Small, Mirrored, 2, Apart, MirroredApart>(p, config, stream);
+    }
 }
 
 }  // namespace packedtri::cuda

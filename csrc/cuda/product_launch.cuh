@@ -19,12 +19,20 @@ int64_t clusters(const ProductArgs<T>& args) {
            (alone > 0 ? ceil_div(alone, args.split) : 0);
 }
 
+// How many clusters there is room for while each block has a multiprocessor for itself.
+template <class T>
+int64_t clusters_apart(const ProductArgs<T>& args) {
+    return current_device().usable(args.split) / args.split;
+}
+
 template <class MainLoop, int BLOCKS_PER_SM>
-void launch(const typename MainLoop::Args& args, cudaStream_t stream) {
+void launch(typename MainLoop::Args args, cudaStream_t stream) {
     if (args.shared.by_two > args.shared.by_all && (!MainLoop::GRADED || args.split != 4))
         throw std::logic_error("[packedtri] a kernel whose sums are not shared gradually");
     const int64_t blocks = clusters(args) * args.split;
     const int shared = keep_apart(shared_bytes<MainLoop>(args.split > 1), blocks, args.split);
+    const int64_t apart = clusters_apart(args);
+    args.turned = clusters(args) > apart ? static_cast<int>(apart) : 0;
     const auto kernel = product_kernel<MainLoop, BLOCKS_PER_SM>;
     allow_shared(kernel);
     launch_overlapping(kernel, grid_of(blocks), dim3(MainLoop::THREADS), args, stream,
@@ -80,6 +88,7 @@ ProductArgs<T> arguments(const Product& p, const Config& config, const OrientedP
             static_cast<int>(p.k),
             static_cast<int>(p.batch),
             config.split,
+            0,
             shared,
             schedule,
             schedule.size() * p.batch};
@@ -95,8 +104,16 @@ ProductArgs<T> arguments_without_tiles(const Product& p, const OrientedPanel<T>&
     return arguments<AnyTile>(p, {Method::Direct, TileSize::Small, 1, 1, 1}, a, b);
 }
 
-// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN, or with a symmetric operand `Mirrored`, if there is
-// such a main loop.
+// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN.
+template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM, class T>
+void launch_oriented(const ProductArgs<T>& args, cudaStream_t stream) {
+    if (args.a_k_major && args.b_k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM>(args, stream);
+    else if (args.a_k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM>(args, stream);
+    else if (args.b_k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM>(args, stream);
+    else launch<MainLoop<false, false>, BLOCKS_PER_SM>(args, stream);
+}
+
+// The same of a product, or with a symmetric operand `Mirrored`, if there is such a main loop.
 template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM, class Mirrored = void>
 void launch_product(const Product& p, const Config& config, cudaStream_t stream) {
     using T = typename MainLoop<true, true>::T;
@@ -105,10 +122,25 @@ void launch_product(const Product& p, const Config& config, cudaStream_t stream)
     const ProductArgs<T> args = arguments<Mma>(p, config, a, b);
     if constexpr (!std::is_void_v<Mirrored>)
         if (has_symmetric(p)) return launch<Mirrored, BLOCKS_PER_SM>(args, stream);
-    if (a.k_major && b.k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM>(args, stream);
-    else if (a.k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM>(args, stream);
-    else if (b.k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM>(args, stream);
-    else launch<MainLoop<false, false>, BLOCKS_PER_SM>(args, stream);
+    launch_oriented<MainLoop, BLOCKS_PER_SM>(args, stream);
+}
+
+// The same of small tiles, but `Apart` and `MirroredApart` where each block has a multiprocessor for itself (few_blocks).
+template <template <bool, bool> class MainLoop, class Mirrored, int BLOCKS_PER_SM,
+          template <bool, bool> class Apart, class MirroredApart>
+void launch_small(const Product& p, const Config& config, cudaStream_t stream) {
+    using T = typename Mirrored::T;
+    using Mma = typename Mirrored::Mma;
+    const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
+    const ProductArgs<T> args = arguments<Mma>(p, config, a, b);
+    const bool fits = shared_bytes<MirroredApart>() <= 1024 * int64_t{current_device().shared_kib};
+    if (fits && few_blocks(clusters(args), clusters_apart(args))) {
+        if (has_symmetric(p)) launch<MirroredApart, 1>(args, stream);
+        else launch_oriented<Apart, 1>(args, stream);
+    } else {
+        if (has_symmetric(p)) launch<Mirrored, BLOCKS_PER_SM>(args, stream);
+        else launch_oriented<MainLoop, BLOCKS_PER_SM>(args, stream);
+    }
 }
 
 }  // namespace packedtri::cuda

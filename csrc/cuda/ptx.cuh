@@ -211,8 +211,18 @@ __device__ __forceinline__ void mma_16816(float* d, const uint32_t* a, const uin
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// d += a b for 16 x 16 by 16 x 8 tiles of float64. Before Hopper the instruction is eight of
-// 8 x 8 x 4 on the same registers.
+// d += a b for 16 x K by K x 8 tiles of float64. Before Hopper the instruction is several of 8 x 8 x 4 on the same
+// registers.
+template <int K>
+__device__ __forceinline__ void mma_by_884(double* d, const double* a, const double* b) {
+#pragma unroll
+    for (int k = 0; k < K / 4; ++k)
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+            asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                : "+d"(d[2 * h]), "+d"(d[2 * h + 1])
+                : "d"(a[2 * k + h]), "d"(b[k]));
+}
 __device__ __forceinline__ void mma_16816(double* d, const double* a, const double* b) {
 #if __CUDA_ARCH__ >= 900
     asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, "
@@ -221,13 +231,17 @@ __device__ __forceinline__ void mma_16816(double* d, const double* a, const doub
         : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),
           "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
 #else
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-            asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-                : "+d"(d[2 * h]), "+d"(d[2 * h + 1])
-                : "d"(a[2 * k + h]), "d"(b[k]));
+    mma_by_884<16>(d, a, b);
+#endif
+}
+__device__ __forceinline__ void mma_1688(double* d, const double* a, const double* b) {
+#if __CUDA_ARCH__ >= 900
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#else
+    mma_by_884<8>(d, a, b);
 #endif
 }
 

@@ -32,7 +32,10 @@ inline Product named_product(const std::string& op, DType dtype, int64_t n, int6
     }
     p = times_columns(dtype, n, m);
     if (op == "U@dense") p.a.kind = Kind::Upper;
-    if (op == "dense@L") std::swap(p.a, p.b);
+    if (op == "dense@L") {
+        std::swap(p.a, p.b);
+        std::swap(p.m, p.n);
+    }
     return p;
 }
 

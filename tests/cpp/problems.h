@@ -8,6 +8,7 @@
 #include "cuda/choose_mirrored.cpp"
 #include "cuda/choose_mv.cpp"
 #include "cuda/choose_parts.cpp"
+#include "cuda/choose_persistent.cpp"
 #include "cuda/choose_resident.cpp"
 #include "cuda/choose_rounding.cpp"
 #include "cuda/choose_shared_images.cpp"

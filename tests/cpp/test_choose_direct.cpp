@@ -20,38 +20,40 @@ void sums_in_parts() {
     // Two lower triangles have small ones first, two blocks on a multiprocessor.
     for (const int64_t n : {1152, 1280, 1408, 1500, 1600, 1664, 2048, 2311, 2560, 3072}) {
         const Config c = choice(lower_product(DType::f64, n));
-        const bool large = n >= 1600;
+        const bool large = n >= 1900;
         const int64_t tiles = ceil_div(n, large ? 128 : 64),
                       all = tiles * (tiles + 1) * (tiles + 2) / 6;
         CHECK(persists(c) && (c.tile == TileSize::Large) == large &&
                   near_share(c.part, all, large ? 132 : 264),
               "%d: %d", (int)n, c.part);
     }
-    // Where rows of both operands run across the sum, small ones are fast sooner; where they run along it, large ones.
-    for (const int64_t n : {500, 800, 1088, 1100, 1430, 1600}) {
+    // Dense results, of more multiplications, have them sooner.
+    for (const int64_t n : {500, 600, 800, 1000, 1152, 1430, 1600, 1792}) {
         Product p = lower_product(DType::f64, n);
         p.b.kind = Kind::Upper;
-        CHECK(persists(choice(p)) == (n >= 1430), "%d", (int)n);
+        CHECK(persists(choice(p)) == (n >= 1152), "%d", (int)n);
         std::swap(p.a, p.b);
-        CHECK(persists(choice(p)) == (n >= 1430), "%d", (int)n);
+        CHECK(persists(choice(p)) == (n >= 1152), "%d", (int)n);
         p = dense_product(DType::f64, n);
-        CHECK(persists(choice(p)) == (n > 1000), "%d", (int)n);
-        std::swap(p.a.kind, p.b.kind);
-        const Config c = choice(p);
-        CHECK(persists(c) == (n >= 600) && (c.tile == TileSize::Large) == (n >= 1500), "%d",
-              (int)n);
+        for (int turn = 0; turn < 2; ++turn, std::swap(p.a.kind, p.b.kind)) {
+            const Config c = choice(p);
+            CHECK(persists(c) == (n >= 800) && (c.tile == TileSize::Large) == (n >= 1600), "%d",
+                  (int)n);
+        }
     }
-    // So have a triangle and a square, where small tiles are slow.
+    // So have a triangle and a square.
     const auto beside = [](int64_t n, bool left) {
         Product p = times_dense(DType::f64, n, 1);
         if (!left) std::swap(p.a, p.b);
         return p;
     };
-    for (const int64_t n : {1024, 1100, 1280}) {
+    for (const int64_t n : {1024, 1100, 1280, 1408}) {
         const Config c = choice(beside(n, true));
-        const int64_t tiles = ceil_div(n, 128);
-        CHECK(persists(c) && near_share(c.part, tiles * tiles * (tiles + 1) / 2), "%d: %d", (int)n,
-              c.part);
+        const bool large = n >= 1280;
+        const int64_t tiles = ceil_div(n, large ? 128 : 64);
+        CHECK(persists(c) && (c.tile == TileSize::Large) == large &&
+                  near_share(c.part, tiles * tiles * (tiles + 1) / 2, large ? 132 : 264),
+              "%d: %d", (int)n, c.part);
     }
     CHECK(persists(choice(beside(1024, false))), "rows of the triangle across the sum");
     Product upper = times_dense(DType::f64, 900, 1);
@@ -98,10 +100,9 @@ void sums_in_parts() {
     CHECK(choice(subtraction) == whole, "into what is there");
     const Config small{Method::Hopper, TileSize::Small, 1, 1, 1};
     CHECK(choice(lower_product(DType::f64, 192, 256)) == small, "large tiles would be half empty");
-    CHECK(choice(lower_product(DType::f64, 256, 256)) == whole, "full ones");
-    CHECK(choice(lower_product(DType::f64, 384, 16)).tile == TileSize::Small, "few tiles each");
-    CHECK(persists(choice(times_dense(DType::f64, 384, 16))), "enough");
-    CHECK(near_share(choice(lower_product(DType::f64, 768, 8)).part, 8 * 56),
+    CHECK(choice(times_dense(DType::f64, 512, 32)) == whole, "full ones");
+    CHECK(!persists(choice(lower_product(DType::f64, 256, 8))), "few tiles");
+    CHECK(near_share(choice(lower_product(DType::f64, 384, 16)).part, 16 * 56, 264),
           "long sums, few matrices");
 }
 
@@ -113,7 +114,7 @@ void graded_sums() {
     for (const int64_t n : {385, 448, 576, 640, 768, 832, 900, 1024, 1088})
         for (const DType dtype : {DType::bf16, DType::f64}) {
             const Config c = choice(dtype, n);
-            if (dtype == DType::f64 && n < 600) continue;
+            if (dtype == DType::f64 && (n < 600 || n > 1024)) continue;
             const int64_t tiles = ceil_div(n, 64);
             CHECK(c.split == 4 && tiles <= 2 * c.graded && c.split_above == 3 * c.graded / 2 + 1,
                   "%d: parts of %d half tiles", (int)n, c.graded);

@@ -126,6 +126,18 @@ def test_direct_products_share_the_sums_that_were_fastest(
     assert_fastest(losses, len(shares), mean, most)
 
 
+def test_float64_has_the_tiles_that_were_fastest(tmp_path: Path) -> None:
+    """Direct ones, and the sums that they share, or those of blocks that go from tile to tile."""
+    file, fields = "float64-nvidia-h200.json", ("op", "n", "m", "batch")
+    shares, losses = shares_of("doubles.cpp", file, fields, tmp_path), defaultdict(list)
+    for row, (tiles, split, above, graded) in shares:
+        direct = share_name(split, above, graded)
+        chosen = row["us"].get(direct if tiles == "direct" else f"persistent {tiles}")
+        if chosen is not None:
+            losses[row["batch"] > 1].append(chosen / min(row["us"].values()))
+    assert_fastest(losses, len(shares), mean=1.015, most=1.2)
+
+
 def test_tiles_are_longer_along_dense_operands_where_that_was_fastest(tmp_path: Path) -> None:
     """The choice between both, other kernels and dense torch, and of the sums that are shared."""
     fields = ("dtype", "op", "n", "m", "batch")

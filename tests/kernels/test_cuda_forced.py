@@ -93,6 +93,24 @@ def test_forced(
     check_forced(DIRECT, tile, split, dtype, rng, force)
 
 
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("above", [1, 2, -2, -3])
+def test_many_blocks(
+    above: int, device: str, dtype: torch.dtype, rng: torch.Generator, force: Force
+) -> None:
+    """Blocks that share a multiprocessor: in another order, and in float64 by another kernel."""
+    failures = Failures()
+    n, batch, pairs = (65, 70, FEW_PAIRS[:3]) if SMALL else (130, 80, PAIRS)
+    methods = (DIRECT, HOPPER) if dtype in SIXTEEN_BITS else (DIRECT,)
+    for (a_kind, b_kind), c_kind, method in each(pairs, (LOWER, DENSE), methods):
+        a = draw_operand(a_kind, n, dtype, rng, batch=(batch,), draw=random_integers)
+        b = draw_operand(b_kind, n, dtype, rng, batch=(batch,), draw=random_integers)
+        force(method, 0, 2, above, 1)
+        with failures.case(f"kinds {a_kind}, {b_kind}, {c_kind}, method {method}"):
+            assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
 @hopper
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("split", [1, 2, 4, 8])

@@ -79,6 +79,14 @@ def test_rectangles(tile: int, part: int, device: str, rng: torch.Generator, for
     failures.report()
 
 
+@pytest.mark.parametrize(("a_kind", "b_kind"), FEW_PAIRS[:5])
+def test_long_sums(a_kind: int, b_kind: int, device: str, rng: torch.Generator) -> None:
+    """With fewer stages, of an order at which those are chosen."""
+    n = 6200
+    a, b = (draw_operand(kind, n, F64, rng, draw=random_integers) for kind in (a_kind, b_kind))
+    assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, DENSE), a, b, DENSE)
+
+
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 @pytest.mark.parametrize("part", PARTS[::2])
 @tiles

@@ -1,0 +1,50 @@
+// Which products of float64 on Hopper have blocks that go from tile to tile (persistent.cuh), and how large tiles are: by
+// estimates, in microseconds of an H200, of how long each way takes, and small direct tiles. docs/cuda.md says how well they
+// tell what is fastest.
+#include "choice.h"
+
+namespace packedtri::cuda {
+namespace {
+
+constexpr PartCosts COSTS{1.3, 0.97, 1, 1};
+
+struct Estimate {
+    Config config;
+    double time;
+};
+
+// Fitted to timings (benchmarks/shares): of a launch, and of a step. Where the rows in which both operands lie in memory run
+// along the sum steps take longer than where they run across it.
+double time_of(const Product& p, TileSize tile, double steps) {
+    const bool along_a = runs_along_rows(p.a), along_b = !runs_along_rows(p.b);
+    if (tile == TileSize::Small) return 4.9 + (along_a && along_b ? 0.81 : 0.73) * steps;
+    return 1.55 + (along_a && along_b ? 2.64 : along_a || along_b ? 2.33 : 2.56) * steps;
+}
+
+Estimate with_tiles(const Product& p, TileSize tile, const Device& device) {
+    const int64_t slots = int64_t{device.multiprocessors} * blocks_per_sm(p.dtype, tile);
+    const auto [part, steps] = choose_parts(p, tile_side(p.dtype, tile), slots, COSTS);
+    return {{Method::Hopper, tile, 1, 1, 1, 0, part}, time_of(p, tile, steps)};
+}
+
+}  // namespace
+
+bool persistent_can(const Product& p, const Device& device) {
+    return p.dtype == DType::f64 && hopper_can(p, TileSize::Large, device) &&
+           (!any_forced() || is_forced(Method::Hopper));
+}
+
+std::optional<Config> choose_persistent(const Product& p, const Device& device) {
+    Estimate best = with_tiles(p, TileSize::Small, device);
+    if (const Estimate large = with_tiles(p, TileSize::Large, device);
+        forced.tile >= 0 ? forced.tile == static_cast<int>(TileSize::Large)
+                         : large.time < best.time)
+        best = large;
+    // Sums of direct tiles have to be of some length for their estimate.
+    const bool direct_may_win = !is_forced(Method::Hopper) && p.k <= MOST_SHARED &&
+                                forced.tile != static_cast<int>(TileSize::Large);
+    if (direct_may_win && direct_time(p, device) <= best.time) return {};
+    return best.config;
+}
+
+}  // namespace packedtri::cuda
