@@ -23,8 +23,9 @@ struct SplitCosts {
     double graded;  // Where sums are shared by various numbers of blocks.
     double crowd;   // Where each block has a multiprocessor: times the share of them that is taken.
     // Where blocks that share a multiprocessor have a kernel of their own (few_blocks), else zero: a tile of one of them,
-    // instead of `alone`, and what the first block takes that follows another, besides both.
-    double paired = 0, following = 0;
+    // instead of `alone`; what the first block takes that follows another, besides both; and where some more blocks than
+    // there is room for follow those that share multiprocessors.
+    double paired = 0, following = 0, waiting = 0;
 
     double meeting(int split) const {
         return split == 1 ? 0 : split == 2 ? by_two : split == 4 ? by_four : by_eight;
@@ -38,8 +39,8 @@ SplitCosts split_costs(const Product& p) {
         return {1.80, 0.44, 0.51, 0.78, 0.77, 0.57, 0.71, -1.87, 1.66, 1.04, 0.23, 0.13, 0.57};
     switch (p.dtype) {
         case DType::f64:
-            return {2.81, 0.31, 0.50, 0.86, 1.70, 1.91, 0.59, -0.81,
-                    2.27, 1.09, 0.14, 0.03, 0.95, 2.99, 4.76};
+            return {2.84, 0.31, 0.51, 0.84, 1.71, 1.93, 0.60, -0.86,
+                    1.82, 1.12, 0.47, 0.03, 0.87, 2.99, 4.75, 1.47};
         case DType::f32:
             return {2.49, 0.56, 0.74, 1.34, 4.42, 1.74, 2.05, 0.35, 1.19, 0.78, 0.01, 0.22, 0.80};
         case DType::c64:
@@ -89,17 +90,17 @@ class DirectSums {
             if (const int above = (longest_ + split - 1) / split + 1;
                 steps_of_tile_ == 1 && above <= longest_)
                 consider({split, above, 0}, blocks(split, above));
-            for (const int64_t room : {apart(split), few(split), together_ * slots(split)})
+            for (const int64_t most : {apart(split), few(split), room(split), full(split)})
                 for (int above = 2; above <= longest_; ++above)
-                    if (const int64_t count = blocks(split, above); count <= room) {
+                    if (const int64_t count = blocks(split, above); count <= most) {
                         consider({split, above, 0}, count);
                         break;
                     }
         }
         if (most_split >= 4 && schedule_.longest != Schedule::Longest::All)
-            for (const int64_t room : {apart(4), few(4), together_ * slots(4)})
+            for (const int64_t most : {apart(4), few(4), room(4), full(4)})
                 for (int half_tiles = (longest_ + 1) / 2; half_tiles <= longest_; ++half_tiles)
-                    if (const int64_t count = graded_blocks(half_tiles); count <= room) {
+                    if (const int64_t count = graded_blocks(half_tiles); count <= most) {
                         consider(share_gradually(half_tiles), count);
                         break;
                     }
@@ -123,6 +124,12 @@ class DirectSums {
     // As many blocks as have the kernel for those that do not share one. Clusters of eight had better all run at once.
     bool are_few(int split, int64_t count) const {
         return costs_.paired > 0 && few_blocks(count / split, apart(split) / split);
+    }
+    // How many run at once, and as many as that and some more, the last and shortest, which wait for others.
+    int64_t room(int split) const { return together_ * slots(split); }
+    int64_t full(int split) const {
+        const bool differ = schedule_.longest != Schedule::Longest::All;
+        return costs_.paired > 0 && split < 8 && differ ? room(split) * 13 / 12 : room(split);
     }
     int64_t few(int split) const {
         int64_t count = apart(split);
@@ -180,9 +187,12 @@ class DirectSums {
 
     void consider(const SplitChoice& choice, int64_t count) {
         const int64_t slots = this->slots(choice.split), apart = this->apart(choice.split),
+                      fitting = count <= full(choice.split)
+                                    ? std::min(together_, ceil_div(count, slots))
+                                    : ceil_div(count, slots),
                       layers = count <= apart || are_few(choice.split, count)
                                    ? 1
-                                   : std::max<int64_t>(2, ceil_div(count, slots));
+                                   : std::max<int64_t>(2, fitting);
         const double longest = part(choice, 0),
                      of_each = static_cast<double>(count) / static_cast<double>(slots),
                      work = costs_.busy * full_ * static_cast<double>(all_) /
@@ -203,6 +213,7 @@ class DirectSums {
             time = std::max({time + beside, work + costs_.longest * longest + costs_.item * of_each,
                              costs_.stacked * stack + beside});
         }
+        if (layers > 1 && layers <= together_ && count > room(choice.split)) time += costs_.waiting;
         time +=
             costs_.start + costs_.meeting(choice.split) + (choice.graded > 0 ? costs_.graded : 0);
         if (time >= least_) return;
