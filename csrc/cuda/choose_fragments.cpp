@@ -55,11 +55,11 @@ constexpr MostOfKinds MOST_F64{{ANY, ANY, ANY, 29401, 10000},
 constexpr int64_t MOST_IN_F64_BATCHES = 2600;
 constexpr MostOfKinds MOST_C64{{ANY, ANY, ANY, ANY, 125000},
                                {ANY, 2801, ANY, ANY, 190000},
-                               {ANY, ANY, 110593, 128001, 36865},
+                               {ANY, ANY, 110593, 16000, 30000},
                                {ANY, ANY, ANY, ANY, 190000},
                                {ANY, ANY, ANY, ANY, 190000}};
 constexpr MostOfKinds MOST_C128{{ANY, ANY, ANY, ANY, 88000},
-                                {ANY, ANY, ANY, 75601, 18433},
+                                {ANY, ANY, ANY, 8000, 18433},
                                 {ANY, 8193, 10801, 2305, 2305},
                                 {ANY, ANY, ANY, 32257, 33000},
                                 {ANY, ANY, ANY, ANY, 22000}};
