@@ -175,7 +175,7 @@ bool tf32_tiles_may_win(const Product& p, const Device& device, int together);
 // Whether there is a direct kernel for Hopper: for float64, and for small tiles of 16-bit elements and in TF32.
 bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
-// Up to how many terms of 16-bit elements small tiles have sums that are shared by an estimate.
+// Up to how many terms of 16-bit elements, and of float64, small tiles have sums that are shared by an estimate.
 constexpr int64_t MOST_SHARED = 3200;
 // The same of 16-bit symmetric matrices beside 65 to 128 columns, a tile of which has them all: as long as two blocks for each
 // of them find room.

@@ -40,7 +40,7 @@ std::optional<Config> choose_persistent(const Product& p, const Device& device) 
         forced.tile >= 0 ? forced.tile == static_cast<int>(TileSize::Large)
                          : large.time < best.time)
         best = large;
-    // Sums of direct tiles have to be of some length for their estimate.
+    // There is no estimate of direct tiles with longer sums.
     const bool direct_may_win = !is_forced(Method::Hopper) && p.k <= MOST_SHARED &&
                                 forced.tile != static_cast<int>(TileSize::Large);
     if (direct_may_win && direct_time(p, device) <= best.time) return {};
