@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <optional>
 
 #include "config.h"
 
@@ -175,7 +174,7 @@ bool tf32_tiles_may_win(const Product& p, const Device& device, int together);
 // Whether there is a direct kernel for Hopper: for float64, and for small tiles of 16-bit elements and in TF32.
 bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
-// Up to how many terms of 16-bit elements, and of float64, small tiles have sums that are shared by an estimate.
+// Up to how many terms of 16-bit elements small tiles have sums that are shared by an estimate.
 constexpr int64_t MOST_SHARED = 3200;
 // The same of 16-bit symmetric matrices beside 65 to 128 columns, a tile of which has them all: as long as two blocks for each
 // of them find room.
@@ -190,11 +189,14 @@ constexpr double LEAST_UNPACKED = 795.0 * 795 * 795;
 struct SplitChoice {
     int split, above, graded;
 };
+// And how long they take then, in microseconds.
+struct SplitEstimate {
+    SplitChoice choice;
+    double time;
+};
 // Of elements of 4 bytes or more, and on Hopper of 16-bit ones of a single matrix. `wide`: of tiles with twice as many rows
 // or columns of a mapped operand.
-SplitChoice split_direct_sums(const Product& p, const Device& device, bool wide = false);
-// How long they take then, in microseconds.
-double direct_time(const Product& p, const Device& device, bool wide = false);
+SplitEstimate split_direct_sums(const Product& p, const Device& device, bool wide = false);
 // Whether these are faster than square ones.
 bool wide_tiles_win(const Product& p, const Device& device);
 // With parts of `half_tiles` half tiles at most.
@@ -210,10 +212,10 @@ inline void share_sums(Config& config, const SplitChoice& choice) {
 // Whether small tiles that mirror symmetric operands are faster than all else that there is for a product.
 bool mirrored_pays(const Product& p, const Device& device);
 
-// Whether a product of float64 can have blocks that go from tile to tile, if there is scratch memory; and their choice, unless
-// small direct tiles are faster.
+// Whether a product of float64 can have blocks that go from tile to tile, if there is scratch memory; and the best choice then,
+// which may be direct tiles all the same.
 bool persistent_can(const Product& p, const Device& device);
-std::optional<Config> choose_persistent(const Product& p, const Device& device);
+Config choose_f64(const Product& p, const Device& device);
 
 // The best of the kernels that read operands as they lie in memory. `scratch`: whether there is any.
 Config choose_direct(const Product& p, const Device& device, bool scratch);

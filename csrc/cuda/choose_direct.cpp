@@ -140,15 +140,15 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
         (element_size(p.dtype) > 2 || (warpgroups && p.batch == 1)) &&
         (config.method == Method::Mapped ||
          tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small)) &&
-        p.k <= (is_wide_mapped(config)                                ? MOST_SHARED_SYMMETRIC
-                : element_size(p.dtype) == 2 || p.dtype == DType::f64 ? MOST_SHARED
-                : warpgroups                                          ? 16384
-                : blocks_per_sm(p.dtype, config.tile) > 1             ? 1600
-                                                                      : 800);
+        p.k <= (is_wide_mapped(config)                    ? MOST_SHARED_SYMMETRIC
+                : element_size(p.dtype) == 2              ? MOST_SHARED
+                : warpgroups                              ? 16384
+                : blocks_per_sm(p.dtype, config.tile) > 1 ? 1600
+                                                          : 800);
     if (estimated) {
         Product as_computed = p;
         as_computed.tf32 = p.tf32 && warpgroups;
-        share_sums(config, split_direct_sums(as_computed, device, is_wide_mapped(config)));
+        share_sums(config, split_direct_sums(as_computed, device, is_wide_mapped(config)).choice);
         return;
     }
     if (p.k < 64 || (small_in_batch(p) && enough_tiles(p, work))) return;
@@ -170,12 +170,8 @@ bool hopper_can(const Product& p, TileSize tile, const Device& device) {
 }
 
 Config choose_direct(const Product& p, const Device& device, bool scratch) {
-    const bool persistent = scratch && persistent_can(p, device);
-    if (persistent)
-        if (const std::optional<Config> config = choose_persistent(p, device)) return *config;
-    // What was faster than these were small tiles.
-    const TileSize tile = persistent ? TileSize::Small : direct_tile(p, device);
-    Config config{Method::Direct, tile, 1, 1, 1};
+    if (scratch && persistent_can(p, device)) return choose_f64(p, device);
+    Config config{Method::Direct, direct_tile(p, device), 1, 1, 1};
     const Work work = direct_work(p, config.tile, device);
     if (takes_hopper(p, config.tile, work, device))
         config.method = goes_mapped(p) ? Method::Mapped : Method::Hopper;

@@ -69,7 +69,8 @@ constexpr int steps_of_tile(const Product& p) {
 class DirectSums {
   public:
     DirectSums(const Product& p, const Device& device, bool wide)
-        : costs_(wide ? WIDE_COSTS : split_costs(p)), schedule_(schedule(p, wide)), batch_(p.batch),
+        : costs_(wide ? WIDE_COSTS : split_costs(p)), schedule_(schedule(p, wide)),
+          differ_(schedule_.longest != Schedule::Longest::All), batch_(p.batch),
           longest_(static_cast<int>(ceil_div(p.k, SMALL_SIDE))),
           full_(static_cast<double>(p.k) / (SMALL_SIDE * longest_)),
           steps_of_tile_(steps_of_tile(p)),
@@ -78,10 +79,7 @@ class DirectSums {
         for (int length = 1; length <= longest_; ++length) all_ += tiles(length);
     }
 
-    // How long the best choice takes.
-    double time() const { return least_; }
-
-    SplitChoice best(int most_split) {
+    SplitEstimate best(int most_split) {
         consider({1, longest_ + 1, 0}, blocks(1, longest_ + 1));
         for (int split = 2; split <= most_split; split *= 2) {
             // All sums, or as many of the longest as let all blocks have a multiprocessor, or a place on one.
@@ -90,21 +88,19 @@ class DirectSums {
             if (const int above = (longest_ + split - 1) / split + 1;
                 steps_of_tile_ == 1 && above <= longest_)
                 consider({split, above, 0}, blocks(split, above));
-            for (const int64_t most : {apart(split), few(split), room(split), full(split)})
+            for_each_limit(split, [&](int64_t most) {
                 for (int above = 2; above <= longest_; ++above)
-                    if (const int64_t count = blocks(split, above); count <= most) {
-                        consider({split, above, 0}, count);
-                        break;
-                    }
+                    if (const int64_t count = blocks(split, above); count <= most)
+                        return consider({split, above, 0}, count);
+            });
         }
-        if (most_split >= 4 && schedule_.longest != Schedule::Longest::All)
-            for (const int64_t most : {apart(4), few(4), room(4), full(4)})
+        if (most_split >= 4 && differ_)
+            for_each_limit(4, [&](int64_t most) {
                 for (int half_tiles = (longest_ + 1) / 2; half_tiles <= longest_; ++half_tiles)
-                    if (const int64_t count = graded_blocks(half_tiles); count <= most) {
-                        consider(share_gradually(half_tiles), count);
-                        break;
-                    }
-        return best_;
+                    if (const int64_t count = graded_blocks(half_tiles); count <= most)
+                        return consider(share_gradually(half_tiles), count);
+            });
+        return {best_, least_};
     }
 
   private:
@@ -121,20 +117,28 @@ class DirectSums {
     // How many multiprocessors there are: as the costs were fitted with, and where each block is to have one for itself.
     int64_t slots(int split) const { return device_.usual(split); }
     int64_t apart(int split) const { return device_.usable(split); }
-    // As many blocks as have the kernel for those that do not share one. Clusters of eight had better all run at once.
+    // Whether so many blocks have the kernel for those that do not share one.
     bool are_few(int split, int64_t count) const {
-        return costs_.paired > 0 && few_blocks(count / split, apart(split) / split);
+        return costs_.paired > 0 && few_blocks(count / split, apart(split) / split, differ_);
     }
-    // How many run at once, and as many as that and some more, the last and shortest, which wait for others.
-    int64_t room(int split) const { return together_ * slots(split); }
-    int64_t full(int split) const {
-        const bool differ = schedule_.longest != Schedule::Longest::All;
-        return costs_.paired > 0 && split < 8 && differ ? room(split) * 13 / 12 : room(split);
-    }
+    // How many have it. Clusters of eight had better all run at once.
     int64_t few(int split) const {
         int64_t count = apart(split);
         while (split < 8 && are_few(split, count + split)) count += split;
         return count;
+    }
+    // How many run at once, and as many as that and some more, the last and shortest, which wait for others.
+    int64_t room(int split) const { return together_ * slots(split); }
+    int64_t full(int split) const {
+        return costs_.paired > 0 && split < 8 && differ_ ? room(split) * 13 / 12 : room(split);
+    }
+    template <class Consider>
+    void for_each_limit(int split, Consider consider) const {
+        int64_t last = 0;
+        for (const int64_t most : {apart(split), few(split), room(split), full(split)}) {
+            if (most != last) consider(most);
+            last = most;
+        }
     }
     int64_t graded_blocks(int half_tiles) const {
         const int64_t by_four = tiles(graded_above(half_tiles, 4)),
@@ -223,6 +227,7 @@ class DirectSums {
 
     const SplitCosts costs_;
     const Schedule schedule_;
+    const bool differ_;  // Whether sums are not all equally long.
     const int64_t batch_;
     const int longest_;
     const double full_;                // What part of the tiles of the longest sum there is.
@@ -246,20 +251,14 @@ int most_split(const Product& p) {
 
 }  // namespace
 
-double direct_time(const Product& p, const Device& device, bool wide) {
-    DirectSums sums(p, device, wide);
-    sums.best(most_split(p));
-    return sums.time();
-}
-
-SplitChoice split_direct_sums(const Product& p, const Device& device, bool wide) {
+SplitEstimate split_direct_sums(const Product& p, const Device& device, bool wide) {
     return DirectSums(p, device, wide).best(most_split(p));
 }
 
 bool wide_tiles_win(const Product& p, const Device& device) {
     // The estimate of the others is from products of which no operand is mapped, and too long for triangles.
     const double least = has_symmetric(p) ? 0.9 : 0.8;
-    return direct_time(p, device, true) < least * direct_time(p, device, false);
+    return split_direct_sums(p, device, true).time < least * split_direct_sums(p, device).time;
 }
 
 }  // namespace packedtri::cuda

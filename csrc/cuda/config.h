@@ -144,10 +144,13 @@ constexpr int blocks_per_sm(DType dtype, TileSize size) {
 }
 
 // Whether so many blocks, or clusters of them, have small tiles of float64 whose blocks do not share a multiprocessor: as
-// many as there is room for `apart`, and some more, the last and shortest, which follow the first that are done.
-constexpr bool few_blocks(int64_t blocks, int64_t apart) { return blocks <= apart + apart / 4; }
+// many as there is room for `apart`, and where sums differ some more, the last and shortest, which follow the first that are
+// done.
+constexpr bool few_blocks(int64_t blocks, int64_t apart, bool differ) {
+    return blocks <= apart + (differ ? apart / 4 : 0);
+}
 
-// Shared memory that a block takes for a direct product's tile, where that is more than every device
+// Shared memory that a block takes at least for a direct product's tile, where that is more than every device
 // has; Hopper's own kernels are never chosen for less than its 227.
 constexpr int tile_shared_kib(DType dtype, TileSize size) {
     if (dtype == DType::f64) return size == TileSize::Large ? 217 : 72;

@@ -16,7 +16,8 @@ using Large = MainLoopAsync<double, MmaF64<128, 128, 32, 32, 64>, 3, A_K_MAJOR, 
 template <bool A_K_MAJOR, bool B_K_MAJOR, bool MIRRORED>
 using SmallTile =
     MainLoopAsync<double, MmaF64<64, 64, 32, 32, 32>, 2, A_K_MAJOR, B_K_MAJOR, MIRRORED>;
-// The same where each block has a multiprocessor for itself: nobody else works while its warps wait, so there are more.
+// The same where each block has a multiprocessor for itself, by its registers: nobody else works while its warps wait, so
+// there are more.
 template <bool A_K_MAJOR, bool B_K_MAJOR, bool MIRRORED>
 using TileApart =
     MainLoopAsync<double, MmaF64<64, 64, 32, 16, 32, 8>, 3, A_K_MAJOR, B_K_MAJOR, MIRRORED>;

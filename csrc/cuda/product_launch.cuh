@@ -21,7 +21,7 @@ int64_t clusters(const ProductArgs<T>& args) {
 
 // How many clusters there is room for while each block has a multiprocessor for itself.
 template <class T>
-int64_t clusters_apart(const ProductArgs<T>& args) {
+int64_t room_apart(const ProductArgs<T>& args) {
     return current_device().usable(args.split) / args.split;
 }
 
@@ -31,8 +31,8 @@ void launch(typename MainLoop::Args args, cudaStream_t stream) {
         throw std::logic_error("[packedtri] a kernel whose sums are not shared gradually");
     const int64_t blocks = clusters(args) * args.split;
     const int shared = keep_apart(shared_bytes<MainLoop>(args.split > 1), blocks, args.split);
-    const int64_t apart = clusters_apart(args);
-    args.turned = clusters(args) > apart ? static_cast<int>(apart) : 0;
+    const int64_t apart = room_apart(args);
+    args.turned = BLOCKS_PER_SM > 1 && clusters(args) > apart ? static_cast<int>(apart) : 0;
     const auto kernel = product_kernel<MainLoop, BLOCKS_PER_SM>;
     allow_shared(kernel);
     launch_overlapping(kernel, grid_of(blocks), dim3(MainLoop::THREADS), args, stream,
@@ -133,8 +133,11 @@ void launch_small(const Product& p, const Config& config, cudaStream_t stream) {
     using Mma = typename Mirrored::Mma;
     const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
     const ProductArgs<T> args = arguments<Mma>(p, config, a, b);
-    const bool fits = shared_bytes<MirroredApart>() <= 1024 * int64_t{current_device().shared_kib};
-    if (fits && few_blocks(clusters(args), clusters_apart(args))) {
+    constexpr int needed =
+        std::max(shared_bytes<Apart<true, true>>(), shared_bytes<MirroredApart>());
+    const bool fits = needed <= 1024 * current_device().shared_kib,
+               differ = args.schedule.longest != Schedule::Longest::All;
+    if (fits && few_blocks(clusters(args), room_apart(args), differ)) {
         if (has_symmetric(p)) launch<MirroredApart, 1>(args, stream);
         else launch_oriented<Apart, 1>(args, stream);
     } else {

@@ -15,7 +15,10 @@ inline DType named_dtype(const std::string& name) {
     throw std::invalid_argument(name);
 }
 
+Product batched_product(const std::string& op, DType dtype, int64_t n, int64_t m, int64_t batch);
+
 inline Product named_product(const std::string& op, DType dtype, int64_t n, int64_t m) {
+    if (op == "dense@L") return batched_product(op, dtype, n, m, 1);
     if (op == "L@L") return lower_product(dtype, n);
     if (op == "L@L.mT") {
         Product p = lower_product(dtype, n);
@@ -32,10 +35,6 @@ inline Product named_product(const std::string& op, DType dtype, int64_t n, int6
     }
     p = times_columns(dtype, n, m);
     if (op == "U@dense") p.a.kind = Kind::Upper;
-    if (op == "dense@L") {
-        std::swap(p.a, p.b);
-        std::swap(p.m, p.n);
-    }
     return p;
 }
 

@@ -12,7 +12,7 @@ int main() {
     while (std::cin >> dtype >> op >> n >> m >> batch) {
         Product p = named_product(op, named_dtype(dtype), n, m);
         p.batch = batch;
-        const cuda::SplitChoice choice = cuda::split_direct_sums(p, hopper);
+        const cuda::SplitChoice choice = cuda::split_direct_sums(p, hopper).choice;
         std::cout << choice.split << ' ' << choice.above << ' ' << choice.graded << '\n';
     }
 }

@@ -66,6 +66,12 @@ void sums_in_parts() {
     narrow.m = narrow.k = narrow.b.rows = 4096;
     CHECK(near_share(choice(narrow).part, 32 * 33 / 2), "%d", choice(narrow).part);
     CHECK(!persists(choice(beside(590, true))), "few tiles");
+    Product rows = gram(DType::f64, 256, 1);
+    rows.k = rows.a.cols = rows.b.rows = rows.a.row_stride = rows.b.col_stride = 8192;
+    CHECK(!persists(choice(rows)), "few tiles of long sums, which eight blocks share");
+    CHECK(cuda::few_blocks(165, 132, true) && !cuda::few_blocks(166, 132, true) &&
+              cuda::few_blocks(132, 132, false) && !cuda::few_blocks(133, 132, false),
+          "the last are the shortest, where sums differ");
     // 132 multiprocessors: four tiles of 136 are left for the second round, none of 264. Of 78 whole sums that all run
     // at once the ends go to the multiprocessors that are free, two each.
     CHECK(choice(gram(DType::f64, 2048, 1)).part == 6, "%d",

@@ -11,7 +11,7 @@ int main() {
     int64_t n, m, batch;
     while (std::cin >> op >> n >> m >> batch) {
         const Product p = product_in_tf32(op, n, m, batch);
-        const cuda::SplitChoice choice = cuda::split_direct_sums(p, hopper);
+        const cuda::SplitChoice choice = cuda::split_direct_sums(p, hopper).choice;
         std::cout << cuda::tf32_tiles_win(p, hopper, 1) << ' ' << choice.split << ' '
                   << choice.above << ' ' << choice.graded << '\n';
     }

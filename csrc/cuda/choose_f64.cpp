@@ -1,6 +1,6 @@
-// Which products of float64 on Hopper have blocks that go from tile to tile (persistent.cuh), and how large tiles are: by
-// estimates, in microseconds of an H200, of how long each way takes, and small direct tiles. docs/cuda.md says how well they
-// tell what is fastest.
+// Which products of float64 on Hopper have blocks that go from tile to tile (persistent.cuh), with small tiles or large ones,
+// and which direct tiles: by estimates, in microseconds of an H200, of how long each takes. docs/cuda.md says how well they tell
+// what is fastest.
 #include "choice.h"
 
 namespace packedtri::cuda {
@@ -34,17 +34,19 @@ bool persistent_can(const Product& p, const Device& device) {
            (!any_forced() || is_forced(Method::Hopper));
 }
 
-std::optional<Config> choose_persistent(const Product& p, const Device& device) {
-    Estimate best = with_tiles(p, TileSize::Small, device);
-    if (const Estimate large = with_tiles(p, TileSize::Large, device);
-        forced.tile >= 0 ? forced.tile == static_cast<int>(TileSize::Large)
-                         : large.time < best.time)
-        best = large;
-    // There is no estimate of direct tiles with longer sums.
-    const bool direct_may_win = !is_forced(Method::Hopper) && p.k <= MOST_SHARED &&
-                                forced.tile != static_cast<int>(TileSize::Large);
-    if (direct_may_win && direct_time(p, device) <= best.time) return {};
-    return best.config;
+Config choose_f64(const Product& p, const Device& device) {
+    const auto small = with_tiles(p, TileSize::Small, device),
+               large = with_tiles(p, TileSize::Large, device);
+    const Estimate& best = forced.tile >= 0
+                               ? (forced.tile == static_cast<int>(TileSize::Large) ? large : small)
+                               : (large.time < small.time ? large : small);
+    if (is_forced(Method::Hopper) || forced.tile == static_cast<int>(TileSize::Large))
+        return best.config;
+    const SplitEstimate direct = split_direct_sums(p, device);
+    if (best.time < direct.time) return best.config;
+    Config config{Method::Direct, TileSize::Small, 1, 1, 1};
+    share_sums(config, direct.choice);
+    return config;
 }
 
 }  // namespace packedtri::cuda
