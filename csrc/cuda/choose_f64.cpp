@@ -35,13 +35,12 @@ bool persistent_can(const Product& p, const Device& device) {
 }
 
 Config choose_f64(const Product& p, const Device& device) {
-    const auto small = with_tiles(p, TileSize::Small, device),
-               large = with_tiles(p, TileSize::Large, device);
-    const Estimate& best = forced.tile >= 0
-                               ? (forced.tile == static_cast<int>(TileSize::Large) ? large : small)
-                               : (large.time < small.time ? large : small);
-    if (is_forced(Method::Hopper) || forced.tile == static_cast<int>(TileSize::Large))
-        return best.config;
+    const Estimate small = with_tiles(p, TileSize::Small, device),
+                   large = with_tiles(p, TileSize::Large, device);
+    const bool forced_large = forced.tile == static_cast<int>(TileSize::Large),
+               takes_large = forced.tile < 0 ? large.time < small.time : forced_large;
+    const Estimate& best = takes_large ? large : small;
+    if (is_forced(Method::Hopper) || forced_large) return best.config;
     const SplitEstimate direct = split_direct_sums(p, device);
     if (best.time < direct.time) return best.config;
     Config config{Method::Direct, TileSize::Small, 1, 1, 1};

@@ -82,7 +82,7 @@ PartChoice parts_of_rest(const SumGroup& rest, int64_t slots, const PartCosts& c
                  uncut = rounds + static_cast<double>(ceil_div(rest.tiles(), slots)) * whole;
     if (rest.whole) return {0, uncut};
     int best = 0;
-    double least = std::min(PAYS * (rounds + whole), rounds + costs.last_round * whole);
+    double least = std::min(PAYS * uncut, rounds + costs.last_round * whole);
     const int stride = std::max(1, steps / 256);
     for (int part = std::max(2, static_cast<int>(ceil_div(steps, PartWork::MOST_PARTS)));
          part + PartWork::LEAST <= steps; part += stride) {

@@ -22,7 +22,7 @@ struct SplitCosts {
     double later;   // Where not all run at once: of the longest part.
     double graded;  // Where sums are shared by various numbers of blocks.
     double crowd;   // Where each block has a multiprocessor: times the share of them that is taken.
-    // Where blocks that share a multiprocessor have a kernel of their own (few_blocks), else zero: a tile of one of them,
+    // Where blocks that share a multiprocessor have a kernel of their own (most_few), else zero: a tile of one of them,
     // instead of `alone`; what the first block takes that follows another, besides both; and where some more blocks than
     // there is room for follow those that share multiprocessors.
     double paired = 0, following = 0, waiting = 0;
@@ -117,15 +117,10 @@ class DirectSums {
     // How many multiprocessors there are: as the costs were fitted with, and where each block is to have one for itself.
     int64_t slots(int split) const { return device_.usual(split); }
     int64_t apart(int split) const { return device_.usable(split); }
-    // Whether so many blocks have the kernel for those that do not share one.
-    bool are_few(int split, int64_t count) const {
-        return costs_.paired > 0 && few_blocks(count / split, apart(split) / split, differ_);
-    }
-    // How many have it. Clusters of eight had better all run at once.
+    // How many have the kernel for those that do not share one.
     int64_t few(int split) const {
-        int64_t count = apart(split);
-        while (split < 8 && are_few(split, count + split)) count += split;
-        return count;
+        const int64_t count = apart(split);
+        return costs_.paired > 0 ? split * most_few(count / split, differ_) : count;
     }
     // How many run at once, and as many as that and some more, the last and shortest, which wait for others.
     int64_t room(int split) const { return together_ * slots(split); }
@@ -135,7 +130,9 @@ class DirectSums {
     template <class Consider>
     void for_each_limit(int split, Consider consider) const {
         int64_t last = 0;
-        for (const int64_t most : {apart(split), few(split), room(split), full(split)}) {
+        // Clusters of eight had better all run at once.
+        const int64_t few = split < 8 ? this->few(split) : apart(split);
+        for (const int64_t most : {apart(split), few, room(split), full(split)}) {
             if (most != last) consider(most);
             last = most;
         }
@@ -190,34 +187,36 @@ class DirectSums {
     }
 
     void consider(const SplitChoice& choice, int64_t count) {
-        const int64_t slots = this->slots(choice.split), apart = this->apart(choice.split),
-                      fitting = count <= full(choice.split)
-                                    ? std::min(together_, ceil_div(count, slots))
-                                    : ceil_div(count, slots),
-                      layers = count <= apart || are_few(choice.split, count)
-                                   ? 1
-                                   : std::max<int64_t>(2, fitting);
+        const int64_t slots = this->slots(choice.split), apart = this->apart(choice.split);
+        int64_t layers = 1;
+        if (count > few(choice.split)) {
+            layers = std::max<int64_t>(2, ceil_div(count, slots));
+            if (count <= full(choice.split))
+                layers = std::min(layers, std::max<int64_t>(2, together_));
+        }
         const double longest = part(choice, 0),
                      of_each = static_cast<double>(count) / static_cast<double>(slots),
                      work = costs_.busy * full_ * static_cast<double>(all_) /
                             static_cast<double>(slots);
         double time = (layers > 1 && costs_.paired > 0 ? costs_.paired : costs_.alone) * longest;
-        if (layers == 1) time += costs_.crowd * of_each;
-        // The first that is done, the shortest of those that all run at once, makes room for the longest of the others.
-        if (layers == 1 && count > apart)
-            time = std::max(time, costs_.alone * (part(choice, apart - 1) + part(choice, apart)) +
-                                      costs_.following);
-        if (layers > together_) {
+        if (layers == 1) {
+            time += costs_.crowd * of_each;
+            // The first that is done, the shortest of those that all run at once, makes room for the longest of the others.
+            if (count > apart)
+                time =
+                    std::max(time, costs_.alone * (part(choice, apart - 1) + part(choice, apart)) +
+                                       costs_.following);
+        } else if (layers > together_) {
             time = std::max(time, work + costs_.later * longest + costs_.item * of_each);
-        } else if (layers > 1) {
+        } else {
             double stack = longest;
             for (int64_t layer = 1; layer < layers; ++layer)
                 stack += part(choice, layer * std::min(slots, apart));
             const double beside = costs_.beside * static_cast<double>(layers - 1);
             time = std::max({time + beside, work + costs_.longest * longest + costs_.item * of_each,
                              costs_.stacked * stack + beside});
+            if (count > room(choice.split)) time += costs_.waiting;
         }
-        if (layers > 1 && layers <= together_ && count > room(choice.split)) time += costs_.waiting;
         time +=
             costs_.start + costs_.meeting(choice.split) + (choice.graded > 0 ? costs_.graded : 0);
         if (time >= least_) return;

@@ -143,12 +143,10 @@ constexpr int blocks_per_sm(DType dtype, TileSize size) {
     return size == TileSize::Large ? large : 2 * large;
 }
 
-// Whether so many blocks, or clusters of them, have small tiles of float64 whose blocks do not share a multiprocessor: as
+// How many blocks, or clusters of them, at most have small tiles of float64 whose blocks do not share a multiprocessor: as
 // many as there is room for `apart`, and where sums differ some more, the last and shortest, which follow the first that are
 // done.
-constexpr bool few_blocks(int64_t blocks, int64_t apart, bool differ) {
-    return blocks <= apart + (differ ? apart / 4 : 0);
-}
+constexpr int64_t most_few(int64_t apart, bool differ) { return apart + (differ ? apart / 4 : 0); }
 
 // Shared memory that a block takes at least for a direct product's tile, where that is more than every device
 // has; Hopper's own kernels are never chosen for less than its 227.

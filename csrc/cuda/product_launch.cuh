@@ -29,10 +29,9 @@ template <class MainLoop, int BLOCKS_PER_SM>
 void launch(typename MainLoop::Args args, cudaStream_t stream) {
     if (args.shared.by_two > args.shared.by_all && (!MainLoop::GRADED || args.split != 4))
         throw std::logic_error("[packedtri] a kernel whose sums are not shared gradually");
-    const int64_t blocks = clusters(args) * args.split;
+    const int64_t count = clusters(args), blocks = count * args.split, apart = room_apart(args);
     const int shared = keep_apart(shared_bytes<MainLoop>(args.split > 1), blocks, args.split);
-    const int64_t apart = room_apart(args);
-    args.turned = BLOCKS_PER_SM > 1 && clusters(args) > apart ? static_cast<int>(apart) : 0;
+    args.turned = BLOCKS_PER_SM > 1 && count > apart ? static_cast<int>(apart) : 0;
     const auto kernel = product_kernel<MainLoop, BLOCKS_PER_SM>;
     allow_shared(kernel);
     launch_overlapping(kernel, grid_of(blocks), dim3(MainLoop::THREADS), args, stream,
@@ -104,46 +103,41 @@ ProductArgs<T> arguments_without_tiles(const Product& p, const OrientedPanel<T>&
     return arguments<AnyTile>(p, {Method::Direct, TileSize::Small, 1, 1, 1}, a, b);
 }
 
-// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN.
-template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM, class T>
-void launch_oriented(const ProductArgs<T>& args, cudaStream_t stream) {
+// Launches `MainLoop<A is K-major, B is K-major>` on tiles of BM x BN, or with a symmetric operand `Mirrored`, if there is
+// such a main loop.
+template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM, class Mirrored, class T>
+void launch_oriented(const ProductArgs<T>& args, bool symmetric, cudaStream_t stream) {
+    if constexpr (!std::is_void_v<Mirrored>)
+        if (symmetric) return launch<Mirrored, BLOCKS_PER_SM>(args, stream);
     if (args.a_k_major && args.b_k_major) launch<MainLoop<true, true>, BLOCKS_PER_SM>(args, stream);
     else if (args.a_k_major) launch<MainLoop<true, false>, BLOCKS_PER_SM>(args, stream);
     else if (args.b_k_major) launch<MainLoop<false, true>, BLOCKS_PER_SM>(args, stream);
     else launch<MainLoop<false, false>, BLOCKS_PER_SM>(args, stream);
 }
 
-// The same of a product, or with a symmetric operand `Mirrored`, if there is such a main loop.
+// The same of a product.
 template <template <bool, bool> class MainLoop, int BLOCKS_PER_SM, class Mirrored = void>
 void launch_product(const Product& p, const Config& config, cudaStream_t stream) {
     using T = typename MainLoop<true, true>::T;
     using Mma = typename MainLoop<true, true>::Mma;
-    const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
-    const ProductArgs<T> args = arguments<Mma>(p, config, a, b);
-    if constexpr (!std::is_void_v<Mirrored>)
-        if (has_symmetric(p)) return launch<Mirrored, BLOCKS_PER_SM>(args, stream);
-    launch_oriented<MainLoop, BLOCKS_PER_SM>(args, stream);
+    const auto args = arguments<Mma>(p, config, orient<T>(p.a, true), orient<T>(p.b, false));
+    launch_oriented<MainLoop, BLOCKS_PER_SM, Mirrored>(args, has_symmetric(p), stream);
 }
 
-// The same of small tiles, but `Apart` and `MirroredApart` where each block has a multiprocessor for itself (few_blocks).
+// The same of small tiles, but `Apart` and `MirroredApart` where each block has a multiprocessor for itself (most_few).
 template <template <bool, bool> class MainLoop, class Mirrored, int BLOCKS_PER_SM,
           template <bool, bool> class Apart, class MirroredApart>
 void launch_small(const Product& p, const Config& config, cudaStream_t stream) {
     using T = typename Mirrored::T;
     using Mma = typename Mirrored::Mma;
-    const OrientedPanel<T> a = orient<T>(p.a, true), b = orient<T>(p.b, false);
-    const ProductArgs<T> args = arguments<Mma>(p, config, a, b);
+    const auto args = arguments<Mma>(p, config, orient<T>(p.a, true), orient<T>(p.b, false));
     constexpr int needed =
         std::max(shared_bytes<Apart<true, true>>(), shared_bytes<MirroredApart>());
     const bool fits = needed <= 1024 * current_device().shared_kib,
                differ = args.schedule.longest != Schedule::Longest::All;
-    if (fits && few_blocks(clusters(args), room_apart(args), differ)) {
-        if (has_symmetric(p)) launch<MirroredApart, 1>(args, stream);
-        else launch_oriented<Apart, 1>(args, stream);
-    } else {
-        if (has_symmetric(p)) launch<Mirrored, BLOCKS_PER_SM>(args, stream);
-        else launch_oriented<MainLoop, BLOCKS_PER_SM>(args, stream);
-    }
+    if (fits && clusters(args) <= most_few(room_apart(args), differ))
+        launch_oriented<Apart, 1, MirroredApart>(args, has_symmetric(p), stream);
+    else launch_oriented<MainLoop, BLOCKS_PER_SM, Mirrored>(args, has_symmetric(p), stream);
 }
 
 }  // namespace packedtri::cuda

@@ -69,8 +69,7 @@ void sums_in_parts() {
     Product rows = gram(DType::f64, 256, 1);
     rows.k = rows.a.cols = rows.b.rows = rows.a.row_stride = rows.b.col_stride = 8192;
     CHECK(!persists(choice(rows)), "few tiles of long sums, which eight blocks share");
-    CHECK(cuda::few_blocks(165, 132, true) && !cuda::few_blocks(166, 132, true) &&
-              cuda::few_blocks(132, 132, false) && !cuda::few_blocks(133, 132, false),
+    CHECK(cuda::most_few(132, true) == 165 && cuda::most_few(132, false) == 132,
           "the last are the shortest, where sums differ");
     // 132 multiprocessors: four tiles of 136 are left for the second round, none of 264. Of 78 whole sums that all run
     // at once the ends go to the multiprocessors that are free, two each.
@@ -108,6 +107,8 @@ void sums_in_parts() {
     CHECK(choice(lower_product(DType::f64, 192, 256)) == small, "large tiles would be half empty");
     CHECK(choice(times_dense(DType::f64, 512, 32)) == whole, "full ones");
     CHECK(!persists(choice(lower_product(DType::f64, 256, 8))), "few tiles");
+    CHECK(choice(lower_product(DType::f64, 384, 16)).tile == TileSize::Small, "few tiles each");
+    CHECK(persists(choice(times_dense(DType::f64, 384, 16))), "enough");
     CHECK(near_share(choice(lower_product(DType::f64, 384, 16)).part, 16 * 56, 264),
           "long sums, few matrices");
 }

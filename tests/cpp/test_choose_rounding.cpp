@@ -85,6 +85,8 @@ void tiles() {
     };
     const Product few_rows = gram_of_columns(DType::bf16, 60, 5000, 90);
     CHECK(has(few_rows, "64 x 64"), "half of large tiles were padding: %s", told(few_rows).c_str());
+    const Product both_along = batched_product("L@U", DType::f64, 160, 160, 1000);
+    CHECK(has(both_along, "64 x 64, loaded by warps of their own"), "%s", told(both_along).c_str());
 }
 
 // Columns of a batch side by side, which may be many, beside one matrix.

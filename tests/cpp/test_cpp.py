@@ -129,7 +129,7 @@ def test_direct_products_share_the_sums_that_were_fastest(
 def test_float64_has_the_tiles_that_were_fastest(tmp_path: Path) -> None:
     """Direct ones, and the sums that they share, or those of blocks that go from tile to tile."""
     file, fields = "float64-nvidia-h200.json", ("op", "n", "m", "batch")
-    shares, losses = shares_of("doubles.cpp", file, fields, tmp_path), defaultdict(list)
+    shares, losses = shares_of("float64.cpp", file, fields, tmp_path), defaultdict(list)
     for row, (tiles, split, above, graded) in shares:
         direct = share_name(split, above, graded)
         chosen = row["us"].get(direct if tiles == "direct" else f"persistent {tiles}")
