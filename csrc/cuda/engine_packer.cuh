@@ -47,7 +47,13 @@ class EnginePacker {
     }
 
     __device__ void make(const PackOrder::Unit& unit) const {
-        UnitPacker<T>::run(images_[unit.image], unit.row, unit.col, unit.part);
+        using Rows = RowPacker<T>;
+        const PackArgs<T>& args = images_[unit.image];
+        const int first = unit.row * Rows::WIDTH + unit.part * PackOrder::UNIT_ROWS;
+        // Not unrolled, which would take registers that the others would have.
+#pragma unroll 1
+        for (int row = first; row < first + PackOrder::UNIT_ROWS; row += Rows::ROWS)
+            Rows::run(args, args.panel.data, args.to, row, unit.col * Rows::WIDTH);
         int* ready = work_.ready[unit.image] +
                      work_.order.pieces[unit.image].template index<int>(unit.row, unit.col);
         ptx::bulk_fence_global();

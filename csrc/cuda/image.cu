@@ -121,16 +121,16 @@ struct PackAll {
     int control_words;
 };
 
-// How many blocks of threads a multiprocessor has at once: few where each thread has many loads under way.
-template <class T>
-constexpr int BLOCKS = std::is_same_v<T, Tf32> ? 4
-                       : sizeof(T) == 4        ? 6
-                                               : 8;
+// What a block of threads works on.
+struct PackPlace {
+    int which, matrix;
+    int64_t index;  // Of those for this image.
+    bool exists;
+};
 
 // BATCH: of more than one matrix. To tell takes registers, and so warps that hide how long loads take.
 template <class T, bool BATCH>
-__global__ void __launch_bounds__(256, BLOCKS<T>)
-    pack_kernel(const __grid_constant__ PackAll<T> all) {
+__device__ __forceinline__ PackPlace begin_packing(const PackAll<T>& all) {
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     const int matrix = BATCH ? blockIdx.y : 0, matrices = BATCH ? gridDim.y : 1;
@@ -139,10 +139,23 @@ __global__ void __launch_bounds__(256, BLOCKS<T>)
             all.control[w] = 0;
     int which = 0;
     while (blockIdx.x >= all.end[which]) ++which;
+    return {which, matrix, blockIdx.x - (which > 0 ? all.end[which - 1] : 0),
+            !BATCH || matrix < all.of[which].matrices};
+}
+
+// How many blocks of threads a multiprocessor has at once: few where each thread has many loads under way.
+template <class T>
+constexpr int BLOCKS = std::is_same_v<T, Tf32> ? 4
+                       : sizeof(T) == 4        ? 6
+                                               : 8;
+
+template <class T, bool BATCH>
+__global__ void __launch_bounds__(256, BLOCKS<T>)
+    pack_kernel(const __grid_constant__ PackAll<T> all) {
+    const auto [which, matrix, index, exists] = begin_packing<T, BATCH>(all);
+    if (!exists) return;
     const PackArgs<T>& args = all.of[which];
-    if (BATCH && matrix >= args.matrices) return;
     const T* data = args.panel.data + matrix * args.next;
-    const int64_t index = blockIdx.x - (which > 0 ? all.end[which - 1] : 0);
     int row, col;
     block_at(args.blocks, index, row, col);
     char* image = args.to + matrix * args.next_image;
@@ -155,22 +168,59 @@ __global__ void __launch_bounds__(256, BLOCKS<T>)
     }
 }
 
-template <class T>
-void launch_pack(const ImageRequest* requests, int count, int* control, int words,
+// The same where packs_by_rows: a row of the image blocks of a piece by 256 threads.
+template <class T, bool BATCH>
+__global__ void __launch_bounds__(256, 3) pack_rows_kernel(const __grid_constant__ PackAll<T> all) {
+    using Rows = RowPacker<T>;
+    static_assert(256 / 32 * Rows::ROWS == SIDE && Rows::WIDTH == PackOrder::SIDE * SIDE, "");
+    const auto [which, matrix, index, exists] = begin_packing<T, BATCH>(all);
+    if (!exists) return;
+    const PackArgs<T>& args = all.of[which];
+    int row, col;
+    block_at(PackOrder::pieces_of(args.blocks), index / PackOrder::SIDE, row, col);
+    const int first = (row * PackOrder::SIDE + static_cast<int>(index % PackOrder::SIDE)) * SIDE,
+              warp = static_cast<int>(threadIdx.x) / 32;
+    Rows::run(args, args.panel.data + matrix * args.next, args.to + matrix * args.next_image,
+              first + warp * Rows::ROWS, col * Rows::WIDTH);
+}
+
+// By a kernel for one matrix or one for a batch, with so many blocks of threads for each image.
+template <class T, class Blocks>
+void launch_pack(void (*one)(PackAll<T>), void (*batch)(PackAll<T>), Blocks blocks_of,
+                 const ImageRequest* requests, int count, int* control, int words,
                  cudaStream_t stream) {
     PackAll<T> all{};
     int64_t blocks = 0;
     int matrices = 0;
     for (int r = 0; r < count; ++r) {
         all.of[r] = pack_args<T>(requests[r]);
-        all.end[r] = blocks += requests[r].blocks.count();
+        all.end[r] = blocks += blocks_of(requests[r].blocks);
         matrices = std::max(matrices, requests[r].matrices);
     }
     all.control = control;
     all.control_words = words;
     const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(matrices));
-    launch_overlapping(matrices > 1 ? pack_kernel<T, true> : pack_kernel<T, false>, grid, 256, all,
-                       stream, "cannot launch the packing of a product's operands");
+    launch_overlapping(matrices > 1 ? batch : one, grid, 256, all, stream,
+                       "cannot launch the packing of a product's operands");
+}
+
+template <class T>
+void pack_all(const ImageRequest* requests, int count, int* control, int words,
+              cudaStream_t stream) {
+    if constexpr (sizeof(T) == 2) {
+        const bool by_rows = std::all_of(requests, requests + count, [](const ImageRequest& r) {
+            return packs_by_rows(r.operand, r.matrices);
+        });
+        const auto blocks = [](const Grid& of) {
+            return PackOrder::SIDE * PackOrder::pieces_of(of).count();
+        };
+        if (by_rows)
+            return launch_pack<T>(pack_rows_kernel<T, false>, pack_rows_kernel<T, true>, blocks,
+                                  requests, count, control, words, stream);
+    }
+    const auto blocks = [](const Grid& of) { return of.count(); };
+    launch_pack<T>(pack_kernel<T, false>, pack_kernel<T, true>, blocks, requests, count, control,
+                   words, stream);
 }
 
 struct ClearArgs {
@@ -196,12 +246,11 @@ void clear_words(int* control, int words, cudaStream_t stream) {
 void pack_images(DType dtype, bool tf32, const ImageRequest* requests, int count, int* control,
                  int words, cudaStream_t stream) {
     switch (dtype) {
-        case DType::f16: return launch_pack<__half>(requests, count, control, words, stream);
-        case DType::bf16:
-            return launch_pack<__nv_bfloat16>(requests, count, control, words, stream);
+        case DType::f16: return pack_all<__half>(requests, count, control, words, stream);
+        case DType::bf16: return pack_all<__nv_bfloat16>(requests, count, control, words, stream);
         case DType::f32:
-            return tf32 ? launch_pack<Tf32>(requests, count, control, words, stream)
-                        : launch_pack<float>(requests, count, control, words, stream);
+            return tf32 ? pack_all<Tf32>(requests, count, control, words, stream)
+                        : pack_all<float>(requests, count, control, words, stream);
         default: throw std::logic_error("[packedtri] no images of this element type");
     }
 }

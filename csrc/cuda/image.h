@@ -11,7 +11,10 @@
 // is or transposed.
 #pragma once
 
+#include <cstdint>
+
 #include "../index.h"
+#include "../problem.h"
 
 namespace packedtri::cuda {
 
@@ -46,6 +49,14 @@ struct Image {
         return offset_of(row, chunk * 16);
     }
 };
+
+// Whether the rows of an operand of 16-bit elements, of so many matrices, start at known distances from multiples of 16
+// bytes, so that RowPacker can make its image: those of triangles without gaps that start at one.
+inline bool packs_by_rows(const Operand& x, int64_t matrices) {
+    return is_triangular(x.kind) && x.stagger == Stagger::None &&
+           reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
+           (matrices == 1 || x.batch_stride % 8 == 0);
+}
 
 // float16 has the 11 significant bits of TF32, but not its range. So the image of a matrix in TF32 holds x 2^s, with
 // one s for all of the matrix, by which a sample of its elements comes to LARGEST_SAMPLE. What is too large then is

@@ -111,13 +111,13 @@ void tf32_is_a_choice() {
 // are expected to, and whose result is packed.
 void large_products_make_their_images() {
     const auto method = [](const Product& p) { return cuda::choose(p, hopper).method; };
-    Product p = lower_product(DType::bf16, 8192);
+    Product p = lower_product(DType::bf16, 12288);
     CHECK(method(p) == Method::Fused, "bfloat16");
     CHECK(cuda::explain(p, hopper).find("made on the way") != std::string::npos, "explained");
-    CHECK(method(lower_product(DType::bf16, 4096)) == Method::Engine, "too small");
-    CHECK(method(lower_product(DType::f32, 8192)) == Method::Engine, "float32");
-    CHECK(method(lower_product(DType::bf16, 8192, 3)) == Method::Fused, "a batch");
-    CHECK(method(lower_product(DType::bf16, 8193, 3)) == Method::Engine, "a batch at odd places");
+    CHECK(method(lower_product(DType::bf16, 8192)) == Method::Engine, "too small");
+    CHECK(method(lower_product(DType::f32, 12288)) == Method::Engine, "float32");
+    CHECK(method(lower_product(DType::bf16, 12288, 3)) == Method::Fused, "a batch");
+    CHECK(method(lower_product(DType::bf16, 12289, 3)) == Method::Engine, "a batch at odd places");
     alignas(16) static const char memory[16] = {};
     p.a.data = memory + 2;
     CHECK(method(p) == Method::Engine, "an odd place");
@@ -130,7 +130,8 @@ void large_products_make_their_images() {
     p.a.kind = Kind::Symmetric;
     CHECK(method(p) != Method::Fused, "mirrored");
     const auto group = [](const Product& p) { return cuda::choose(p, hopper).group; };
-    CHECK(group(lower_product(DType::bf16, 8192)) == 8, "two images");
+    CHECK(group(lower_product(DType::bf16, 8192)) == 1, "two images");
+    CHECK(group(lower_product(DType::bf16, 12288)) == 8, "two images made on the way");
     const auto squared = [](int64_t n) {
         Product p = lower_product(DType::bf16, n);
         p.b.data = p.a.data;
@@ -141,7 +142,7 @@ void large_products_make_their_images() {
     CHECK(group(lower_product(DType::f32, 8192)) == 8, "three parts");
     CHECK(group(times_dense(DType::bf16, 8192, 1)) == 1, "panels");
     cuda::force(1, -1, -1, -1, -1);
-    CHECK(method(lower_product(DType::bf16, 8192)) == Method::Engine, "forced");
+    CHECK(method(lower_product(DType::bf16, 12288)) == Method::Engine, "forced");
     cuda::force(4, -1, -1, -1, -1);
     CHECK(method(lower_product(DType::bf16, 100)) == Method::Fused, "forced");
     CHECK(method(lower_product(DType::f32, 100)) == Method::Engine, "as far as it can be");
