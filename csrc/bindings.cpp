@@ -206,6 +206,11 @@ Extent extent(const Tensor& t, Kind kind, int64_t n, bool left) {
     return {t.size(t.dim() - 2), last};
 }
 
+void check_place(const Tensor& out, const Sizes& shape) {
+    STD_TORCH_CHECK(sizes_of(out) == shape, "[packedtri::_mm_out] expected out of shape ",
+                    to_string(shape), "; got ", to_string(sizes_of(out)));
+}
+
 int64_t kind_of_transpose(int64_t kind) {
     return static_cast<int64_t>(transposed(static_cast<Kind>(kind)));
 }
@@ -240,10 +245,11 @@ MmArguments mm_arguments(const Tensor& a, const Tensor& b, int64_t how) {
             how >> 9 != 0};
 }
 
-Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-          int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
+Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
+          const std::function<void(const Product&)>& run,
           const OtherWay<Tensor, Operands, Product>& other,
           const std::function<bool(const ColumnBatch&)>& turns) {
+    const auto& [a, b, a_kind, b_kind, into] = operands;
     const Kind ka = kind_of(a_kind, "mm", "a_kind"), kb = kind_of(b_kind, "mm", "b_kind"),
                kc = kind_of(c_kind, "mm", "c_kind");
     STD_TORCH_CHECK(kc == Kind::Lower || kc == Kind::Dense,
@@ -268,38 +274,49 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     if (kc == Kind::Dense && !row) shape.push_back(rows);
     if (kc == Kind::Dense && !column) shape.push_back(cols);
 
+    if (into) check_place(*into, shape);
     if (product_of(shape) == 0 || size_a[1] == 0) {
-        Tensor c = allocate(a, shape);
+        Tensor c = into ? *into : allocate(a, shape);
         return torch::stable::zero_(c);
     }
+    const auto product = [&](const Operands& x) {
+        return mm(x, n, c_kind, tf32, run, other, turns);
+    };
     // One matrix for the whole batch may have been expanded to it.
     if (ka != Kind::Dense && kb == Kind::Dense && !column && has_batch(b, batch, inner_b))
-        if (const auto one = expanded(a))
-            return mm(*one, b, n, a_kind, b_kind, c_kind, tf32, run, other, turns);
+        if (const auto one = expanded(a)) return product({*one, b, a_kind, b_kind, into});
     if (kb != Kind::Dense && ka == Kind::Dense && !row && has_batch(a, batch, inner_a))
-        if (const auto one = expanded(b))
-            return mm(a, *one, n, a_kind, b_kind, c_kind, tf32, run, other, turns);
+        if (const auto one = expanded(b)) return product({a, *one, a_kind, b_kind, into});
 
+    // The same, of `count` vectors that are the rows of a matrix.
+    const auto by_rows = [&](Operands x, int64_t count) {
+        std::optional<Tensor> place;
+        if (into) place = torch::stable::reshape(*into, {count, product_of(shape) / count});
+        x.into = place ? &*place : nullptr;
+        return torch::stable::reshape(product(x), shape);
+    };
     // A dense left operand times one matrix for the whole batch is a single, taller product.
     if (ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 && batch_of(b, inner_b).empty()) {
-        const Tensor tall = torch::stable::reshape(a, {product_of(batch) * rows, size_a[1]});
-        return torch::stable::reshape(
-            mm(tall, b, n, a_kind, b_kind, c_kind, tf32, run, other, turns), shape);
+        const int64_t count = product_of(batch) * rows;
+        const Tensor tall = torch::stable::reshape(a, {count, size_a[1]});
+        return by_rows({tall, b, a_kind, b_kind}, count);
     }
     // So can one matrix for a batch of columns be. No kind reads the transpose of a Hermitian one, which is its
     // conjugate.
     if (ka != Kind::Dense && kb == Kind::Dense && kc == Kind::Dense && b.dim() > 2 &&
         batch_of(a, inner_a).empty() && !is_hermitian(a_kind, dtype) &&
         turns({dtype, ka, n, cols, product_of(batch), tf32 && dtype == DType::f32})) {
-        const Tensor tall = torch::stable::reshape(torch::stable::transpose(b, -2, -1),
-                                                   {product_of(batch) * cols, n});
+        const int64_t count = product_of(batch) * cols;
+        const Tensor tall = torch::stable::reshape(torch::stable::transpose(b, -2, -1), {count, n});
+        const Operands turned{tall, a, b_kind, kind_of_transpose(a_kind)};
+        if (cols == 1) return by_rows(turned, count);
+        Sizes turned_shape = batch;
+        turned_shape.insert(turned_shape.end(), {cols, n});
         const Tensor c =
-            mm(tall, a, n, b_kind, kind_of_transpose(a_kind), c_kind, tf32, run, other, turns);
-        if (cols == 1) return torch::stable::reshape(c, shape);
-        Sizes turned = batch;
-        turned.insert(turned.end(), {cols, n});
-        return torch::stable::contiguous(
-            torch::stable::transpose(torch::stable::reshape(c, turned), -2, -1));
+            torch::stable::transpose(torch::stable::reshape(product(turned), turned_shape), -2, -1);
+        if (!into) return torch::stable::contiguous(c);
+        Tensor place = *into;
+        return torch::stable::copy_(place, c);
     }
     const Walkable wa = walkable(a, batch, inner_a, row), wb = walkable(b, batch, inner_b, column);
     const int64_t c_size = kc == Kind::Lower ? row_start(n) : rows * cols;
@@ -309,17 +326,57 @@ Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b
     Product p{
         dtype, rows, cols, size_a[1], product_of(batch), x, y, Result{nullptr, kc, cols, c_size}};
     p.tf32 = tf32 && dtype == DType::f32;
-    const Operands operands{a, b, a_kind, b_kind};
     if (other.pays(operands, p)) return other.run(operands, p);
-    Tensor c = allocate(a, shape);
+    Tensor c = into ? *into : allocate(a, shape);
     p.c.data = c.mutable_data_ptr();
     run(p);
     return c;
 }
 
+namespace {
+
+// From the first byte that a tensor may have an element in to the one behind the last.
+std::array<uintptr_t, 2> reach(const Tensor& t) {
+    int64_t last = 0;
+    for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
+    const auto begin = reinterpret_cast<uintptr_t>(t.const_data_ptr());
+    return {begin, begin + static_cast<uintptr_t>((last + 1) * t.element_size())};
+}
+
+bool may_overlap(const Tensor& a, const Tensor& b) {
+    if (a.numel() == 0 || b.numel() == 0) return false;
+    const auto x = reach(a), y = reach(b);
+    return x[0] < y[1] && y[0] < x[1];
+}
+
+}  // namespace
+
+void mm_into(const Tensor& out, const Tensor& a, const Tensor& b, int64_t how,
+             const std::function<Tensor(const Operands&, const MmArguments&)>& mm) {
+    const MmArguments x = mm_arguments(a, b, how);
+    STD_TORCH_CHECK(x.c_kind == static_cast<int64_t>(Kind::Dense) && out.is_contiguous() &&
+                        out.scalar_type() == a.scalar_type() && out.device() == a.device(),
+                    "[packedtri::_mm_out] expected a contiguous out for a dense result, of the "
+                    "operands' dtype and on their device");
+    const bool apart = !may_overlap(out, a) && !may_overlap(out, b);
+    const Tensor c = mm({a, b, x.a_kind, x.b_kind, apart ? &out : nullptr}, x);
+    check_place(out, sizes_of(c));
+    Tensor place = out;
+    if (c.const_data_ptr() != out.const_data_ptr()) torch::stable::copy_(place, c);
+}
+
 bool same_memory(const Tensor& a, const Tensor& b) {
     return a.const_data_ptr() == b.const_data_ptr() && a.sizes().equals(b.sizes()) &&
            a.strides().equals(b.strides());
+}
+
+static Tensor matmul_into(const Tensor& out, const Tensor& a, const Tensor& b) {
+    std::array<StableIValue, 3> stack{torch::stable::detail::from(a),
+                                      torch::stable::detail::from(b),
+                                      torch::stable::detail::from(out)};
+    STABLE_TORCH_ERROR_CODE_CHECK(
+        torch_call_dispatcher("aten::matmul", "out", stack.data(), TORCH_ABI_VERSION));
+    return torch::stable::detail::to<Tensor>(stack[0]);
 }
 
 Tensor dense_mm(const Operands& x, int64_t n, const Product& p, const DenseWay& way) {
@@ -332,7 +389,8 @@ Tensor dense_mm(const Operands& x, int64_t n, const Product& p, const DenseWay& 
                          : same && kind_of_transpose(x.a_kind) == x.b_kind
                              ? torch::stable::transpose(left, -2, -1)
                              : dense_of(x.b, x.b_kind);
-    const Tensor c = torch::stable::contiguous(torch::stable::matmul(left, right));
+    const Tensor c = x.into ? matmul_into(*x.into, left, right)
+                            : torch::stable::contiguous(torch::stable::matmul(left, right));
     Product done = p;
     done.c = {c.mutable_data_ptr(), Kind::Dense, p.n, p.m * p.n};
     way.mend(done, p.c.kind);
@@ -375,7 +433,7 @@ std::tuple<Tensor, Tensor> mm_pair(const Operands& x, const Operands& y, int64_t
                             "[packedtri::mm_pair] expected kinds 0 (lower) or 1 (upper); got ",
                             kind);
         constexpr auto lower = static_cast<int64_t>(Kind::Lower);
-        return mm(t.a, t.b, n, t.a_kind, t.b_kind, lower, tf32, run, {}, {});
+        return mm(t, n, lower, tf32, run, {}, {});
     };
     STD_TORCH_CHECK(x.a.device() == y.a.device(),
                     "[packedtri::mm_pair] expected all operands to be on the same device");

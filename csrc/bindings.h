@@ -23,19 +23,13 @@ struct OtherWay {
     std::function<R(const P&...)> run;
 };
 
-// What is multiplied.
+// What is multiplied, and where a dense result goes, if the caller has a place for it.
 struct Operands {
     Tensor a, b;
     int64_t a_kind, b_kind;
+    const Tensor* into = nullptr;
 };
 
-// Each takes the arguments of the op of the same name and a function that runs the kernel; `run` is
-// not called when the result has no elements. A product need not have the operands that `mm` is given: batches
-// that share one matrix become a single product of others. So the other way is told which they are.
-Tensor mm(const Tensor& a, const Tensor& b, int64_t n, int64_t a_kind, int64_t b_kind,
-          int64_t c_kind, bool tf32, const std::function<void(const Product&)>& run,
-          const OtherWay<Tensor, Operands, Product>& other,
-          const std::function<bool(const ColumnBatch&)>& turns);
 // What `mm` is told beside its operands, from the one number that `_mm` gets: three bits for each kind and one for tf32.
 // Python passes a number in a fraction of the time that five arguments take. The order is that of a packed operand, or
 // without one the number of rows.
@@ -43,6 +37,17 @@ struct MmArguments {
     int64_t n, a_kind, b_kind, c_kind;
     bool tf32;
 };
+
+// Each takes the arguments of the op of the same name and a function that runs the kernel; `run` is
+// not called when the result has no elements. A product need not have the operands that `mm` is given: batches
+// that share one matrix become a single product of others. So the other way is told which they are.
+Tensor mm(const Operands& x, int64_t n, int64_t c_kind, bool tf32,
+          const std::function<void(const Product&)>& run,
+          const OtherWay<Tensor, Operands, Product>& other,
+          const std::function<bool(const ColumnBatch&)>& turns);
+// The same into a contiguous tensor of the result's shape. An operand may have some of its memory.
+void mm_into(const Tensor& out, const Tensor& a, const Tensor& b, int64_t how,
+             const std::function<Tensor(const Operands&, const MmArguments&)>& mm);
 MmArguments mm_arguments(const Tensor& a, const Tensor& b, int64_t how);
 // Whether two tensors of one dtype have the same elements, because they are at the same place.
 bool same_memory(const Tensor& a, const Tensor& b);

@@ -9,10 +9,9 @@
 namespace packedtri {
 namespace {
 
-Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
-              bool tf32) {
+Tensor multiply(const Operands& operands, int64_t n, int64_t c_kind, bool tf32) {
     return mm(
-        a, b, n, a_kind, b_kind, c_kind, tf32, [](const Product& p) { cpu::mm(p, threads()); },
+        operands, n, c_kind, tf32, [](const Product& p) { cpu::mm(p, threads()); },
         {[](const Operands&, const Product& p) { return cpu::leaves_to_dense(p); },
          [&](const Operands& x, const Product& p) {
              // Beside one nan torch's bfloat16 may have others, in rows that it is no part of.
@@ -24,9 +23,20 @@ Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int
         cpu::turns);
 }
 
+Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
+              bool tf32) {
+    return multiply({std::move(a), std::move(b), a_kind, b_kind}, n, c_kind, tf32);
+}
+
 Tensor quick_mm_cpu(Tensor a, Tensor b, int64_t how) {
     const MmArguments x = mm_arguments(a, b, how);
-    return mm_cpu(std::move(a), std::move(b), x.n, x.a_kind, x.b_kind, x.c_kind, x.tf32);
+    return multiply({std::move(a), std::move(b), x.a_kind, x.b_kind}, x.n, x.c_kind, x.tf32);
+}
+
+void mm_out_cpu(Tensor a, Tensor b, int64_t how, Tensor out) {
+    mm_into(out, a, b, how, [](const Operands& operands, const MmArguments& x) {
+        return multiply(operands, x.n, x.c_kind, x.tf32);
+    });
 }
 
 std::tuple<Tensor, Tensor> mm_pair_cpu(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,
@@ -49,6 +59,7 @@ STABLE_TORCH_LIBRARY(packedtri, m) {
         " -> Tensor");
     // Its bare form, as PACKEDTRI_IMPL has them of other ops.
     m.def("_mm(Tensor a, Tensor b, int how) -> Tensor");
+    m.def("_mm_out(Tensor a, Tensor b, int how, Tensor(a!) out) -> ()");
     m.def(
         "mm_pair(Tensor a, Tensor b, Tensor c, Tensor d, SymInt n, int a_kind, int b_kind, int "
         "c_kind,"
@@ -58,6 +69,7 @@ STABLE_TORCH_LIBRARY(packedtri, m) {
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
     m.impl("mm", PACKEDTRI_BOX(mm_cpu));
     m.impl("_mm", PACKEDTRI_BOX(quick_mm_cpu));
+    m.impl("_mm_out", PACKEDTRI_BOX(mm_out_cpu));
     m.impl("mm_pair", PACKEDTRI_BOX(mm_pair_cpu));
 }
 

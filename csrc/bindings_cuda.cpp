@@ -13,8 +13,7 @@
 namespace packedtri {
 namespace {
 
-Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
-               bool tf32);
+Tensor multiply(const Operands& operands, int64_t n, int64_t c_kind, bool tf32);
 
 // What leaves_to_dense says.
 Tensor unpacked_mm(const Operands& x, int64_t n, bool tf32, const Product& p) {
@@ -30,8 +29,8 @@ Tensor unpacked_mm(const Operands& x, int64_t n, bool tf32, const Product& p) {
     const Tensor a = left ? unpack_here(x.a, n, x.a_kind) : x.a;
     Tensor b = !right ? x.b : same ? a : unpack_here(x.b, n, x.b_kind);
     if (right && rest.b.col_stride != 1) b = torch::stable::transpose(b, -2, -1);
-    return mm_cuda(a, b, n, left ? dense : x.a_kind, right ? dense : x.b_kind,
-                   static_cast<int64_t>(p.c.kind), tf32);
+    return multiply({a, b, left ? dense : x.a_kind, right ? dense : x.b_kind, x.into}, n,
+                    static_cast<int64_t>(p.c.kind), tf32);
 }
 
 // Whether a copy of the dense operand with aligned rows pays (wide_when_aligned). It must have a matrix for each
@@ -54,13 +53,13 @@ Tensor with_aligned_rows(const Tensor& x) {
     return torch::stable::copy_(rows, x);
 }
 
-Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
-               bool tf32) {
+Tensor multiply(const Operands& operands, int64_t n, int64_t c_kind, bool tf32) {
+    const Tensor &a = operands.a, &b = operands.b;
     // Operands on different devices are told apart by the checks that follow.
     const torch::stable::accelerator::DeviceGuard guard((a.is_cuda() ? a : b).get_device_index());
     TorchScratch scratch(a);
     return mm(
-        a, b, n, a_kind, b_kind, c_kind, tf32,
+        operands, n, c_kind, tf32,
         [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
         {[&](const Operands& x, const Product& p) {
              if (pays_aligned(x, p)) return true;
@@ -71,16 +70,27 @@ Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, in
          [&](const Operands& x, const Product& p) {
              if (!pays_aligned(x, p)) return unpacked_mm(x, n, tf32, p);
              const bool left = p.a.kind == Kind::Dense;
-             return mm_cuda(left ? with_aligned_rows(x.a) : x.a,
-                            left ? x.b : with_aligned_rows(x.b), n, x.a_kind, x.b_kind, c_kind,
-                            tf32);
+             return multiply({left ? with_aligned_rows(x.a) : x.a,
+                              left ? x.b : with_aligned_rows(x.b), x.a_kind, x.b_kind, x.into},
+                             n, c_kind, tf32);
          }},
         [](const ColumnBatch& x) { return cuda::turns(x, cuda::current_device()); });
 }
 
+Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
+               bool tf32) {
+    return multiply({std::move(a), std::move(b), a_kind, b_kind}, n, c_kind, tf32);
+}
+
 Tensor quick_mm_cuda(Tensor a, Tensor b, int64_t how) {
     const MmArguments x = mm_arguments(a, b, how);
-    return mm_cuda(std::move(a), std::move(b), x.n, x.a_kind, x.b_kind, x.c_kind, x.tf32);
+    return multiply({std::move(a), std::move(b), x.a_kind, x.b_kind}, x.n, x.c_kind, x.tf32);
+}
+
+void mm_out_cuda(Tensor a, Tensor b, int64_t how, Tensor out) {
+    mm_into(out, a, b, how, [](const Operands& operands, const MmArguments& x) {
+        return multiply(operands, x.n, x.c_kind, x.tf32);
+    });
 }
 
 std::tuple<Tensor, Tensor> mm_pair_cuda(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,
@@ -111,6 +121,7 @@ bool dense_torch_rounds(DType dtype) {
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("mm", PACKEDTRI_BOX(mm_cuda));
     m.impl("_mm", PACKEDTRI_BOX(quick_mm_cuda));
+    m.impl("_mm_out", PACKEDTRI_BOX(mm_out_cuda));
     m.impl("mm_pair", PACKEDTRI_BOX(mm_pair_cuda));
 }
 

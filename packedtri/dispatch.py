@@ -48,6 +48,7 @@ class Row:
         result: type of the result, None where it depends on the arguments.
         casts: whether the result is cast to the dtype of ``out``, where that can be. Otherwise
             ``out`` must have the dtype of the result. Torch decides it function by function.
+        writes: whether the handler takes ``out``, and returns it where it could write there.
     """
 
     function: Function
@@ -56,6 +57,7 @@ class Row:
     how: How
     result: type | None
     casts: bool = False
+    writes: bool = False
 
     @property
     def name(self) -> str:
@@ -96,6 +98,7 @@ def row(
     how: How = "native",
     result: type | None = None,
     casts: bool = False,
+    writes: bool = False,
 ) -> Callable[[Function], Function]:
     """Decorator that adds one row per function and combination of types.
 
@@ -106,6 +109,7 @@ def row(
         how: see ``How``.
         result: type of the result, where it is known.
         casts: see ``Row``.
+        writes: see ``Row``.
 
     Returns:
         The decorator; it returns the handler unchanged.
@@ -113,7 +117,7 @@ def row(
 
     def add(handler: Function) -> Function:
         for function in [functions] if callable(functions) else functions:
-            _add(function, types, handler, how, result, casts)
+            _add(Row(function, types, handler, how, result, casts, writes))
         return handler
 
     return add
@@ -132,20 +136,14 @@ def decorate(function: Function, decorator: Callable[[Function], Function]) -> N
         by_types[types] = replace(found, handler=decorator(found.handler))
 
 
-def _add(
-    function: Function,
-    types: tuple[type, ...],
-    handler: Function,
-    how: How,
-    result: type | None,
-    casts: bool,
-) -> None:
+def _add(added: Row) -> None:
     _known.clear()
+    function, types = added.function, added.types
     rows = _table.setdefault(function, {})
     if len(types) > len(_key_names.get(function, ())):
         _key_names[function] = _torch_names(function, len(types))
     for combination in _expand(types):
-        rows[combination] = Row(function, combination, handler, how, result, casts)
+        rows[combination] = replace(added, types=combination)
 
 
 def _torch_names(function: Function, count: int) -> tuple[frozenset[str], ...]:
@@ -316,18 +314,26 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     return found.handler(*args, **kwargs)
 
 
+def _have_types(values: Iterable[Any]) -> bool:
+    return any(canonical_type(x) in _packed_types for x in values)
+
+
 def _call_out(function: Function, found: Row, args: Any, kwargs: Mapping[str, Any]) -> Any:
     """Compute a new result and write it to ``out``; it may be an operand too."""
     from packedtri.ops.dense import write_out
 
     values = {k: v for k, v in kwargs.items() if k != "out"}
-    if all(canonical_type(x) not in _packed_types for x in tree_leaves((args, values))):
+    if not _have_types(args) and not _have_types(tree_leaves((args, values))):
         # It is about ``out`` alone.
         return found.handler(*args, **kwargs)
-    result = call(function, args, values)
-    if kwargs["out"] is None:
+    out = kwargs["out"]
+    if found.writes and not values:
+        result = found.handler(*args, out=out)
+    else:
+        result = call(function, args, values)
+    if out is None or result is out:
         return result
-    return write_out(function_name(function), result, kwargs["out"], found.casts)
+    return write_out(function_name(function), result, out, found.casts)
 
 
 _HOMES = (

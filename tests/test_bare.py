@@ -16,7 +16,7 @@ from packedtri import LowerTriangular, Symmetric
 from packedtri._autograd import NotBareError
 from packedtri.layout import DENSE, HERMITIAN, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.ops import matmul
-from packedtri.ops.mm import bare_mm, how, quick_mm
+from packedtri.ops.mm import bare_mm, bare_mm_out, how, quick_mm
 
 KINDS = (LOWER, UPPER, SYMMETRIC, HERMITIAN, DENSE)
 mm = torch.ops.packedtri.mm.default
@@ -56,6 +56,20 @@ def test_it_raises_where_operands_do_not_go_together(device):
     for code in (-1, 5, 7 << 3, 1 << 10):
         with pytest.raises(RuntimeError):
             bare_mm(p, x, code)
+
+
+def test_a_place_for_the_result_must_fit(device):
+    p, x = elements(LOWER, 4, device), elements(DENSE, 4, device)
+    product = how(LOWER, DENSE, DENSE)
+    out = torch.full_like(x, torch.nan)
+    bare_mm_out(p, x, product, out)
+    assert torch.equal(out, bare_mm(p, x, product))
+    wide = torch.empty(4, 8, device=device)
+    for wrong in (x[:3], x.double(), wide[:, ::2], x.mT, x.to("meta"), x[None], torch.empty(0)):
+        with pytest.raises(RuntimeError):
+            bare_mm_out(p, x, product, wrong)
+    with pytest.raises(RuntimeError, match="dense result"):
+        bare_mm_out(p, p, how(LOWER, LOWER, LOWER), torch.empty_like(p))
 
 
 class Counting(TorchDispatchMode):

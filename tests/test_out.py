@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from twins import dense, each_type
 
-from packedtri import LowerTriangular, PackedTensor, Symmetric
+from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
+from packedtri.ops import matmul
 
 S = Symmetric.eye(3, dtype=torch.float64) * 2
 L = LowerTriangular(torch.arange(1.0, 7.0, dtype=torch.float64))
@@ -124,3 +125,87 @@ def test_an_operand_may_be_out(cls: type[PackedTensor]) -> None:
         version = t._version
         assert call(out=t) is t and t._version > version
         torch.testing.assert_close(t, expected)
+
+
+def random(*shape: int, dtype: torch.dtype, device: str) -> Tensor:
+    return torch.randn(shape, dtype=dtype, device=device)
+
+
+# Orders and batches of a packed operand, and shapes of a dense one, in the ways that products go:
+# alone, in a batch, a matrix for a batch of either operand, by columns that are turned into rows,
+# vectors, nothing to sum over, and no elements.
+SHAPES = [
+    ((5,), (5, 3)), ((2, 5), (2, 5, 3)), ((5,), (4, 5, 3)), ((1, 5), (4, 5, 3)),
+    ((3, 1, 5), (2, 5, 3)), ((64,), (70, 64, 1)), ((96,), (40, 96, 16)), ((5,), (5,)),
+    ((2, 5), (5,)), ((0,), (0, 3)), ((5,), (5, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128, torch.bfloat16])
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("cls", [LowerTriangular, UpperTriangular, Symmetric])
+def test_dense_products_are_written_in_place(
+    cls: type[PackedTensor],
+    shapes: tuple[tuple[int, ...], ...],
+    dtype: torch.dtype,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (*batch, n), right = shapes
+    t = cls(random(*batch, n * (n + 1) // 2, dtype=dtype, device=device))
+    x = random(*right, dtype=dtype, device=device)
+    other = LowerTriangular if cls is UpperTriangular else UpperTriangular
+    pairs = [(t, x), (t, other(t.packed.flip(-1)))]
+    pairs += [(x.mT, t)] if x.dim() > 1 else [(x, t)] if not batch else []
+    expected = [torch.matmul(a, b) for a, b in pairs]
+    # A new result would be an error.
+    monkeypatch.setattr(matmul, "bare_mm", None)
+    monkeypatch.setattr(matmul, "quick_mm", None)
+    for (a, b), result in zip(pairs, expected, strict=True):
+        out = torch.full_like(result, torch.nan)
+        version, place = out._version, out.data_ptr()
+        assert torch.matmul(a, b, out=out) is out
+        assert out._version > version and out.data_ptr() == place
+        assert torch.equal(out, result)
+
+
+@pytest.mark.parametrize("n", [3, 200])
+def test_results_that_cannot_be_written_in_place(n: int, device: str) -> None:
+    t = LowerTriangular(random(n * (n + 1) // 2, dtype=torch.float32, device=device))
+    x = random(n, n, dtype=torch.float32, device=device)
+    expected = t @ x
+    # What is read and what is written share memory, or parts of it.
+    both = torch.cat((x, x[:1]))
+    for operand, out in (
+        (x.clone(), None),
+        (x.clone().mT.contiguous().mT, torch.empty_like(x).mT),
+        (x, torch.empty(n, 2 * n, device=device)[:, ::2]),
+        (both[:-1], both[1:]),
+    ):
+        out = operand if out is None else out
+        assert torch.matmul(t, operand, out=out) is out
+        torch.testing.assert_close(out, expected)
+    rest = random(2 * n * (n + 1), dtype=torch.float32, device=device)
+    shared = LowerTriangular(rest[: n * (n + 1) // 2])
+    expected = shared @ x
+    out = rest[: n * n].view(n, n)
+    torch.testing.assert_close(torch.mm(shared, x, out=out), expected)
+
+
+def test_who_else_sees_results_that_are_written(device: str) -> None:
+    """Backward formulas that have saved ``out``, and inference tensors."""
+    t = LowerTriangular(torch.arange(1.0, 7.0, device=device))
+    x = torch.eye(3, device=device)
+    out = torch.ones(3, 3, device=device)
+    leaf = torch.ones(3, 3, device=device, requires_grad=True)
+    product = (leaf * out).sum()
+    torch.mm(t, x, out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+    with torch.inference_mode():
+        out = torch.empty(3, 3, device=device)
+        assert torch.mm(t, x, out=out) is out
+        assert torch.equal(out, t.to_dense())
+    with torch.autocast(device, dtype=torch.bfloat16):
+        out = torch.empty(3, 3, device=device, dtype=torch.bfloat16)
+        assert torch.equal(torch.mm(t, x, out=out), t.to_dense().bfloat16())

@@ -20,6 +20,9 @@ Output = Any
 _ERROR_ROWS = 2048
 # Rows of the right factor that are held in float64 at a time.
 _ERROR_BLOCK = 4096
+# Dense results of so many bytes are written to ready memory on a CPU, where the pages of new memory
+# take longer to come than products of small matrices.
+_READY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -102,20 +105,29 @@ def _like(result: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
 def product(
     a: torch.Tensor, b: torch.Tensor, packed: Callable[..., torch.Tensor] = operator.matmul
 ) -> Work:
-    """``a @ b``, as ``packed`` computes it; dense torch writes into a ready result."""
+    """``a @ b``, as ``packed`` computes it.
+
+    Dense torch writes into a ready result; packed products do where that counts.
+    """
     dense_a = as_dense(a)
     dense_b = _dense_partner(a, b, dense_a)
     column = dense_b.unsqueeze(-1) if dense_b.dim() == 1 else dense_b
     out = dense_a @ dense_b
     exact = product_error(dense_a, column)
     result = packed(a, b)
+    is_large = out.device.type == "cpu" and out.nbytes >= _READY_BYTES
+    ready = is_large and not isinstance(result, PackedTensor) and packed is operator.matmul
+
+    def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.matmul(a, b, out=result) if ready else packed(a, b)
 
     def converting() -> torch.Tensor:
         left = as_dense(a)
-        return _like(result, left @ _dense_partner(a, b, left))
+        right = _dense_partner(a, b, left)
+        return torch.matmul(left, right, out=out) if ready else _like(result, left @ right)
 
     return Work(
-        packed=lambda: packed(a, b),
+        packed=lambda: multiply(a, b),
         dense=lambda: torch.matmul(dense_a, dense_b, out=out),
         error=lambda output: exact(output.unsqueeze(-1) if output.dim() == 1 else output),
         packed_bytes=nbytes(a, b, result),

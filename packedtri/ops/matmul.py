@@ -25,6 +25,7 @@ from packedtri.ops.dims import can_broadcast
 from packedtri.ops.mm import (
     autocast_dtype,
     bare_mm,
+    bare_mm_out,
     cast_as_mv,
     how,
     quick_mm,
@@ -44,8 +45,8 @@ _from_packed = _nodes.from_packed
 _is_grad_enabled = torch.is_grad_enabled
 
 P = TypeVar("P", bound=PackedTensor)
-# (name for messages, left operand, right operand) -> result
-Product = Callable[[str, Any, Any], Tensor]
+# (name for messages, left operand, right operand, out) -> result: out, if it was written there
+Product = Callable[[str, Any, Any, Any], Tensor]
 
 # What is asked before a product takes as long as a small one. So products that nobody transforms or
 # watches are tried at once. The op raises for whatever does not go together, and only then is it
@@ -64,6 +65,7 @@ def _tried(
     b: Tensor,
     q: Tensor,
     kinds: tuple[int, int, int, bool],
+    out: Any = None,
 ) -> Any:
     """The product by the bare op, which one node records where autograd does; else None.
 
@@ -77,6 +79,10 @@ def _tried(
         b: the right operand.
         q: its elements.
         kinds: of the operands and of the result, and whether TF32 will do.
+        out: where the user wants a dense result.
+
+    Returns:
+        It is ``out`` if that is where the kernel could write.
     """
     if not is_alone((p, q)):
         return None
@@ -86,6 +92,11 @@ def _tried(
         for x in (a, b):
             if "_family" in x.__dict__ and _is_grad_enabled():
                 check_source(x)  # type: ignore[arg-type]
+        if out is not None and cls is None and _takes(out, a, b, p):
+            bare_mm_out(p, q, how(*kinds), out)
+            if not out.is_inference():
+                torch.autograd.graph.increment_version(out)
+            return out
         return of_elements(cls, bare_mm(p, q, how(*kinds)), n)
     except _REFUSED:
         return None
@@ -95,11 +106,27 @@ def _tried(
     raise problem
 
 
-def _lower_lower(name: str, a: LowerTriangular, b: LowerTriangular) -> LowerTriangular:
+def _takes(out: Any, a: Tensor, b: Tensor, p: Tensor) -> bool:
+    """Whether a kernel can write the dense product there, whose elements are as those of ``p``."""
+    if type(out) is not Tensor or out.layout is not torch.strided or is_recorded(out):
+        return False
+    if out.dtype is not p.dtype or out.device != p.device or out.is_conj() or out.is_neg():
+        return False
+    x, y = a.shape[:-2], b.shape[:-2]
+    batch = torch.broadcast_shapes(x, y) if x and y and x != y else x or y
+    rows, columns = a.shape[-2:-1], b.shape[-1:] if b.dim() > 1 else ()
+    return out.is_contiguous() and out.shape == (*batch, *rows, *columns)
+
+
+def _lower_lower(
+    name: str, a: LowerTriangular, b: LowerTriangular, out: Any = None
+) -> LowerTriangular:
     return _typed(LowerTriangular, a, LOWER, b, LOWER, (name, a, b))
 
 
-def _upper_upper(name: str, a: UpperTriangular, b: UpperTriangular) -> UpperTriangular:
+def _upper_upper(
+    name: str, a: UpperTriangular, b: UpperTriangular, out: Any = None
+) -> UpperTriangular:
     return _typed(UpperTriangular, b, LOWER, a, LOWER, (name, a, b))
 
 
@@ -130,7 +157,7 @@ def _typed(
     return _from_packed(cls, real_diagonal(packed, cls.kind, n), n)
 
 
-def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
+def _mixed(name: str, a: PackedTensor, b: PackedTensor, out: Any = None) -> Tensor:
     p, q, told = a._packed, b._packed, (name, a, b)
     if p is q and _nodes.is_transpose(a, b):
         cls = Hermitian if a.kind == HERMITIAN else Symmetric
@@ -138,25 +165,25 @@ def _mixed(name: str, a: PackedTensor, b: PackedTensor) -> Tensor:
     if _nodes.is_adjoint(a, b):
         return _typed(Hermitian, a, a.kind, b, b.kind, told)
     kinds = a.kind, b.kind, DENSE, tf32_allowed(p)
-    found: Tensor | None = _tried(_check_packed_pair, told, None, a._n, a, p, b, q, kinds)
+    found: Tensor | None = _tried(_check_packed_pair, told, None, a._n, a, p, b, q, kinds, out)
     if found is not None:
         return found
     n = _check_packed_pair(*told)
     return quick_mm(_to_packed(a), _to_packed(b), n, *kinds)
 
 
-def _packed_dense(name: str, a: PackedTensor, x: Tensor) -> Tensor:
+def _packed_dense(name: str, a: PackedTensor, x: Tensor, out: Any = None) -> Tensor:
     p, told, kinds = a._packed, (name, a, x), (a.kind, DENSE, DENSE, tf32_allowed(a._packed))
-    found: Tensor | None = _tried(_check_packed_dense, told, None, a._n, a, p, x, x, kinds)
+    found: Tensor | None = _tried(_check_packed_dense, told, None, a._n, a, p, x, x, kinds, out)
     if found is not None:
         return found
     n = _check_packed_dense(*told)
     return quick_mm(_to_packed(a), x, n, *kinds)
 
 
-def _dense_packed(name: str, x: Tensor, b: PackedTensor) -> Tensor:
+def _dense_packed(name: str, x: Tensor, b: PackedTensor, out: Any = None) -> Tensor:
     p, told, kinds = b._packed, (name, x, b), (DENSE, b.kind, DENSE, tf32_allowed(b._packed))
-    found: Tensor | None = _tried(_check_dense_packed, told, None, b._n, x, x, b, p, kinds)
+    found: Tensor | None = _tried(_check_dense_packed, told, None, b._n, x, x, b, p, kinds, out)
     if found is not None:
         return found
     n = _check_dense_packed(*told)
@@ -241,34 +268,37 @@ def _rank(x: Tensor) -> int:
 def _add_rows(compute: Product, a: type, b: type, result: type) -> None:
     """The rows of one pair of types, for every name that torch has for a product."""
 
-    def matmul(input: Tensor, other: Tensor) -> Tensor:
-        return compute("matmul", input, other)
+    def matmul(input: Tensor, other: Tensor, out: Any = None) -> Tensor:
+        return compute("matmul", input, other, out)
 
     def rmatmul(input: Tensor, other: Tensor) -> Tensor:
-        return compute("matmul", other, input)
+        return compute("matmul", other, input, None)
 
-    def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    def mm(input: Tensor, mat2: Tensor, out: Any = None) -> Tensor:
         _check_ranks("mm", input, mat2, 2, 2)
-        return compute("mm", input, mat2)
+        return compute("mm", input, mat2, out)
 
-    def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    def bmm(input: Tensor, mat2: Tensor, out: Any = None) -> Tensor:
         _check_ranks("bmm", input, mat2, 3, 3)
         if len(input) != len(mat2):
             raise _shape_error("bmm", "batches of the same length", input, mat2)
-        return compute("bmm", input, mat2)
+        return compute("bmm", input, mat2, out)
 
-    def mv(input: Tensor, vec: Tensor) -> Tensor:
+    def mv(input: Tensor, vec: Tensor, out: Any = None) -> Tensor:
         _check_ranks("mv", input, vec, 2, 1)
         with cast_as_mv(input._packed):
-            return compute("mv", input, vec)
+            return compute("mv", input, vec, out)
+
+    def add(functions: Any, handler: Callable[..., Tensor], *types: type) -> None:
+        row(functions, *types, result=result, writes=result is Tensor)(handler)
 
     products = (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.linalg.matmul)
-    row(products, a, b, result=result)(matmul)
+    add(products, matmul, a, b)
     row(Tensor.__rmatmul__, b, a, result=result)(rmatmul)
-    row((torch.mm, Tensor.mm), a, b, result=result)(mm)
-    row((torch.bmm, Tensor.bmm), a, b, result=result)(bmm)
+    add((torch.mm, Tensor.mm), mm, a, b)
+    add((torch.bmm, Tensor.bmm), bmm, a, b)
     if b is Tensor:
-        row((torch.mv, Tensor.mv), a, b, result=result)(mv)
+        add((torch.mv, Tensor.mv), mv, a, b)
 
 
 _types = (LowerTriangular, UpperTriangular, Symmetric, Hermitian)

@@ -75,6 +75,8 @@ def _(
 
 #: What ``mm`` computes, told by one number, ``how``.
 bare_mm = bare(torch.ops.packedtri._mm.default)
+#: The same into a contiguous tensor, the last argument, which the result is dense for.
+bare_mm_out = bare(torch.ops.packedtri._mm_out.default)
 
 
 def how(a_kind: int, b_kind: int, c_kind: int, tf32: bool = False) -> int:
