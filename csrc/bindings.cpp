@@ -249,7 +249,9 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
           const std::function<void(const Product&)>& run,
           const OtherWay<Tensor, Operands, Product>& other,
           const std::function<bool(const ColumnBatch&)>& turns) {
-    const auto& [a, b, a_kind, b_kind, into] = operands;
+    const Tensor &a = operands.a, &b = operands.b;
+    const int64_t a_kind = operands.a_kind, b_kind = operands.b_kind;
+    const Tensor* const into = operands.into;
     const Kind ka = kind_of(a_kind, "mm", "a_kind"), kb = kind_of(b_kind, "mm", "b_kind"),
                kc = kind_of(c_kind, "mm", "c_kind");
     STD_TORCH_CHECK(kc == Kind::Lower || kc == Kind::Dense,
@@ -291,7 +293,9 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
     // The same, of `count` vectors that are the rows of a matrix.
     const auto by_rows = [&](Operands x, int64_t count) {
         std::optional<Tensor> place;
-        if (into) place = torch::stable::reshape(*into, {count, product_of(shape) / count});
+        Sizes flat{count};
+        if (!column) flat.push_back(product_of(shape) / count);
+        if (into) place = torch::stable::reshape(*into, flat);
         x.into = place ? &*place : nullptr;
         return torch::stable::reshape(product(x), shape);
     };
@@ -336,7 +340,7 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
 namespace {
 
 // From the first byte that a tensor may have an element in to the one behind the last.
-std::array<uintptr_t, 2> reach(const Tensor& t) {
+std::array<uintptr_t, 2> memory_of(const Tensor& t) {
     int64_t last = 0;
     for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
     const auto begin = reinterpret_cast<uintptr_t>(t.const_data_ptr());
@@ -345,21 +349,22 @@ std::array<uintptr_t, 2> reach(const Tensor& t) {
 
 bool may_overlap(const Tensor& a, const Tensor& b) {
     if (a.numel() == 0 || b.numel() == 0) return false;
-    const auto x = reach(a), y = reach(b);
+    const auto x = memory_of(a), y = memory_of(b);
     return x[0] < y[1] && y[0] < x[1];
 }
 
 }  // namespace
 
-void mm_into(const Tensor& out, const Tensor& a, const Tensor& b, int64_t how,
-             const std::function<Tensor(const Operands&, const MmArguments&)>& mm) {
+void mm_into(const Tensor& out, int64_t alignment, const Tensor& a, const Tensor& b, int64_t how,
+             const std::function<Tensor(const Operands&, const MmArguments&)>& multiply) {
     const MmArguments x = mm_arguments(a, b, how);
     STD_TORCH_CHECK(x.c_kind == static_cast<int64_t>(Kind::Dense) && out.is_contiguous() &&
                         out.scalar_type() == a.scalar_type() && out.device() == a.device(),
                     "[packedtri::_mm_out] expected a contiguous out for a dense result, of the "
                     "operands' dtype and on their device");
-    const bool apart = !may_overlap(out, a) && !may_overlap(out, b);
-    const Tensor c = mm({a, b, x.a_kind, x.b_kind, apart ? &out : nullptr}, x);
+    const bool fits = reinterpret_cast<uintptr_t>(out.const_data_ptr()) % alignment == 0 &&
+                      !may_overlap(out, a) && !may_overlap(out, b);
+    const Tensor c = multiply({a, b, x.a_kind, x.b_kind, fits ? &out : nullptr}, x);
     check_place(out, sizes_of(c));
     Tensor place = out;
     if (c.const_data_ptr() != out.const_data_ptr()) torch::stable::copy_(place, c);

@@ -38,16 +38,17 @@ struct MmArguments {
     bool tf32;
 };
 
-// Each takes the arguments of the op of the same name and a function that runs the kernel; `run` is
+// Each takes what the op of the same name is given and a function that runs the kernel; `run` is
 // not called when the result has no elements. A product need not have the operands that `mm` is given: batches
 // that share one matrix become a single product of others. So the other way is told which they are.
 Tensor mm(const Operands& x, int64_t n, int64_t c_kind, bool tf32,
           const std::function<void(const Product&)>& run,
           const OtherWay<Tensor, Operands, Product>& other,
           const std::function<bool(const ColumnBatch&)>& turns);
-// The same into a contiguous tensor of the result's shape. An operand may have some of its memory.
-void mm_into(const Tensor& out, const Tensor& a, const Tensor& b, int64_t how,
-             const std::function<Tensor(const Operands&, const MmArguments&)>& mm);
+// A product into a contiguous tensor of the result's shape, which `multiply` gets if it begins at a multiple of `alignment`
+// bytes and shares no memory with an operand. Otherwise the result is copied there.
+void mm_into(const Tensor& out, int64_t alignment, const Tensor& a, const Tensor& b, int64_t how,
+             const std::function<Tensor(const Operands&, const MmArguments&)>& multiply);
 MmArguments mm_arguments(const Tensor& a, const Tensor& b, int64_t how);
 // Whether two tensors of one dtype have the same elements, because they are at the same place.
 bool same_memory(const Tensor& a, const Tensor& b);

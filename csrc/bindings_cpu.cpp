@@ -34,7 +34,7 @@ Tensor quick_mm_cpu(Tensor a, Tensor b, int64_t how) {
 }
 
 void mm_out_cpu(Tensor a, Tensor b, int64_t how, Tensor out) {
-    mm_into(out, a, b, how, [](const Operands& operands, const MmArguments& x) {
+    mm_into(out, 1, a, b, how, [](const Operands& operands, const MmArguments& x) {
         return multiply(operands, x.n, x.c_kind, x.tf32);
     });
 }

@@ -88,7 +88,9 @@ Tensor quick_mm_cuda(Tensor a, Tensor b, int64_t how) {
 }
 
 void mm_out_cuda(Tensor a, Tensor b, int64_t how, Tensor out) {
-    mm_into(out, a, b, how, [](const Operands& operands, const MmArguments& x) {
+    // As new results are: kernels may store words, or ask what they have stored.
+    constexpr int64_t alignment = 16;
+    mm_into(out, alignment, a, b, how, [](const Operands& operands, const MmArguments& x) {
         return multiply(operands, x.n, x.c_kind, x.tf32);
     });
 }

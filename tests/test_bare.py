@@ -68,6 +68,10 @@ def test_a_place_for_the_result_must_fit(device):
     for wrong in (x[:3], x.double(), wide[:, ::2], x.mT, x.to("meta"), x[None], torch.empty(0)):
         with pytest.raises(RuntimeError):
             bare_mm_out(p, x, product, wrong)
+    batch, vector = torch.randn(2, 3, 4, device=device), torch.randn(4, device=device)
+    out = torch.empty(2, 3, device=device)
+    bare_mm_out(batch, vector, how(DENSE, DENSE, DENSE), out)
+    assert torch.equal(out, bare_mm(batch, vector, how(DENSE, DENSE, DENSE)))
     with pytest.raises(RuntimeError, match="dense result"):
         bare_mm_out(p, p, how(LOWER, LOWER, LOWER), torch.empty_like(p))
 

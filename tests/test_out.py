@@ -181,6 +181,7 @@ def test_results_that_cannot_be_written_in_place(n: int, device: str) -> None:
         (x.clone().mT.contiguous().mT, torch.empty_like(x).mT),
         (x, torch.empty(n, 2 * n, device=device)[:, ::2]),
         (both[:-1], both[1:]),
+        (x, torch.empty(n * n + 1, device=device)[1:].view(n, n)),
     ):
         out = operand if out is None else out
         assert torch.matmul(t, operand, out=out) is out
@@ -206,6 +207,20 @@ def test_who_else_sees_results_that_are_written(device: str) -> None:
         out = torch.empty(3, 3, device=device)
         assert torch.mm(t, x, out=out) is out
         assert torch.equal(out, t.to_dense())
+    with pytest.raises(RuntimeError, match="outside InferenceMode"):
+        torch.mm(t, x, out=out)
     with torch.autocast(device, dtype=torch.bfloat16):
         out = torch.empty(3, 3, device=device, dtype=torch.bfloat16)
         assert torch.equal(torch.mm(t, x, out=out), t.to_dense().bfloat16())
+
+
+def test_places_that_are_not_aligned(device: str) -> None:
+    """Dense torch has products like these on some GPUs, behind which its results are looked at."""
+    n = 800
+    t, u = (
+        cls(random(2, n * (n + 1) // 2, dtype=torch.bfloat16, device=device))
+        for cls in (LowerTriangular, UpperTriangular)
+    )
+    out = torch.full((2 * n * n + 1,), torch.nan, dtype=torch.bfloat16, device=device)
+    torch.matmul(t, u, out=out[1:].view(2, n, n))
+    assert out[0].isnan() and torch.equal(out[1:].view(2, n, n), t @ u)

@@ -103,6 +103,8 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
 
 // From where on the L2 cache does not hold the images, and neighbours matter more than balance.
 constexpr int64_t BY_GROUPS = 8192;
+// From where on it holds so little of them that two triangles with a packed result gain by either.
+constexpr int64_t FAR_ABOVE = 10000;
 constexpr PartCosts ENGINE_COSTS{4, 0.9, 1.15, 0.91};
 
 // The part of sums of large tiles.
@@ -137,15 +139,15 @@ bool can_fuse(const Product& p, const Config& config, const Device& device) {
     if (element_size(p.dtype) != 2 || longest(p) > most) return false;
     const EngineLayout layout = engine_layout(p, config, device.multiprocessors);
     return !(layout.a.mapped && layout.b.mapped) &&
-           (layout.a.mapped || packs_by_rows(p.a, p.batch)) &&
-           (layout.b.mapped || packs_by_rows(p.b, p.batch));
+           (layout.a.mapped || starts_of_rows_known(p.a, p.batch)) &&
+           (layout.b.mapped || starts_of_rows_known(p.b, p.batch));
 }
 
 // A kernel of its own is quicker to make the first of an image, and the engine slower while it makes the rest. Where both
 // operands have an image and the result is packed, up to 8% are gained.
 bool fusing_pays(const Product& p) {
-    constexpr int64_t from = 10000;
-    return triangles(p) == 2 && p.c.kind == Kind::Lower && !same_image(p.a, p.b) && p.k >= from;
+    return triangles(p) == 2 && p.c.kind == Kind::Lower && !same_image(p.a, p.b) &&
+           p.k >= FAR_ABOVE;
 }
 
 // In groups of how many rows and columns tiles come, where the L2 cache does not hold the images. Those beside a dense
@@ -154,7 +156,7 @@ int group_of(const Product& p) {
     if (p.k < BY_GROUPS) return 1;
     if (in_parts(p) || triangles(p) == 0 || has_symmetric(p)) return 8;
     if (triangles(p) == 1) return 1;
-    return p.c.kind == Kind::Lower && p.k < 10000 ? 1 : 4;
+    return p.c.kind == Kind::Lower && p.k < FAR_ABOVE ? 1 : 4;
 }
 
 }  // namespace

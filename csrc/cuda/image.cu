@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(256, BLOCKS<T>)
     }
 }
 
-// The same where packs_by_rows: a row of the image blocks of a piece by 256 threads.
+// The same where starts_of_rows_known, of all images of a launch: a row of the image blocks of a piece by 256 threads.
 template <class T, bool BATCH>
 __global__ void __launch_bounds__(256, 3) pack_rows_kernel(const __grid_constant__ PackAll<T> all) {
     using Rows = RowPacker<T>;
@@ -209,7 +209,7 @@ void pack_all(const ImageRequest* requests, int count, int* control, int words,
               cudaStream_t stream) {
     if constexpr (sizeof(T) == 2) {
         const bool by_rows = std::all_of(requests, requests + count, [](const ImageRequest& r) {
-            return packs_by_rows(r.operand, r.matrices);
+            return starts_of_rows_known(r.operand, r.matrices);
         });
         const auto blocks = [](const Grid& of) {
             return PackOrder::SIDE * PackOrder::pieces_of(of).count();

@@ -52,7 +52,7 @@ struct Image {
 
 // Whether the rows of an operand of 16-bit elements, of so many matrices, start at known distances from multiples of 16
 // bytes, so that RowPacker can make its image: those of triangles without gaps that start at one.
-inline bool packs_by_rows(const Operand& x, int64_t matrices) {
+inline bool starts_of_rows_known(const Operand& x, int64_t matrices) {
     return is_triangular(x.kind) && x.stagger == Stagger::None &&
            reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
            (matrices == 1 || x.batch_stride % 8 == 0);

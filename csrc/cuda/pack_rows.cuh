@@ -46,7 +46,7 @@ PackArgs<T> pack_args(const ImageRequest& request) {
 // modulo 8. Row i itself starts at a multiple of 16 bytes, or 8 bytes behind one where i is no multiple of 16. So a lane
 // loads the two words that hold its 8 elements, and cuts them out by constants.
 //
-// For that the triangle must start at a multiple of 16 bytes, and have no gaps (packs_by_rows).
+// For that the triangle must start at a multiple of 16 bytes, and have no gaps (starts_of_rows_known).
 template <class T>
 class RowPacker {
     static_assert(sizeof(T) == 2, "words of 8 elements");
@@ -104,10 +104,10 @@ class RowPacker {
                 low[r] = __ldg(words);
                 if (shift > 0) high[r] = __ldg(words + 1);
             } else {
-                const auto load = [&](uint4& to, int word, bool needed) {
+                const auto load = [&](uint4& loaded, int word, bool needed) {
                     const bool inside = r * row0 + start - shift + (word + 1) * CHUNK <= behind;
-                    to = {};
-                    ptx::load_if(to, words + word, needed && inside);
+                    loaded = {};
+                    ptx::load_if(loaded, words + word, needed && inside);
                 };
                 load(low[r], 0, stored(r) > 0);
                 if (shift > 0) load(high[r], 1, shift + stored(r) > CHUNK);

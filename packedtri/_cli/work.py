@@ -118,7 +118,7 @@ def product(
     is_large = out.device.type == "cpu" and out.nbytes >= _READY_BYTES
     ready = is_large and not isinstance(result, PackedTensor) and packed is operator.matmul
 
-    def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def multiply() -> torch.Tensor:
         return torch.matmul(a, b, out=result) if ready else packed(a, b)
 
     def converting() -> torch.Tensor:
@@ -127,7 +127,7 @@ def product(
         return torch.matmul(left, right, out=out) if ready else _like(result, left @ right)
 
     return Work(
-        packed=lambda: multiply(a, b),
+        packed=multiply,
         dense=lambda: torch.matmul(dense_a, dense_b, out=out),
         error=lambda output: exact(output.unsqueeze(-1) if output.dim() == 1 else output),
         packed_bytes=nbytes(a, b, result),

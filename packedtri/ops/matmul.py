@@ -112,6 +112,8 @@ def _takes(out: Any, a: Tensor, b: Tensor, p: Tensor) -> bool:
         return False
     if out.dtype is not p.dtype or out.device != p.device or out.is_conj() or out.is_neg():
         return False
+    if out.is_inference() and not torch.is_inference_mode_enabled():
+        return False
     x, y = a.shape[:-2], b.shape[:-2]
     batch = torch.broadcast_shapes(x, y) if x and y and x != y else x or y
     rows, columns = a.shape[-2:-1], b.shape[-1:] if b.dim() > 1 else ()
