@@ -30,6 +30,10 @@ Sizes batch_of(const Tensor& t, size_t inner_dims);
 Tensor allocate(const Tensor& like, const Sizes& sizes,
                 std::optional<torch::headeronly::ScalarType> dtype = std::nullopt);
 Sizes broadcast(const Sizes& a, const Sizes& b, const char* op);
+// Whether `batch` is the batch that a tensor has itself, before its `inner_dims`.
+bool has_batch(const Tensor& t, const Sizes& batch, size_t inner_dims);
+// Whether two tensors may have memory in common.
+bool may_overlap(const Tensor& a, const Tensor& b);
 
 // A tensor whose matrices the kernels can walk: batch expanded to `batch` with a single stride, and
 // the inner dimensions laid out as they need. Copies only where no view will do.

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <tuple>
+#include <utility>
 
 #include "problem.h"
 
@@ -45,11 +46,28 @@ Tensor mm(const Operands& x, int64_t n, int64_t c_kind, bool tf32,
           const std::function<void(const Product&)>& run,
           const OtherWay<Tensor, Operands, Product>& other,
           const std::function<bool(const ColumnBatch&)>& turns);
+MmArguments mm_arguments(const Tensor& a, const Tensor& b, int64_t how);
+// How a device multiplies: operands, order, kind of the result, and whether TF32 will do.
+using Multiply = Tensor(const Operands& x, int64_t n, int64_t c_kind, bool tf32);
 // A product into a contiguous tensor of the result's shape, which `multiply` gets if it begins at a multiple of `alignment`
 // bytes and shares no memory with an operand. Otherwise the result is copied there.
 void mm_into(const Tensor& out, int64_t alignment, const Tensor& a, const Tensor& b, int64_t how,
-             const std::function<Tensor(const Operands&, const MmArguments&)>& multiply);
-MmArguments mm_arguments(const Tensor& a, const Tensor& b, int64_t how);
+             Multiply multiply);
+// The ops of a device for products of two operands: `mm`, `_mm` and `_mm_out`.
+template <Multiply multiply, int64_t alignment>
+struct MmOps {
+    static Tensor mm(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
+                     bool tf32) {
+        return multiply({std::move(a), std::move(b), a_kind, b_kind}, n, c_kind, tf32);
+    }
+    static Tensor quick(Tensor a, Tensor b, int64_t how) {
+        const MmArguments x = mm_arguments(a, b, how);
+        return multiply({std::move(a), std::move(b), x.a_kind, x.b_kind}, x.n, x.c_kind, x.tf32);
+    }
+    static void out(Tensor a, Tensor b, int64_t how, Tensor out) {
+        mm_into(out, alignment, a, b, how, multiply);
+    }
+};
 // Whether two tensors of one dtype have the same elements, because they are at the same place.
 bool same_memory(const Tensor& a, const Tensor& b);
 // That other way by dense torch, on unpacked copies. `mend` gets every product, dense, and the part of it that is

@@ -1,6 +1,4 @@
 // The schemas of products, and their CPU kernels.
-#include <utility>
-
 #include "bindings.h"
 #include "bindings_threads.h"
 #include "boxed.h"
@@ -23,21 +21,7 @@ Tensor multiply(const Operands& operands, int64_t n, int64_t c_kind, bool tf32) 
         cpu::turns);
 }
 
-Tensor mm_cpu(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
-              bool tf32) {
-    return multiply({std::move(a), std::move(b), a_kind, b_kind}, n, c_kind, tf32);
-}
-
-Tensor quick_mm_cpu(Tensor a, Tensor b, int64_t how) {
-    const MmArguments x = mm_arguments(a, b, how);
-    return multiply({std::move(a), std::move(b), x.a_kind, x.b_kind}, x.n, x.c_kind, x.tf32);
-}
-
-void mm_out_cpu(Tensor a, Tensor b, int64_t how, Tensor out) {
-    mm_into(out, 1, a, b, how, [](const Operands& operands, const MmArguments& x) {
-        return multiply(operands, x.n, x.c_kind, x.tf32);
-    });
-}
+using Ops = MmOps<multiply, 1>;
 
 std::tuple<Tensor, Tensor> mm_pair_cpu(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,
                                        int64_t a_kind, int64_t b_kind, int64_t c_kind,
@@ -67,9 +51,9 @@ STABLE_TORCH_LIBRARY(packedtri, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
-    m.impl("mm", PACKEDTRI_BOX(mm_cpu));
-    m.impl("_mm", PACKEDTRI_BOX(quick_mm_cpu));
-    m.impl("_mm_out", PACKEDTRI_BOX(mm_out_cpu));
+    m.impl("mm", PACKEDTRI_BOX(Ops::mm));
+    m.impl("_mm", PACKEDTRI_BOX(Ops::quick));
+    m.impl("_mm_out", PACKEDTRI_BOX(Ops::out));
     m.impl("mm_pair", PACKEDTRI_BOX(mm_pair_cpu));
 }
 

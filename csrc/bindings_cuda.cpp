@@ -1,6 +1,5 @@
 // The CUDA kernels of products.
 #include <atomic>
-#include <utility>
 
 #include "arguments.h"
 #include "bindings.h"
@@ -77,23 +76,8 @@ Tensor multiply(const Operands& operands, int64_t n, int64_t c_kind, bool tf32) 
         [](const ColumnBatch& x) { return cuda::turns(x, cuda::current_device()); });
 }
 
-Tensor mm_cuda(Tensor a, Tensor b, int64_t n, int64_t a_kind, int64_t b_kind, int64_t c_kind,
-               bool tf32) {
-    return multiply({std::move(a), std::move(b), a_kind, b_kind}, n, c_kind, tf32);
-}
-
-Tensor quick_mm_cuda(Tensor a, Tensor b, int64_t how) {
-    const MmArguments x = mm_arguments(a, b, how);
-    return multiply({std::move(a), std::move(b), x.a_kind, x.b_kind}, x.n, x.c_kind, x.tf32);
-}
-
-void mm_out_cuda(Tensor a, Tensor b, int64_t how, Tensor out) {
-    // As new results are: kernels may store words, or ask what they have stored.
-    constexpr int64_t alignment = 16;
-    mm_into(out, alignment, a, b, how, [](const Operands& operands, const MmArguments& x) {
-        return multiply(operands, x.n, x.c_kind, x.tf32);
-    });
-}
+// Results begin as new ones do: kernels may store words, or ask what they have stored.
+using Ops = MmOps<multiply, 16>;
 
 std::tuple<Tensor, Tensor> mm_pair_cuda(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,
                                         int64_t a_kind, int64_t b_kind, int64_t c_kind,
@@ -121,9 +105,9 @@ bool dense_torch_rounds(DType dtype) {
 }  // namespace packedtri
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
-    m.impl("mm", PACKEDTRI_BOX(mm_cuda));
-    m.impl("_mm", PACKEDTRI_BOX(quick_mm_cuda));
-    m.impl("_mm_out", PACKEDTRI_BOX(mm_out_cuda));
+    m.impl("mm", PACKEDTRI_BOX(Ops::mm));
+    m.impl("_mm", PACKEDTRI_BOX(Ops::quick));
+    m.impl("_mm_out", PACKEDTRI_BOX(Ops::out));
     m.impl("mm_pair", PACKEDTRI_BOX(mm_pair_cuda));
 }
 

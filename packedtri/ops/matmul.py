@@ -21,6 +21,7 @@ from packedtri._sharing import check_source
 from packedtri._typed import of_elements, recorder
 from packedtri.dispatch import describe, row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
+from packedtri.ops.aten import bump_version
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.mm import (
     autocast_dtype,
@@ -94,8 +95,7 @@ def _tried(
                 check_source(x)  # type: ignore[arg-type]
         if out is not None and cls is None and _takes(out, a, b, p):
             bare_mm_out(p, q, how(*kinds), out)
-            if not out.is_inference():
-                torch.autograd.graph.increment_version(out)
+            bump_version(out)
             return out
         return of_elements(cls, bare_mm(p, q, how(*kinds)), n)
     except _REFUSED:
