@@ -260,31 +260,36 @@ class MainLoopWgmma {
     __device__ int first_row(int part) const { return sum_.first_row(part, Mma::BM); }
     __device__ int rows_of(int part) const { return first_row(part + 1) - first_row(part); }
 
-    // Sends all blocks, this one too, the rows that they add up, as they lie here.
+    // Sends all blocks, this one last, the rows that they add up, as they lie here.
     __device__ __forceinline__ void send_sums() const {
-        constexpr int ROWS_AT_ONCE = THREADS * 16 / SUM_ROW;
+        constexpr int WORD = 16;
         const uint32_t from = ptx::shared_address(sums()), to = ptx::shared_address(meeting());
         if (threadIdx.x == 0)
             ptx::mbarrier_arrive_expect(met(), sum_.parts * rows_of(sum_.part) * SUM_ROW);
         ptx::cluster_wait();
-#pragma unroll
-        for (int x = 0; x < Mma::BM; x += ROWS_AT_ONCE) {
-            const int row = x + static_cast<int>(threadIdx.x) * 16 / SUM_ROW,
-                      owner = sum_.owner_of(row, Mma::BM), rank = sum_.first_rank + owner;
-            const uint32_t at = threadIdx.x * 16 % SUM_ROW;
-            const float4 v = ptx::load_shared_f32x4(from + row * SUM_ROW + at);
-            const float four[4] = {v.x, v.y, v.z, v.w};
-            const uint32_t place = sum_.part * rows_of(owner) + row - first_row(owner);
-            ptx::store_peer(ptx::peer_address(to + place * SUM_ROW + at, rank), four,
-                            ptx::peer_address(met(), rank));
+        int owner = sum_.part;
+#pragma unroll 1
+        for (int sent = 0; sent < sum_.parts; ++sent) {
+            owner = owner + 1 < sum_.parts ? owner + 1 : 0;
+            const int rank = sum_.first_rank + owner, bytes = rows_of(owner) * SUM_ROW;
+            const uint32_t there = ptx::peer_address(to, rank) + sum_.part * bytes,
+                           met_there = ptx::peer_address(met(), rank),
+                           here = from + first_row(owner) * SUM_ROW;
+#pragma unroll 1
+            for (int x = threadIdx.x * WORD; x < bytes; x += THREADS * WORD) {
+                const float4 v = ptx::load_shared_f32x4(here + x);
+                const float four[4] = {v.x, v.y, v.z, v.w};
+                ptx::store_peer(there + x, four, met_there);
+            }
         }
         ptx::mbarrier_wait(met(), 0);
     }
 
     // --------------------------------------------------------------------------- the result
 
-    // A warp stores every WARPS-th row, and a lane every 32nd element.
-    static constexpr int ROWS = Mma::BM / WARPS, XS = Mma::BN / 32;
+    // A warp stores every WARPS-th row, so many at a time, and a lane every 32nd element. Of a sum that is shared a block
+    // has few rows.
+    static constexpr int XS = Mma::BN / 32, ROWS = (WIDE ? 4 : 8) / XS;
     struct Sums {
         float x[ROWS][XS];
     };
@@ -319,47 +324,53 @@ class MainLoopWgmma {
 
     __device__ __forceinline__ void store() const {
         const int first = first_row(sum_.part), rows = rows_of(sum_.part);
-        const int i0 = part_.i0 + first + warp(), j = part_.j0 + lane();
-        const int own = rows - warp(), end = min(own, args_.m - i0);
         // All rows of a warp are permuted in the same way.
         const float* from =
             (sum_.parts > 1 ? meeting() : sums()) + place(first + warp(), lane()) - first * Mma::BN;
-        Sums sum;
-        bool finite = true;
-#pragma unroll
-        for (int u = 0; u < ROWS; ++u)
-#pragma unroll
-            for (int x = 0; x < XS; ++x) sum.x[u][x] = 0;
-#pragma unroll 1
-        for (int p = 0; p < sum_.parts; ++p, from += rows * Mma::BN)
-#pragma unroll
-            for (int u = 0; u < ROWS; ++u)
-                if (u * WARPS < own)
-#pragma unroll
-                    for (int x = 0; x < XS; ++x) sum.x[u][x] += from[u * WARPS * Mma::BN + 32 * x];
-#pragma unroll
-        for (int u = 0; u < ROWS; ++u)
-#pragma unroll
-            for (int x = 0; x < XS; ++x) finite &= isfinite(sum.x[u][x]);
-        if (!finite && (is_triangular(args_.a_kind) || is_triangular(args_.b_kind)))
-            sum = of_stored(sum, args_, batch_, i0, j);
-
         T* const c = args_.c + batch_ * args_.c_batch_stride;
         // In 32 bits, and from row to row.
-        const auto row = static_cast<uint32_t>(i0), ld = static_cast<uint32_t>(args_.c_ld);
+        const auto row = static_cast<uint32_t>(part_.i0 + first + warp()),
+                   ld = static_cast<uint32_t>(args_.c_ld);
+        const int j = part_.j0 + lane();
         uint32_t at = row * ld + (args_.c_packed ? row_start<uint32_t>(row) : 0) + j,
                  step =
                      WARPS * ld + (args_.c_packed ? WARPS * row + row_start<uint32_t>(WARPS) : 0);
         const uint32_t bend = args_.c_packed ? WARPS * WARPS : 0;
+#pragma unroll 1
+        for (int r = warp(); r < rows; r += ROWS * WARPS, from += ROWS * WARPS * Mma::BN) {
+            const int i0 = part_.i0 + first + r, own = rows - r, end = min(own, args_.m - i0);
+            Sums sum;
 #pragma unroll
-        for (int u = 0; u < ROWS; ++u) {
-            const int length = args_.c_lower ? min(i0 + u * WARPS + 1, args_.n) : args_.n,
-                      limit = u * WARPS < end ? length - j : 0;
+            for (int u = 0; u < ROWS; ++u)
 #pragma unroll
-            for (int x = 0; x < XS; ++x)
-                ptx::store_if(c + at + 32 * x, Accumulator<T>::round(sum.x[u][x]), 32 * x < limit);
-            at += step;
-            step += bend;
+                for (int x = 0; x < XS; ++x) sum.x[u][x] = 0;
+            const float* of_part = from;
+#pragma unroll 1
+            for (int p = 0; p < sum_.parts; ++p, of_part += rows * Mma::BN)
+#pragma unroll
+                for (int u = 0; u < ROWS; ++u)
+                    if (u * WARPS < own)
+#pragma unroll
+                        for (int x = 0; x < XS; ++x)
+                            sum.x[u][x] += of_part[u * WARPS * Mma::BN + 32 * x];
+            bool finite = true;
+#pragma unroll
+            for (int u = 0; u < ROWS; ++u)
+#pragma unroll
+                for (int x = 0; x < XS; ++x) finite &= isfinite(sum.x[u][x]);
+            if (!finite && (is_triangular(args_.a_kind) || is_triangular(args_.b_kind)))
+                sum = of_stored(sum, args_, batch_, i0, j);
+#pragma unroll
+            for (int u = 0; u < ROWS; ++u) {
+                const int length = args_.c_lower ? min(i0 + u * WARPS + 1, args_.n) : args_.n,
+                          limit = u * WARPS < end ? length - j : 0;
+#pragma unroll
+                for (int x = 0; x < XS; ++x)
+                    ptx::store_if(c + at + 32 * x, Accumulator<T>::round(sum.x[u][x]),
+                                  32 * x < limit);
+                at += step;
+                step += bend;
+            }
         }
     }
 
