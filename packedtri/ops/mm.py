@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ from packedtri._autograd import (
 )
 from packedtri._bands import halve_diagonal
 from packedtri._library import tf32_is_set
-from packedtri.layout import DENSE, HERMITIAN, LOWER, TRANSPOSED, UPPER
+from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, TRANSPOSED, UPPER
 
 _mm = torch.ops.packedtri.mm.default
 _mm_pair = torch.ops.packedtri.mm_pair.default
@@ -197,7 +198,7 @@ def _grad_b(grad: Tensor, args: Sequence[Any], shape: torch.Size, mm: Product) -
 def _both_grads(grad: Tensor, args: Sequence[Any]) -> tuple[Tensor, Tensor] | None:
     """Both gradients of a product of triangles, whose kernels on a GPU read ``grad`` together."""
     a, b, n, a_kind, b_kind, c_kind, *tf32 = args
-    if not grad.is_cuda or c_kind != LOWER or {a_kind, b_kind} - _TRIANGLES:
+    if c_kind != LOWER or {a_kind, b_kind} - _TRIANGLES:
         return None
     if not grad.dtype == a.dtype == b.dtype or torch.is_autocast_enabled("cuda"):
         return None
@@ -214,16 +215,113 @@ def _by_op(adjoint: AdjointBy) -> Adjoint:
     return lambda grad, args, shape: adjoint(grad, args, shape, _mm)
 
 
+class _Step(NamedTuple):
+    """One gradient of a product of single matrices, as the bare op computes it.
+
+    Attributes:
+        grad_first: whether the gradient of the result is the left operand; the other is an operand
+            of the product.
+        of_grad: what makes that operand of it, where anything has to.
+        of_other: the same of the operand.
+        how: what the op is told.
+    """
+
+    grad_first: bool
+    of_grad: Callable[[Tensor], Tensor] | None
+    of_other: Callable[[Tensor], Tensor] | None
+    how: int
+
+
+def _as_row(x: Tensor) -> Tensor:
+    return x.unsqueeze(-2)
+
+
+def _as_column(x: Tensor) -> Tensor:
+    return x.unsqueeze(-1)
+
+
+@cache
+def _step(
+    own: int, a_kind: int, b_kind: int, c_kind: int, tf32: bool, has_vector: bool
+) -> _Step | None:
+    """How the gradient of operand ``own`` is computed where elements are real.
+
+    Args:
+        own: 0 for the left operand, 1 for the right one.
+        a_kind: how the left operand is stored.
+        b_kind: how the right one is.
+        c_kind: how the result is.
+        tf32: whether TF32 will do.
+        has_vector: whether a dense operand is a vector.
+
+    Returns:
+        None where it takes more than one product.
+    """
+    kinds = (a_kind, b_kind)
+    kind, other = kinds[own], kinds[1 - own]
+    if kind in MIRRORED or HERMITIAN in (other, c_kind):
+        return None
+    if has_vector and a_kind == b_kind == DENSE:
+        return None
+    # An upper triangle stores the lower one of its transpose.
+    flipped = kind == UPPER
+    of_grad = of_other = None
+    if not has_vector:
+        of_grad = _transpose if flipped and c_kind == DENSE else None
+        of_other = _transpose if not flipped and other == DENSE else None
+    elif other == DENSE:
+        of_grad = _as_row if own ^ flipped else _as_column
+        of_other = _as_column if own ^ flipped else _as_row
+    told = (TRANSPOSED[c_kind] if flipped else c_kind, other if flipped else TRANSPOSED[other])
+    grad_first = (own == 0) != flipped
+    stored = DENSE if kind == DENSE else LOWER
+    return _Step(
+        grad_first, of_grad, of_other, how(*(told if grad_first else told[::-1]), stored, tf32)
+    )
+
+
+def _transpose(x: Tensor) -> Tensor:
+    return x.mT
+
+
+def _single_grads(grad: Tensor, call: Call) -> Sequence[Tensor | None] | None:
+    """The gradients of a product of single real matrices, or None of others.
+
+    What the adjoints decide is decided once for all products alike.
+    """
+    _, _, _, a_kind, b_kind, c_kind, *tf32 = call.args
+    a_dim, b_dim = map(len, call.shapes)
+    has_vector = (a_kind == DENSE and a_dim == 1) or (b_kind == DENSE and b_dim == 1)
+    if a_dim > (2 if a_kind == DENSE else 1) or b_dim > (2 if b_kind == DENSE else 1):
+        return None
+    if grad.is_complex():
+        return None
+    found: list[Tensor | None] = []
+    for own, needed in enumerate(call.needs):
+        if not needed:
+            found.append(None)
+            continue
+        step = _step(own, a_kind, b_kind, c_kind, *(tf32 or (False,)), has_vector)
+        if step is None:
+            return None
+        grad_first, of_grad, of_other, told = step
+        x = grad if of_grad is None else of_grad(grad)
+        y = call.args[1 - own]
+        y = y if of_other is None else of_other(y)
+        found.append(bare_mm(x, y, told) if grad_first else bare_mm(y, x, told))
+    return found
+
+
 def _grads_alone(grad: Tensor, call: Call) -> Sequence[Tensor | None] | None:
     """The gradients by products without derivatives, or None where anybody takes part in them."""
     if torch._C._len_torch_dispatch_stack() > 0:
         return None  # A mode would see what comes before the first product twice.
-    both = _both_grads(grad, call.args) if all(call.needs) else None
+    both = _both_grads(grad, call.args) if grad.is_cuda and all(call.needs) else None
     if both is not None:
         return both
     wanted = zip(_ADJOINTS, call.shapes, call.needs, strict=True)
     try:
-        return [
+        return _single_grads(grad, call) or [
             f(grad, call.args, shape, _bare_form) if need else None for f, shape, need in wanted
         ]
     except (NotBareError, NotImplementedError):
