@@ -257,6 +257,11 @@ def _by_position(
     return args, kwargs
 
 
+def _has_key(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the arguments by position make the key, and the result is a new one."""
+    return len(args) >= len(_key_names.get(function, ())) and "out" not in kwargs
+
+
 def ops_are_watched() -> bool:
     """Whether modes of torch's see each op below autograd."""
     return torch._C._len_torch_dispatch_stack() > 0
@@ -288,11 +293,11 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     place = None
     if ops_are_watched():
         check_not_traced(args, kwargs)
-    elif not kwargs and not _tracing.is_compiling():
+    elif not _tracing.is_compiling() and (not kwargs or _has_key(function, args, kwargs)):
         place = (function, *map(type, args))
         handler = _known.get(place)
         if handler is not None:
-            return handler(*args)
+            return handler(*args, **kwargs)
     by_types, found = _table.get(function), None
     if by_types is None and function in _aliases:
         return call(_aliases[function], args, kwargs)

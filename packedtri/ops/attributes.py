@@ -12,16 +12,23 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from packedtri import _nodes, layout
-from packedtri._autograd import carries_autograd, is_plain
+from packedtri._autograd import carries_autograd, is_plain, is_transformed, is_untransformed
 from packedtri._dtensor import beside
 from packedtri._sharing import check_source
 from packedtri.dispatch import REALS, Function, describe, ops_are_watched, row
-from packedtri.ops.aten import change_unwatched, check_alike
+from packedtri.ops.aten import change_unwatched, check_alike, increment_version
 from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import can_expand
 from packedtri.ops.overrides import in_place, new_value
-from packedtri.tensor import PackedTensor, check_strided, rebuild
+from packedtri.tensor import (
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+    check_strided,
+    rebuild,
+)
 
 
 def passed(function: Function, *args: Any, **kwargs: Any) -> Any:
@@ -55,6 +62,8 @@ _IN_PLACE = """
     mul_ multiply_ neg_ negative_ sign_ sqrt_ sub_ subtract_ true_divide_ zero_
     __iadd__ __imul__ __isub__ __itruediv__ __idiv__
 """
+# The types of which any stored elements will do.
+_LINEAR = {LowerTriangular, UpperTriangular, Symmetric}
 _LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
 # Operands of which at least one must have zeros where the result is to have them.
 _OPERANDS: dict[Function, tuple[str, ...]] = {
@@ -80,6 +89,8 @@ def _has_dimensions(value: Any) -> bool:
 
 def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """In place on a packed type torch runs it; a dense one takes packed arguments as dense."""
+    if _changes_at_once(function, self, args, kwargs):
+        return self
     others = [a for a in (*args, *kwargs.values()) if _has_dimensions(a)]
     for other in others:
         if isinstance(other, PackedTensor):
@@ -105,6 +116,41 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     if transformed or (_nodes.recorded(*tensors) and not copied):
         return _written_back(function, self, args, kwargs, transformed)
     return passed(function, self, *args, **kwargs)
+
+
+def _changes_at_once(
+    function: Function, t: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Change ``t`` in place if that is no more than the same change of its stored elements.
+
+    So it is where optimizers do it, several times for each parameter and step.
+    """
+    cls = type(t)
+    if cls not in _LINEAR or torch.is_grad_enabled() or ops_are_watched() or not is_untransformed():
+        return False
+    packed: Tensor = t._packed
+    if not _is_ordinary(packed) or packed.is_inference():
+        return False
+    elements = []
+    for x in args:
+        if isinstance(x, Tensor):
+            if type(x) is not cls or not _is_ordinary(x._packed):
+                return False
+            check_source(x)
+            x = x._packed
+            if x.shape != packed.shape:
+                return False
+        elements.append(x)
+    if any(isinstance(x, Tensor) for x in kwargs.values()):
+        return False
+    function(packed, *elements, **kwargs)
+    increment_version(t)  # type: ignore[arg-type]
+    return True
+
+
+def _is_ordinary(packed: Tensor) -> bool:
+    """Whether the tensor inside a type is a plain one that no transform has wrapped."""
+    return type(packed) is Tensor and not is_transformed(packed)
 
 
 def _fills(
