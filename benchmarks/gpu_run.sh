@@ -3,11 +3,12 @@
 #
 #   benchmarks/gpu_run.sh OUTPUT [STEP...]
 #
-# Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. Two more run
+# Steps: info test memcheck racecheck initcheck synccheck kernelbench bench; all by default. Three more run
 # only where they are named. sweep has about 1100 cases, which take two minutes: it looks for sizes at which
 # dense torch is faster, and lists them at the end of its logs. conversions, three minutes, does the same with
-# the conversions of operands and results counted in dense torch's time. racecheck takes twenty seconds
-# and more a test, so its limit ends it before it has run them all.
+# the conversions of operands and results counted in dense torch's time. load, three minutes, times products
+# in bfloat16 and TF32 at the clock that the GPU keeps under their load. racecheck takes twenty seconds and
+# more a test, so its limit ends it before it has run them all.
 #
 # Each writes OUTPUT/STEP.log; OUTPUT/summary.txt gets its exit code and duration. A failing step does
 # not stop the others; the exit code of the script is the number of steps that failed.
@@ -185,6 +186,13 @@ for name in "${steps[@]}"; do
           --dtype float32 --tf32 --batch "$batch" --batched-n 64:512:x2 --batched-n 96:384:x2 \
           "${products[@]}"
       done
+      ;;
+    load)
+      step load 240 python3 -m packedtri bench --device cuda --under-load --commit "$commit" \
+        --output "$output/load" --dtype bfloat16 --op L@L --op L@L.mT --op L@dense --op S@dense \
+        --n 1024:8192:x2
+      step load_tf32 120 python3 -m packedtri bench --device cuda --under-load --commit "$commit" \
+        --output "$output/load_tf32" --dtype float32 --tf32 --op L@L --n 1024:8192:x2
       ;;
     *)
       echo "no step is named $name" >&2

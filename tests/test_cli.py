@@ -319,6 +319,47 @@ def test_bench_counts_what_the_host_does(tmp_path: Path) -> None:
     assert [row["timing"] for row in content["rows"]] == ["cuda stream"]
 
 
+@pytest.mark.cuda
+def test_bench_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_LOAD_MS", 20.0)
+    chosen = ["--op", "L@L", "--no-plot", "--under-load"]
+    run("bench", "--device", "cuda", "--n", 9, "--output", tmp_path, *chosen)
+    content = json.loads((tmp_path / "bench.json").read_text())
+    assert content["meta"]["under_load"] is True
+    assert [row["samples"] for row in content["rows"]] == [timing.FULL.least_samples]
+
+
+def test_passes_under_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Event:
+        at = 0.0
+
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at = now
+
+        def synchronize(self) -> None:
+            pass
+
+        def elapsed_time(self, end: Event) -> float:
+            return end.at - self.at
+
+    now = 0.0
+
+    def run() -> None:
+        nonlocal now
+        # What comes first takes longer, until the clock has settled.
+        now += 10.0 if now < 30 else 8.0
+
+    effort = timing.FULL.under_load()
+    assert effort.gpu_samples == effort.least_samples and effort.gpu_load_ms > 100
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    assert timing._cuda_pass((run, 2), load=3) == 4.0
+    assert now == 3 * 10 + 3 * 8
+    assert timing._cuda_pass((run, 2)) == 4.0
+
+
 @pytest.mark.parametrize("op", [op for op, case in CASES.items() if case.converts])
 def test_converting_gives_what_the_packed_operation_gives(op: str) -> None:
     done = CASES[op].setup(Problem(op, 6, 3, 2, torch.float64, CPU))
@@ -341,6 +382,7 @@ def test_bench_leaves_out_what_dense_torch_has_not() -> None:
     message = refusal("bench", "--device", "cpu", "--op", "pack", "--conversions")
     assert "not compared with --conversions" in message
     assert "--calls is for a GPU" in refusal("bench", "--device", "cpu", "--calls")
+    assert "--under-load is for a GPU" in refusal("bench", "--device", "cpu", "--under-load")
 
 
 @pytest.mark.parametrize("op", list(CASES))

@@ -159,6 +159,8 @@ def _file_markdown(path: Path, pictures: Path, beside: Path) -> str:
         if meta.get("calls")
         else ""
     )
+    if meta.get("under_load"):
+        against += " Each side ran for a while before its samples."
     origin = f"Measured {meta['date'][:10]}{samples}; {', '.join(facts)}.{against}"
     picture = pictures / path.parent.name / f"{path.stem}.svg"
     report.bench_plot(rows, title, picture)

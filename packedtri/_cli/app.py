@@ -198,6 +198,14 @@ def bench(
             "not replays of CUDA graphs.",
         ),
     ] = False,
+    under_load: Annotated[
+        bool,
+        typer.Option(
+            "--under-load",
+            help="On a GPU, let each side run for a while before its samples, at the clock that "
+            "the GPU then keeps.",
+        ),
+    ] = False,
     output: Annotated[Path, typer.Option(help="Folder for bench.json and the plot.")] = Path(
         "bench-output"
     ),
@@ -215,6 +223,8 @@ def bench(
         torch.set_num_threads(threads)
     if calls and where.type != "cuda":
         raise typer.BadParameter("--calls is for a GPU; on a CPU all calls are timed so")
+    if under_load and where.type != "cuda":
+        raise typer.BadParameter("--under-load is for a GPU, whose clock depends on what it does")
     for op in ops or ():
         if op not in CASES:
             raise typer.BadParameter(f"{op!r} is none of {', '.join(CASES)}")
@@ -236,9 +246,15 @@ def bench(
         raise typer.BadParameter("dense torch has none of these operations for that")
     results = output / "bench.json"
     # Taken once: it asks the driver, which takes longer than many a case.
-    kind = {"quick": quick, "conversions": conversions, "calls": calls}
+    kind = {
+        "quick": quick,
+        "conversions": conversions,
+        "calls": calls,
+        "under_load": under_load,
+    }
     meta = environment.meta(where, commit) | kind
     effort = replace(timing.QUICK if quick else timing.FULL, gpu_graphs=not calls)
+    effort = effort.under_load() if under_load else effort
     rows = _measure_all(problems, results, meta, effort)
     title = f"{environment.device_name(where)}, torch {torch.__version__}"
     console.print(report.bench_table(rows, title))

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -21,6 +21,8 @@ from packedtri._cli.work import Work
 _GRAPH_BELOW_MS = 100.0
 # A sample in which threads waited for a larger part of its time than this is a disturbed one.
 _CPU_WAITED = 0.02
+# The clock of a GPU at its power limit settles within some tenths of a second.
+_LOAD_MS = 300.0
 # No more operand sets than this are rotated, however small they are.
 _MOST_SETS = 32
 
@@ -44,6 +46,13 @@ class Effort:
     cpu_budget_s: float
     #: Whether short calls on a GPU are timed as replays of a CUDA graph, without the host's part.
     gpu_graphs: bool = True
+    #: How long a side runs before each of its samples on a GPU, and during it, where it is to have
+    #: the clock that the GPU keeps under its load.
+    gpu_load_ms: float = 0.0
+
+    def under_load(self) -> Effort:
+        """The same under load, which takes so long that there are few samples."""
+        return replace(self, gpu_samples=self.least_samples, gpu_load_ms=_LOAD_MS)
 
 
 FULL = Effort(
@@ -174,10 +183,13 @@ def time_cuda(packed: Side, dense: Side, capturable: bool, effort: Effort) -> Ti
         passes = [
             (partial(_run, side, r), r * len(side)) for side, r in zip(sides, rounds, strict=True)
         ]
-    round_ms = sum(ms * calls for ms, (_, calls) in zip(guess, passes, strict=True))
-    fitting = int(effort.gpu_budget_ms / round_ms)
+    pass_ms = [ms * calls for ms, (_, calls) in zip(guess, passes, strict=True)]
+    fitting = int(effort.gpu_budget_ms / sum(pass_ms))
     count = max(effort.least_samples, min(effort.gpu_samples, fitting))
-    samples = [[_cuda_pass(p) for p in passes] for _ in range(count)]
+    loads = [math.ceil(effort.gpu_load_ms / ms) for ms in pass_ms]
+    samples = [
+        [_cuda_pass(p, load) for p, load in zip(passes, loads, strict=True)] for _ in range(count)
+    ]
     ms, dense_ms = (median(taken) for taken in zip(*samples, strict=True))
     return Timing(ms, dense_ms, method, count, len(packed))
 
@@ -188,15 +200,18 @@ def _run(side: Side, rounds: int = 1) -> None:
             call()
 
 
-def _cuda_pass(timed: Pass) -> float:
-    """Milliseconds a call."""
+def _cuda_pass(timed: Pass, load: int = 0) -> float:
+    """Milliseconds a call, of one pass, or of ``load`` of them after as many others."""
     run, calls = timed
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for _ in range(load):
+        run()
     start.record()
-    run()
+    for _ in range(max(load, 1)):
+        run()
     end.record()
     end.synchronize()
-    return start.elapsed_time(end) / calls
+    return start.elapsed_time(end) / (calls * max(load, 1))
 
 
 def _capture(side: Side, rounds: int) -> Pass:
