@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from packedtri.dispatch import describe, function_name
+from packedtri._values import describe, function_name
 
 # What converts by its name.
 _CONVERSIONS = frozenset((Tensor.__array__, Tensor.tolist))

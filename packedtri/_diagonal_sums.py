@@ -11,7 +11,7 @@ from torch import Tensor
 from packedtri import _nodes, layout
 from packedtri._bands import diagonal_index
 from packedtri._dtensor import beside
-from packedtri.dispatch import REALS, describe
+from packedtri._values import REALS, describe
 
 T = TypeVar("T", bound="DiagonalSums")
 

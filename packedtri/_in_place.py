@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from packedtri import layout
-from packedtri.dispatch import describe
+from packedtri._values import describe
 
 T = TypeVar("T", bound="InPlaceProducts")
 

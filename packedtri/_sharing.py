@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from packedtri import _tracing, dispatch, layout
+from packedtri import _tracing, _values, layout
 from packedtri._autograd import carries_autograd, forward_mode, is_batched
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Member:
 
     def describe(self) -> str:
         """What it stands for, as error messages show it."""
-        return dispatch.describe(self.cls._wrap(self.packed, layout.order(self.packed.shape[-1])))
+        return _values.describe(self.cls._wrap(self.packed, layout.order(self.packed.shape[-1])))
 
 
 class Family:
@@ -70,7 +70,7 @@ class Family:
         own = (t.__dict__.get("_member"), owner_of(t).__dict__.get("_member"))
         types = [m for m in _living(self._types) if m not in own and _overlap(t._packed, m.packed)]
         plain = [x for x in _living(self._plain) if _overlap(t._packed, x)]
-        return [m.describe() for m in types] + list(map(dispatch.describe, plain))
+        return [m.describe() for m in types] + list(map(_values.describe, plain))
 
     def changed(self, t: PackedTensor) -> bool:
         """Whether autograd has recorded a change of elements of ``t`` through a plain tensor.

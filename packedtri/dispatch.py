@@ -2,8 +2,8 @@
 
 A :class:`Row` belongs to a function and the types of its first arguments. The modules of
 ``packedtri.ops`` add the rows; ``__torch_function__`` looks them up here, and one rule gives a
-function without a row its own (``packedtri.ops.overrides``). A second, smaller table lists the aten
-ops that may reach the types below autograd.
+function without a row its own (``packedtri.ops.overrides``). Another table, of aten ops, is in
+``packedtri._aten_table``.
 
 Example:
     >>> import torch, packedtri
@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from numbers import Number
 from types import FunctionType
 from typing import Any, Literal, NoReturn
@@ -26,7 +25,9 @@ from typing import Any, Literal, NoReturn
 import torch
 from torch.utils._pytree import tree_leaves
 
-from packedtri import _tracing
+from packedtri import _tracing, _values
+from packedtri._aten_table import is_reached
+from packedtri._values import canonical_type, describe, function_name, is_packed
 
 Function = Callable[..., Any]
 #: native: computed on packed storage. passed: torch's own code handles the type, through the aten
@@ -65,30 +66,20 @@ class Row:
         return function_name(self.function)
 
 
-#: What torch.compile takes numbers for that change from call to call.
-INTEGERS = (int, torch.SymInt)
-REALS = (*INTEGERS, float, torch.SymFloat)
-
-_packed_types: list[type] = []
 _table: dict[Function, dict[tuple[type, ...], Row]] = {}
 # The names that torch knows the arguments by whose types make the key, for each of a function's.
 _key_names: dict[Function, tuple[frozenset[str], ...]] = {}
-_canonical: dict[type, type] = {}
 # The rows that the rule has given so far, and the rule.
 _ruled: dict[tuple[Function, str], Row] = {}
 _rules: list[Callable[[Function], Row]] = []
 # The handlers that calls without names have had, by the function and the types of all arguments.
 _known: dict[tuple[Any, ...], Function] = {}
 _aliases: dict[Any, Function] = {}
-_aten: dict[Any, Function] = {}
-# Those of them that compute nothing.
-_aten_views: set[Any] = set()
 
 
 def add_type(cls: type) -> None:
     """Make a packed type known; rows for its base class then serve it too."""
-    _packed_types.append(cls)
-    _canonical[cls] = cls
+    _values.add_type(cls)
     _known.clear()
 
 
@@ -169,7 +160,8 @@ def _expand(types: tuple[type, ...]) -> Iterator[tuple[type, ...]]:
         return
     first, rest = types[0], types[1:]
     literal = first in (torch.Tensor, Number, object)
-    for choice in [first] if literal else [t for t in _packed_types if issubclass(t, first)]:
+    below = (t for t in _values.packed_types() if issubclass(t, first))
+    for choice in [first] if literal else below:
         for tail in _expand(rest):
             yield (choice, *tail)
 
@@ -210,7 +202,7 @@ def rest(function: Function) -> Row:
 
 def _refuse_operator(function: Function, *args: Any, **kwargs: Any) -> NoReturn:
     """Operators that are given functions, such as torch.cond, take their tensors for dense ones."""
-    given = [v for v in tree_leaves((args, kwargs)) if canonical_type(v) in _packed_types]
+    given = list(filter(is_packed, tree_leaves((args, kwargs))))
     raise NotImplementedError(
         f"[{function_name(function)}] expected plain tensors; got "
         f"{', '.join(map(describe, given))}. Pass or capture .packed, and build the type inside"
@@ -228,20 +220,6 @@ def classify(function: Function) -> How:
     if hows & {"native", "passed"}:
         return "native"
     return "dense" if "dense" in hows else "refused"
-
-
-def canonical_type(value: object) -> type:
-    """The type that stands for a value in the table's keys."""
-    cls = type(value)
-    found = _canonical.get(cls)
-    if found is None:
-        packed = (t for t in cls.__mro__ if t in _packed_types)
-        found = next(packed, None)
-        if found is None:
-            kinds = ((torch.Tensor, torch.Tensor), (Number, (Number, *REALS, torch.SymBool)))
-            found = next((t for t, kind in kinds if isinstance(value, kind)), object)
-        _canonical[cls] = found
-    return found
 
 
 def _by_position(
@@ -278,7 +256,7 @@ def check_not_traced(*values: Any) -> None:
     from torch.fx.experimental.proxy_tensor import get_proxy_slot
 
     for value in tree_leaves(values):
-        packed = canonical_type(value) in _packed_types
+        packed = is_packed(value)
         if packed and get_proxy_slot(value, mode.tracer, None) is not None:
             name = type(value).__name__
             raise NotImplementedError(
@@ -306,7 +284,7 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
             args, kwargs = _by_position(function, args, kwargs)
         key = args[: len(_key_names.get(function, ()))]
         found = by_types.get(tuple(map(canonical_type, key)))
-    if found is None and function in _aten:
+    if found is None and is_reached(function):
         # A mode that watches ops, as torch's counter of operations does, passes it on to the types.
         with torch._C.DisableTorchFunctionSubclass():
             return function(*args, **kwargs)
@@ -320,7 +298,7 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def _have_types(values: Iterable[Any]) -> bool:
-    return any(canonical_type(x) in _packed_types for x in values)
+    return any(is_packed(x) for x in values)
 
 
 def _call_out(function: Function, found: Row, args: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -339,147 +317,6 @@ def _call_out(function: Function, found: Row, args: Any, kwargs: Mapping[str, An
     if out is None or result is out:
         return result
     return write_out(function_name(function), result, out, found.casts)
-
-
-_HOMES = (
-    (torch, "torch"),
-    (torch.Tensor, "torch.Tensor"),
-    (torch.distributed, "torch.distributed"),
-)
-
-
-def function_name(function: Function) -> str:
-    """The public name of a torch function, such as ``torch.matmul`` or ``torch.Tensor.add``."""
-    name = getattr(function, "__name__", "")
-    if isinstance(function, torch._ops.HigherOrderOperator):
-        name = function.name()
-        if name == "custom_function_call":
-            # What torch.func makes of them.
-            return "torch.autograd.Function"
-        return f"torch.{name}" if hasattr(torch, name) else f"torch.ops.higher_order.{name}"
-    # Torch itself would call mm by the name of its alias spmm.
-    for home, prefix in _HOMES:
-        if name and getattr(home, name, None) is function:
-            return f"{prefix}.{name}"
-    name = torch.overrides.resolve_name(function)
-    return name or getattr(function, "__qualname__", None) or repr(function)
-
-
-def describe(value: object) -> str:
-    """Type and shape of an argument, as error messages show it."""
-    if isinstance(value, torch.Tensor):
-        with torch._C.DisableTorchFunctionSubclass():
-            shape = tuple(value.shape)
-        return f"{canonical_type(value).__name__} {shape}"
-    return type(value).__name__
-
-
-def aten_row(*ops: Any, computes: bool = True) -> Callable[[Function], Function]:
-    """Decorator: let aten overloads reach packed types, through a handler(op, args, kwargs).
-
-    Args:
-        ops: the overloads.
-        computes: whether the handler calls ops. Otherwise it gives the tensor inside to another
-            type, and what ops need is not set up for it: see ``layers_for_ops``.
-    """
-
-    def add(handler: Function) -> Function:
-        _aten.update(dict.fromkeys(ops, handler))
-        if not computes:
-            _aten_views.update(ops)
-        return handler
-
-    return add
-
-
-def aten_ops() -> tuple[Any, ...]:
-    """The aten overloads that packed types accept below autograd."""
-    return tuple(_aten)
-
-
-def call_aten(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Run an aten op on packed types; the whole of ``__torch_dispatch__``.
-
-    Whatever is not in the table raises. To densify here would be silently wrong: in-place ops would
-    write to a temporary, and gradients would lose the type.
-    """
-    handler = _aten.get(op)
-    if handler is None:
-        if isinstance(op, torch._ops.OpOverload):
-            # In inference mode functions that torch composes of others reach the types whole.
-            composed = op.decompose(*args, **kwargs)
-            if composed is not NotImplemented:
-                return composed
-        raise NotImplementedError(
-            f"[{op}] reached packed storage below the functions that packedtri defines, with "
-            f"({_given(args, kwargs)}). Convert with .to_dense() first"
-            + (_TRANSFORMS if _transformed() else "")
-        )
-    if _tracing.is_compiling():
-        for value in tree_leaves((args, kwargs)):
-            if canonical_type(value) in _packed_types:
-                _tracing.check_read(value._packed)
-    with nullcontext() if op in _aten_views else layers_for_ops():
-        try:
-            return handler(op, args, kwargs)
-        except NotImplementedError as error:
-            if not _transformed():
-                raise
-            text = str(error)
-            if not text.startswith("["):  # An error of torch's, from the tensors inside.
-                text = f"[{op}] cannot take ({_given(args, kwargs)}): {text}"
-            raise NotImplementedError(text + _TRANSFORMS) from None
-
-
-def _given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    return ", ".join(describe(v) for v in (*args, *kwargs.values()))
-
-
-def layers_for_ops() -> AbstractContextManager[Any]:
-    """A context for ops on the tensors inside of types, below autograd."""
-    included = _included()
-    passed = _LAYERS_OF_BATCHES if included.has(_VMAP) else _LAYERS
-    return torch._C._ForceDispatchKeyGuard(included, _excluded() - passed)
-
-
-_TRANSFORMS = (
-    ". Transforms such as torch.func.grad or torch.vmap hide the type: apply them to the packed "
-    "vector and build the type inside, as in torch.func.grad(lambda p: f(LowerTriangular(p))). Of "
-    "a type that was built inside, torch.vmap returns .packed"
-)
-
-
-def _transformed() -> bool:
-    """Whether a torch.func transform is under way.
-
-    Torch has left its levels when it gets to the aten handlers; only the stack still shows them.
-    """
-    frame = inspect.currentframe()
-    modules = ("torch._functorch.eager_transforms", "torch._functorch.vmap")
-    while frame is not None:
-        if frame.f_globals.get("__name__") in modules:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _keys(names: str) -> Any:
-    # Torch's enumeration does not have all of them in Python.
-    first, *others = map(torch._C._dispatch_key_parse, names.split())
-    return reduce(torch._C.DispatchKeySet.add, others, torch._C.DispatchKeySet(first))
-
-
-# Torch has passed the kernels of lazy conjugates and negatives when it gets to the aten handlers.
-# The tensor inside a type may be lazy where the type is not, and without them its bare memory would
-# be read. The same holds for the batches in which autograd computes many gradients at once. What
-# they wrap carries the derivatives then, not the type, so that autograd must see the ops as well.
-_LAYERS = _keys("Conjugate Negative")
-_LAYERS_OF_BATCHES = _LAYERS | _keys(
-    "Batched ADInplaceOrView AutogradFunctionality AutogradOther AutogradNestedTensor"
-)
-_VMAP = torch._C._dispatch_key_parse("VmapMode")
-_included = torch._C._dispatch_tls_local_include_set
-_excluded = torch._C._dispatch_tls_local_exclude_set
 
 
 def hide_from_dynamo(function: Function) -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 from packedtri._dtensor import whole
-from packedtri.dispatch import describe
+from packedtri._values import describe
 from packedtri.ops import elements
 from packedtri.tensor import LowerTriangular, PackedTensor, UpperTriangular
 

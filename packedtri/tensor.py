@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from packedtri import _dtensor, _nodes, _tracing, dispatch, layout
+from packedtri import _aten_table, _dtensor, _nodes, _tracing, _values, dispatch, layout
 from packedtri._autograd import quick
 from packedtri._diagonal_sums import DiagonalSums
 from packedtri._factories import Factories
@@ -293,7 +293,7 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return dispatch.call_aten(func, args, kwargs or {})
+        return _aten_table.call_aten(func, args, kwargs or {})
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         from packedtri.ops import printing
@@ -423,7 +423,7 @@ def _product(left: Any, right: Any, overridable: Callable[[Any, Any], Any], othe
         other: the operand whose operator it is not.
     """
     row = dispatch.find(
-        Tensor.matmul, (dispatch.canonical_type(left), dispatch.canonical_type(right))
+        Tensor.matmul, (_values.canonical_type(left), _values.canonical_type(right))
     )
     if row is not None and not any(map(_has_own_rules, (type(left), type(right)))):
         _products[type(left), type(right)] = row.handler
@@ -463,7 +463,7 @@ def _check_packed(cls: type, packed: Any) -> int:
     if not isinstance(packed, Tensor) or isinstance(packed, PackedTensor):
         raise TypeError(
             f"[{cls.__name__}] expected a packed tensor (*batch, n(n+1)/2); "
-            f"got {dispatch.describe(packed)}"
+            f"got {_values.describe(packed)}"
         )
     known = type(packed) is Tensor or issubclass(type(packed), _PLAIN)
     if not (known or _dtensor.is_spread(packed)):
@@ -509,7 +509,7 @@ def _diagonal_values(t: PackedTensor, values: Tensor) -> Tensor:
     except RuntimeError:
         raise ValueError(
             f"[set_diagonal_] expected values that broadcast to {expected}; "
-            f"got {dispatch.describe(values)}"
+            f"got {_values.describe(values)}"
         ) from None
 
 
@@ -521,7 +521,7 @@ def _check_shift(operator: str, t: PackedTensor, other: Any) -> None:
     if number:
         sign = operator[0]
         raise NotImplementedError(
-            f"[{operator}] a number changes the zeros of {dispatch.describe(t)}, which are not "
+            f"[{operator}] a number changes the zeros of {_values.describe(t)}, which are not "
             f"stored. L {sign} number gives the dense result; L.{'add_' if sign == '+' else 'sub_'}"
             "(number) changes the stored elements only"
         )
@@ -543,6 +543,6 @@ def check_strided(name: str, x: Tensor) -> None:
     """Raise for sparse tensors and others that no kernel reads."""
     if x.layout is not torch.strided:
         raise TypeError(
-            f"[{name}] expected a strided tensor; got {dispatch.describe(x)} of layout {x.layout}. "
+            f"[{name}] expected a strided tensor; got {_values.describe(x)} of layout {x.layout}. "
             "Convert with .to_dense() first"
         )

@@ -32,7 +32,15 @@ from torch.overrides import TorchFunctionMode
 from twins import TYPES, each_type, project
 
 import packedtri  # noqa: F401  (fills the table)
-from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular, dispatch
+from packedtri import (
+    LowerTriangular,
+    PackedTensor,
+    Symmetric,
+    UpperTriangular,
+    _aten_table,
+    _values,
+    dispatch,
+)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -62,10 +70,10 @@ def test_value_and_type_of_every_row(row):
                 assert_same(ours, expected)
             exact_types = (
                 len(args) >= len(row.types) > 0
-                and tuple(map(dispatch.canonical_type, args[: len(row.types)])) == row.types
+                and tuple(map(_values.canonical_type, args[: len(row.types)])) == row.types
             )
             if row.result is not None and exact_types and len(args) == len(row.types):
-                assert dispatch.canonical_type(ours) is row.result or type(ours) is row.result
+                assert _values.canonical_type(ours) is row.result or type(ours) is row.result
     assert tried, "no argument list of this test suits the function"
 
 
@@ -125,20 +133,20 @@ def test_base_types_expand_and_lookups_agree():
     assert dispatch.rest(torch.exp).how == dispatch.classify(torch.histc) == "dense"
     assert dispatch.classify(torch.exp) == dispatch.classify(Tensor.exp_) == "native"
     assert dispatch.classify(Tensor.data_ptr) == dispatch.classify(Tensor.cauchy_) == "refused"
-    assert dispatch.canonical_type(torch.nn.Parameter(torch.zeros(1))) is Tensor
-    assert dispatch.canonical_type(True) is Number and dispatch.canonical_type("x") is object
+    assert _values.canonical_type(torch.nn.Parameter(torch.zeros(1))) is Tensor
+    assert _values.canonical_type(True) is Number and _values.canonical_type("x") is object
 
     class Mine(LowerTriangular):
         pass
 
-    assert dispatch.canonical_type(Mine(torch.zeros(3))) is LowerTriangular
+    assert _values.canonical_type(Mine(torch.zeros(3))) is LowerTriangular
     torch.testing.assert_close((Mine(torch.ones(3)) @ LowerTriangular.eye(2)).packed, torch.ones(3))
 
 
 def test_names_and_advice_of_messages():
     names = {torch.mm: "torch.mm", torch.matmul: "torch.matmul", Tensor.add: "torch.Tensor.add"}
     for function, name in names.items():
-        assert dispatch.function_name(function) == name
+        assert _values.function_name(function) == name
     t = LowerTriangular.randn(3)
     with pytest.raises(NotImplementedError, match="torch.func"):
         torch.func.grad(lambda t: t.sum())(t)
@@ -207,10 +215,11 @@ def test_arguments_may_be_given_by_name(name: str) -> None:
 
 
 def test_the_table_can_be_listed_by_itself():
-    code = "from packedtri import dispatch; print(len(dispatch.rows()), len(dispatch.aten_ops()))"
+    code = "from packedtri import _aten_table as table, dispatch\n"
+    code += "print(len(dispatch.rows()), len(table.aten_ops()))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     rows, ops = map(int, out.stdout.split())
-    assert rows == len(ROWS) and ops == len(dispatch.aten_ops()) > 100
+    assert rows == len(ROWS) and ops == len(_aten_table.aten_ops()) > 100
 
 
 def test_the_import_leaves_dynamo_alone() -> None:

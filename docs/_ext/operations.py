@@ -20,7 +20,8 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from packedtri import Hermitian, LowerTriangular, Symmetric, UpperTriangular
-from packedtri.dispatch import Function, How, classify, function_name, rest, rows
+from packedtri._values import function_name
+from packedtri.dispatch import Function, How, classify, rest, rows
 
 _LETTERS: dict[type, str] = {
     LowerTriangular: "L",

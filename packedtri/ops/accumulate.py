@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri.dispatch import Function, describe, row
+from packedtri._values import describe
+from packedtri.dispatch import Function, row
 from packedtri.ops.dense import as_dense, functions
 from packedtri.ops.dims import can_expand
 from packedtri.ops.gram import product_for

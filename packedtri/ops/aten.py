@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import graph
 
+from packedtri._aten_table import aten_row, layers_for_ops
 from packedtri._autograd import (
     carries_autograd,
     forward_mode,
@@ -25,7 +26,8 @@ from packedtri._autograd import (
 from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
 from packedtri._nodes import settled, transposed_elements
 from packedtri._sharing import check_writable, inherit
-from packedtri.dispatch import Function, aten_row, describe, function_name, layers_for_ops
+from packedtri._values import describe, function_name
+from packedtri.dispatch import Function
 from packedtri.layout import DTYPES, HERMITIAN
 from packedtri.ops.callers import caller, check_not_distributed
 from packedtri.ops.dense import is_complex_number

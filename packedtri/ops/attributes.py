@@ -15,7 +15,8 @@ from packedtri import _nodes, layout
 from packedtri._autograd import carries_autograd, is_plain, is_transformed, is_untransformed
 from packedtri._dtensor import beside
 from packedtri._sharing import check_source
-from packedtri.dispatch import REALS, Function, describe, ops_are_watched, row
+from packedtri._values import REALS, describe
+from packedtri.dispatch import Function, ops_are_watched, row
 from packedtri.ops.aten import change_unwatched, check_alike, increment_version
 from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions

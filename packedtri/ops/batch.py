@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._aten_table import aten_row
 from packedtri._autograd import carries_autograd
-from packedtri.dispatch import Function, aten_row, describe, row
+from packedtri._values import describe
+from packedtri.dispatch import Function, row
 from packedtri.ops.aten import shared_version, view_below
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions

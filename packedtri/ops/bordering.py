@@ -21,7 +21,7 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri._dtensor import beside
-from packedtri.dispatch import describe
+from packedtri._values import describe
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.dense import as_dense
 from packedtri.ops.factor import check_positive_definite

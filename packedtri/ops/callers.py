@@ -12,7 +12,7 @@ from types import FrameType
 import torch
 
 from packedtri import _tracing
-from packedtri.dispatch import describe
+from packedtri._values import describe
 from packedtri.tensor import PackedTensor
 
 # What spreads the tensors of modules over processes, and the functions of it that take them apart.

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from packedtri._aten_table import aten_row
 from packedtri._dtensor import is_spread
 from packedtri._sharing import check_writable
-from packedtri.dispatch import Function, aten_row, describe, function_name, row
+from packedtri._values import describe, function_name
+from packedtri.dispatch import Function, row
 from packedtri.ops.aten import bump_version, increment_version, inner, writable
 from packedtri.tensor import PackedTensor
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri.dispatch import describe
+from packedtri._values import describe
 from packedtri.ops.norm_estimates import one_norms, solves
 from packedtri.ops.trsm import widened
 from packedtri.tensor import PackedTensor

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from packedtri.dispatch import describe
+from packedtri._values import describe
 from packedtri.ops.gram import mirrored_product
 from packedtri.ops.matmul import check_elements
 from packedtri.ops.solve import check_batches

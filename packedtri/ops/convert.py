@@ -20,7 +20,7 @@ from packedtri._autograd import library, quick, register_multilinear, register_v
 from packedtri._bands import real_diagonal
 from packedtri._dtensor import meet, whole
 from packedtri._typed import attempt, recorder
-from packedtri.dispatch import describe
+from packedtri._values import describe
 from packedtri.tensor import PackedTensor, check_dtype
 
 P = TypeVar("P", bound=PackedTensor)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri.dispatch import Function, describe, row
+from packedtri._values import describe
+from packedtri.dispatch import Function, row
 from packedtri.layout import DTYPES
 from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions, is_complex_number, write_out

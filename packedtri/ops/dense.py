@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from packedtri import _dense_guard, _tracing
-from packedtri.dispatch import Function, canonical_type, describe, function_name
+from packedtri._values import canonical_type, describe, function_name
+from packedtri.dispatch import Function
 from packedtri.tensor import PackedTensor
 
 

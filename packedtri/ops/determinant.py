@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_map
 from packedtri import _nodes
 from packedtri._autograd import forward_mode
 from packedtri._bands import diagonal
-from packedtri.dispatch import Function, describe, row
+from packedtri._values import describe
+from packedtri.dispatch import Function, row
 from packedtri.layout import REAL
 from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.ops.factor import check_positive_definite

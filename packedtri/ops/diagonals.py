@@ -14,7 +14,8 @@ from torch import Tensor
 
 from packedtri import layout
 from packedtri._dtensor import beside
-from packedtri.dispatch import Function, describe, row
+from packedtri._values import describe
+from packedtri.dispatch import Function, row
 from packedtri.ops import elements
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import from_front

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from packedtri.dispatch import describe
+from packedtri._values import describe
 from packedtri.layout import HERMITIAN
 from packedtri.ops.matmul import check_elements
 from packedtri.ops.solve import check_batches

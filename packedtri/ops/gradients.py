@@ -15,7 +15,8 @@ from torch.autograd.graph import GradientEdge
 
 from packedtri import _nodes
 from packedtri._autograd import carries_autograd, is_traced
-from packedtri.dispatch import canonical_type, describe, row
+from packedtri._values import canonical_type, describe
+from packedtri.dispatch import row
 from packedtri.layout import HERMITIAN, MIRRORED
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import as_dense

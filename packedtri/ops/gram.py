@@ -17,7 +17,8 @@ from packedtri import _nodes, _tracing
 from packedtri._autograd import is_plain
 from packedtri._bands import real_diagonal
 from packedtri._dtensor import meet
-from packedtri.dispatch import describe, row
+from packedtri._values import describe
+from packedtri.dispatch import row
 from packedtri.layout import DENSE, LOWER
 from packedtri.ops.dense import as_dense, densify, functions, is_complex_number, write_out
 from packedtri.ops.dims import can_broadcast

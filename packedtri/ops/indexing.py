@@ -24,7 +24,8 @@ from packedtri._autograd import (
 )
 from packedtri._dtensor import beside, whole
 from packedtri._sharing import check_writable, shares_memory
-from packedtri.dispatch import INTEGERS, describe, row
+from packedtri._values import INTEGERS, describe
+from packedtri.dispatch import row
 from packedtri.layout import HERMITIAN, LOWER, MIRRORED, UPPER
 from packedtri.ops import elements
 from packedtri.ops.aten import (

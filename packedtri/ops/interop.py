@@ -17,8 +17,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from packedtri import _nodes
+from packedtri._aten_table import aten_row
 from packedtri._dtensor import is_spread
-from packedtri.dispatch import Function, aten_row, describe, function_name, row
+from packedtri._values import describe, function_name
+from packedtri.dispatch import Function, row
 from packedtri.ops.aten import clones_before_changes
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import as_dense, densify, functions

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from packedtri._aten_table import aten_row
 from packedtri._sharing import check_writable
-from packedtri.dispatch import aten_row
 from packedtri.ops.aten import (
     Args,
     Kwargs,

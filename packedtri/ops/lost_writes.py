@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import _tracing, dispatch
+from packedtri import _tracing, _values, dispatch
 from packedtri._autograd import is_batched
 from packedtri._sharing import owner_of
 from packedtri.dispatch import Function
@@ -109,7 +109,7 @@ _VIEWS = """
 def watch_views() -> None:
     """Watch the results of these functions, once all of them have their rows."""
     for function in (*functions(_VIEWS), torch.linalg.diagonal):
-        name = dispatch.function_name(function)
+        name = _values.function_name(function)
         if dispatch.find(function, ()) is None:
             ruled = dispatch.rest(function)
             dispatch.row(function, how=ruled.how, result=ruled.result)(ruled.handler)

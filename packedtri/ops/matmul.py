@@ -19,7 +19,8 @@ from packedtri._autograd import NotBareError, is_alone, is_recorded
 from packedtri._bands import real_diagonal
 from packedtri._sharing import check_source
 from packedtri._typed import of_elements, recorder
-from packedtri.dispatch import describe, row
+from packedtri._values import describe
+from packedtri.dispatch import row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
 from packedtri.ops.aten import bump_version
 from packedtri.ops.dims import can_broadcast

@@ -34,7 +34,8 @@ from packedtri._autograd import (
     values_visible,
 )
 from packedtri._bands import real_diagonal
-from packedtri.dispatch import INTEGERS, Function, describe, row
+from packedtri._values import INTEGERS, describe
+from packedtri.dispatch import Function, row
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.mm import tf32_allowed
 from packedtri.ops.trsm import widened

@@ -23,7 +23,8 @@ from torch.utils._pytree import tree_leaves
 
 from packedtri import dispatch, layout
 from packedtri._autograd import carries_autograd, is_batched, is_plain, values_visible
-from packedtri.dispatch import Function, Row, describe, function_name
+from packedtri._values import describe, function_name
+from packedtri.dispatch import Function, Row
 from packedtri.ops.convert import fits, from_dense
 from packedtri.ops.dense import densify
 from packedtri.ops.dims import can_expand

@@ -10,7 +10,7 @@ from torch import Tensor
 from packedtri import layout
 from packedtri._autograd import values_visible
 from packedtri._dtensor import whole
-from packedtri.dispatch import describe
+from packedtri._values import describe
 from packedtri.layout import DENSE
 from packedtri.ops.dense import as_dense
 from packedtri.ops.mm import without_autocast

@@ -17,7 +17,8 @@ from packedtri import _nodes
 from packedtri._autograd import forward_mode, values_visible
 from packedtri._dtensor import whole
 from packedtri._typed import attempt, recorder
-from packedtri.dispatch import describe, row
+from packedtri._values import describe
+from packedtri.dispatch import row
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.ops.dims import can_broadcast

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri._autograd import values_visible
-from packedtri.dispatch import describe
+from packedtri._values import describe
 from packedtri.ops.dense import as_dense
 from packedtri.ops.trsm import widened
 from packedtri.tensor import LowerTriangular, check_dtype

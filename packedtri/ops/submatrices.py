@@ -11,7 +11,7 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri._autograd import values_visible
-from packedtri.dispatch import INTEGERS, describe
+from packedtri._values import INTEGERS, describe
 from packedtri.layout import MIRRORED, UPPER
 from packedtri.ops import elements
 from packedtri.tensor import PackedTensor

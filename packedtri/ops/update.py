@@ -15,7 +15,7 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri._autograd import Call, library, register_implicit
-from packedtri.dispatch import describe
+from packedtri._values import describe
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.dense import as_dense
 from packedtri.ops.factor import check_positive_definite
