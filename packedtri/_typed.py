@@ -118,12 +118,12 @@ def _node(op: Any) -> Any:
         wanted = saved_for(elements, ctx.needs_input_grad[4:])
         # A type stands beside its elements: higher derivatives are taken through it, and elements
         # know of changes that it does not.
-        through = [
-            t if x is not None and x is not t else None
-            for t, x in zip(operands, wanted, strict=True)
-        ]
+        through: list[Tensor | None] = []
+        types: list[type | None] = []
+        for t, x, saved in zip(operands, elements, wanted, strict=True):
+            through.append(None if saved is None or saved is t else t)
+            types.append(None if x is t else type(t))
         ctx.save_for_backward(result if save_result else None, *wanted, *through)
-        types = [None if x is t else type(t) for t, x in zip(operands, elements, strict=True)]
         ctx.told = cls, n, others, types, [x.shape for x in elements]
         ctx.set_materialize_grads(False)
         return of_elements(cls, result, n)
