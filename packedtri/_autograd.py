@@ -462,11 +462,9 @@ def _register_kernel(op: Any, of_op: Rules, pushforward: Pushforward, count: int
     node = _derivatives[op] = _make_function(op, of_op, pushforward, count)
     allow_single_level = torch._C._functorch.set_single_level_autograd_function_allowed
     single_level_allowed = torch._C._functorch.get_single_level_autograd_function_allowed
-    any_requires_grad = torch._C._any_requires_grad
 
     def kernel(keyset: Any, *args: Any) -> torch.Tensor:
-        backward_mode = torch.is_grad_enabled() and any_requires_grad(*args[:count])
-        if not backward_mode and not forward_mode():
+        if not is_recorded(*args[:count]) and not forward_mode():
             return _below_autograd(op, keyset, args)
         if torch._C._functorch.maybe_current_level() is None:
             return node.apply(keyset, *args)

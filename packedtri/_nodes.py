@@ -31,8 +31,8 @@ from packedtri import _tracing, dispatch, layout
 from packedtri._autograd import (
     carries_autograd,
     forward_mode,
-    is_batched,
     is_exporting,
+    is_transformed,
     to_be_wrapped,
 )
 from packedtri._bands import real_diagonal, scale_off_diagonal
@@ -45,7 +45,6 @@ P = TypeVar("P", bound="PackedTensor")
 Pair = Callable[["PackedTensor", "PackedTensor"], bool]
 
 _any_requires_grad = torch._C._any_requires_grad
-_is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _unwrap_if_dead = torch._C._functorch.unwrap_if_dead
 # Not every torch that we run with has it.
 _use_count: Callable[[Tensor], int] | None = getattr(Tensor, "_use_count", None)
@@ -237,7 +236,7 @@ def _may_be_own(grad: Tensor) -> bool:
     return (
         type(grad) is Tensor
         and not (torch.is_grad_enabled() or _tracing.is_compiling())
-        and not (_is_functorch_wrapped(grad) or is_batched(grad))
+        and not is_transformed(grad)
         and not (grad._is_view() or grad.is_conj() or grad.is_neg())
         and grad.is_contiguous()
     )

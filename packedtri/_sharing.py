@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _tracing, _values, layout
-from packedtri._autograd import carries_autograd, forward_mode, is_batched
+from packedtri._autograd import carries_autograd, forward_mode, is_batched, is_recorded
 
 if TYPE_CHECKING:
     from packedtri.tensor import PackedTensor
@@ -142,9 +142,9 @@ def check_writable(t: PackedTensor, *values: Any) -> None:
         )
     if _tracing.is_compiling():
         _tracing.check_write(t._packed)
-    elif torch.is_grad_enabled() and _any_requires_grad(t, *values):
+    elif is_recorded(t, *values):
         _check_alone(t)
-    if torch.is_grad_enabled() and _any_requires_grad(t) and _source(t)[0] is not None:
+    if is_recorded(t) and _source(t)[0] is not None:
         if forward_mode():
             raise RuntimeError(
                 f"[{type(t).__name__}] it cannot be changed in place inside a dual level while "

@@ -72,7 +72,7 @@ _key_names: dict[Function, tuple[frozenset[str], ...]] = {}
 # The rows that the rule has given so far, and the rule.
 _ruled: dict[tuple[Function, str], Row] = {}
 _rules: list[Callable[[Function], Row]] = []
-# The handlers that calls without names have had, by the function and the types of all arguments.
+# The handlers that calls have had, by the function and the types of all arguments by position.
 _known: dict[tuple[Any, ...], Function] = {}
 _aliases: dict[Any, Function] = {}
 
@@ -256,8 +256,7 @@ def check_not_traced(*values: Any) -> None:
     from torch.fx.experimental.proxy_tensor import get_proxy_slot
 
     for value in tree_leaves(values):
-        packed = is_packed(value)
-        if packed and get_proxy_slot(value, mode.tracer, None) is not None:
+        if is_packed(value) and get_proxy_slot(value, mode.tracer, None) is not None:
             name = type(value).__name__
             raise NotImplementedError(
                 f"[make_fx] {describe(value)} would be a constant of the graph, which follows "
@@ -297,16 +296,12 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     return found.handler(*args, **kwargs)
 
 
-def _have_types(values: Iterable[Any]) -> bool:
-    return any(is_packed(x) for x in values)
-
-
 def _call_out(function: Function, found: Row, args: Any, kwargs: Mapping[str, Any]) -> Any:
     """Compute a new result and write it to ``out``; it may be an operand too."""
     from packedtri.ops.dense import write_out
 
     values = {k: v for k, v in kwargs.items() if k != "out"}
-    if not _have_types(args) and not _have_types(tree_leaves((args, values))):
+    if not any(map(is_packed, args)) and not any(map(is_packed, tree_leaves((args, values)))):
         # It is about ``out`` alone.
         return found.handler(*args, **kwargs)
     out = kwargs["out"]

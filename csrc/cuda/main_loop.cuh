@@ -27,7 +27,6 @@ struct SharedSum {
     __device__ __forceinline__ int first_row(int part, int side) const {
         return divide(side * part + parts - 1);
     }
-    __device__ __forceinline__ int owner_of(int row, int side) const { return row * parts / side; }
 };
 
 template <class T>

@@ -142,7 +142,7 @@ class RowPacker {
 // Has the L2 cache fetch what a unit will be made of, a row a lane.
 template <class T>
 __device__ __forceinline__ void prefetch_unit(const PackArgs<T>& args, int row, int col, int part) {
-    constexpr int WIDTH = PackOrder::SIDE * Image::SIDE, LINE = 128 / sizeof(T);
+    constexpr int WIDTH = RowPacker<T>::WIDTH, LINE = 128 / sizeof(T);
     static_assert(PackOrder::UNIT_ROWS == 32, "a lane has a row");
     const int i = row * WIDTH + part * PackOrder::UNIT_ROWS + threadIdx.x % 32, j = col * WIDTH;
     const int count = args.left(i, j);

@@ -204,14 +204,15 @@ def _cuda_pass(timed: Pass, load: int = 0) -> float:
     """Milliseconds a call, of one pass, or of ``load`` of them after as many others."""
     run, calls = timed
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    timed_runs = max(load, 1)
     for _ in range(load):
         run()
     start.record()
-    for _ in range(max(load, 1)):
+    for _ in range(timed_runs):
         run()
     end.record()
     end.synchronize()
-    return start.elapsed_time(end) / (calls * max(load, 1))
+    return start.elapsed_time(end) / (calls * timed_runs)
 
 
 def _capture(side: Side, rounds: int) -> Pass:
