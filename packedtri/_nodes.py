@@ -28,14 +28,15 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 from packedtri import _tracing, dispatch, layout
-from packedtri._autograd import (
+from packedtri._bands import real_diagonal, scale_off_diagonal
+from packedtri._recording import (
     carries_autograd,
     forward_mode,
     is_exporting,
     is_transformed,
+    ops_are_watched,
     to_be_wrapped,
 )
-from packedtri._bands import real_diagonal, scale_off_diagonal
 from packedtri._sharing import check_source, share
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def to_packed(t: PackedTensor) -> Tensor:
             # attribute, apart from the type and its changes.
             return t._to_packed()
         _tracing.check_read(t._packed)
-    elif dispatch.ops_are_watched():
+    elif ops_are_watched():
         dispatch.check_not_traced(t)
     if forward_mode():
         return _to_packed_dual(t)
@@ -99,7 +100,7 @@ def exposed(t: PackedTensor) -> Tensor:
     compiling = _tracing.is_compiling()
     if compiling:
         _tracing.expose(t._packed)
-    elif dispatch.ops_are_watched():
+    elif ops_are_watched():
         dispatch.check_not_traced(t)
     if forward_mode():
         return alias(to_packed(t))

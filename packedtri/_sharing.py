@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _tracing, _values, layout
-from packedtri._autograd import carries_autograd, forward_mode, is_batched, is_recorded
+from packedtri._recording import carries_autograd, forward_mode, is_batched, is_recorded
 
 if TYPE_CHECKING:
     from packedtri.tensor import PackedTensor

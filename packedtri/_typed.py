@@ -18,17 +18,9 @@ from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 
 from packedtri import _nodes, layout
-from packedtri._autograd import (
-    Call,
-    NotBareError,
-    bare_forms,
-    gradients,
-    is_alone,
-    is_recorded,
-    rules,
-    sum_to,
-)
+from packedtri._autograd import Call, NotBareError, bare_forms, gradients, rules, sum_to
 from packedtri._bands import clear_imaginary_diagonal_, scale_off_diagonal
+from packedtri._recording import is_alone, is_recorded
 from packedtri._sharing import check_source
 from packedtri.dispatch import hide_members_from_dynamo
 

@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 from packedtri import _tracing, _values
 from packedtri._aten_table import is_reached
+from packedtri._recording import ops_are_watched
 from packedtri._values import canonical_type, describe, function_name, is_packed
 
 Function = Callable[..., Any]
@@ -238,11 +239,6 @@ def _by_position(
 def _has_key(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether the arguments by position make the key, and the result is a new one."""
     return len(args) >= len(_key_names.get(function, ())) and "out" not in kwargs
-
-
-def ops_are_watched() -> bool:
-    """Whether modes of torch's see each op below autograd."""
-    return torch._C._len_torch_dispatch_stack() > 0
 
 
 def check_not_traced(*values: Any) -> None:

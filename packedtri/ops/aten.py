@@ -16,15 +16,15 @@ from torch import Tensor
 from torch.autograd import graph
 
 from packedtri._aten_table import aten_row, layers_for_ops
-from packedtri._autograd import (
+from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
+from packedtri._nodes import settled, transposed_elements
+from packedtri._recording import (
     carries_autograd,
     forward_mode,
     is_batched,
     is_plain,
     values_visible,
 )
-from packedtri._bands import clear_imaginary_diagonal_, real_diagonal
-from packedtri._nodes import settled, transposed_elements
 from packedtri._sharing import check_writable, inherit
 from packedtri._values import describe, function_name
 from packedtri.dispatch import Function

@@ -12,11 +12,17 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from packedtri import _nodes, layout
-from packedtri._autograd import carries_autograd, is_plain, is_transformed, is_untransformed
 from packedtri._dtensor import beside
+from packedtri._recording import (
+    carries_autograd,
+    is_plain,
+    is_transformed,
+    is_untransformed,
+    ops_are_watched,
+)
 from packedtri._sharing import check_source
 from packedtri._values import REALS, describe
-from packedtri.dispatch import Function, ops_are_watched, row
+from packedtri.dispatch import Function, row
 from packedtri.ops.aten import change_unwatched, check_alike, increment_version
 from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri._aten_table import aten_row
-from packedtri._autograd import carries_autograd
+from packedtri._recording import carries_autograd
 from packedtri._values import describe
 from packedtri.dispatch import Function, row
 from packedtri.ops.aten import shared_version, view_below

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from packedtri import _nodes
-from packedtri._autograd import forward_mode
 from packedtri._bands import diagonal
+from packedtri._recording import forward_mode
 from packedtri._values import describe
 from packedtri.dispatch import Function, row
 from packedtri.layout import REAL

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from packedtri import _bands, _nodes, layout
-from packedtri._autograd import is_plain, values_visible
 from packedtri._dtensor import beside, whole
+from packedtri._recording import is_plain, values_visible
 from packedtri._sharing import check_writable, shares_memory
 from packedtri._values import describe
 from packedtri.ops.aten import is_written_directly, writable, written_directly

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import values_visible
+from packedtri._recording import values_visible
 from packedtri._values import REALS, describe
 from packedtri.ops.matrix_functions import logm, matrix_power
 from packedtri.tensor import Hermitian, Symmetric

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from packedtri import _nodes
-from packedtri._autograd import carries_autograd, is_traced
+from packedtri._recording import carries_autograd, is_traced
 from packedtri._values import canonical_type, describe
 from packedtri.dispatch import row
 from packedtri.layout import HERMITIAN, MIRRORED

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, _tracing
-from packedtri._autograd import is_plain
 from packedtri._bands import real_diagonal
 from packedtri._dtensor import meet
+from packedtri._recording import is_plain
 from packedtri._values import describe
 from packedtri.dispatch import row
 from packedtri.layout import DENSE, LOWER

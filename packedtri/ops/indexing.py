@@ -16,13 +16,9 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, _tracing
-from packedtri._autograd import (
-    carries_autograd,
-    has_values,
-    is_plain,
-    quick,
-)
+from packedtri._autograd import quick
 from packedtri._dtensor import beside, whole
+from packedtri._recording import carries_autograd, has_values, is_plain
 from packedtri._sharing import check_writable, shares_memory
 from packedtri._values import INTEGERS, describe
 from packedtri.dispatch import row

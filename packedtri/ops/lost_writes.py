@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _tracing, _values, dispatch
-from packedtri._autograd import is_batched
+from packedtri._recording import is_batched
 from packedtri._sharing import owner_of
 from packedtri.dispatch import Function
 from packedtri.ops.dense import functions

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import NotBareError, is_alone, is_recorded
+from packedtri._autograd import NotBareError
 from packedtri._bands import real_diagonal
+from packedtri._recording import is_alone, is_recorded
 from packedtri._sharing import check_source
 from packedtri._typed import of_elements, recorder
 from packedtri._values import describe

@@ -25,15 +25,9 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, _tracing, layout
-from packedtri._autograd import (
-    Call,
-    is_batched,
-    library,
-    register_implicit,
-    register_vmap_over_batch,
-    values_visible,
-)
+from packedtri._autograd import Call, library, register_implicit, register_vmap_over_batch
 from packedtri._bands import real_diagonal
+from packedtri._recording import is_batched, values_visible
 from packedtri._values import INTEGERS, describe
 from packedtri.dispatch import Function, row
 from packedtri.ops.dense import densify, functions

@@ -37,6 +37,7 @@ from packedtri._autograd import (
 )
 from packedtri._bands import halve_diagonal
 from packedtri._library import tf32_is_set
+from packedtri._recording import ops_are_watched
 from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, TRANSPOSED, UPPER
 
 _mm = torch.ops.packedtri.mm.default
@@ -314,7 +315,7 @@ def _single_grads(grad: Tensor, call: Call) -> Sequence[Tensor | None] | None:
 
 def _grads_alone(grad: Tensor, call: Call) -> Sequence[Tensor | None] | None:
     """The gradients by products without derivatives, or None where anybody takes part in them."""
-    if torch._C._len_torch_dispatch_stack() > 0:
+    if ops_are_watched():
         return None  # A mode would see what comes before the first product twice.
     both = _both_grads(grad, call.args) if grad.is_cuda and all(call.needs) else None
     if both is not None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from packedtri import dispatch, layout
-from packedtri._autograd import carries_autograd, is_batched, is_plain, values_visible
+from packedtri._recording import carries_autograd, is_batched, is_plain, values_visible
 from packedtri._values import describe, function_name
 from packedtri.dispatch import Function, Row
 from packedtri.ops.convert import fits, from_dense

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from packedtri import _dense_guard, _nodes, _tracing, layout
-from packedtri._autograd import is_plain, is_transformed
 from packedtri._bands import real_diagonal
+from packedtri._recording import is_plain, is_transformed, ops_are_watched
 from packedtri._sharing import share
 from packedtri._values import INTEGERS, REALS, function_name
-from packedtri.dispatch import Function, ops_are_watched, row
+from packedtri.dispatch import Function, row
 from packedtri.ops.dense import densify, functions, is_complex_number
 from packedtri.ops.lost_writes import watch
 from packedtri.tensor import (

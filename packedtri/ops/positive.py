@@ -18,14 +18,10 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, dispatch
-from packedtri._autograd import (
-    forward_mode,
-    is_batched,
-    outside_autocast,
-    values_visible,
-)
+from packedtri._autograd import outside_autocast
 from packedtri._bands import diagonal, real_diagonal, scale_off_diagonal
 from packedtri._dtensor import whole
+from packedtri._recording import forward_mode, is_batched, values_visible
 from packedtri._sharing import check_source
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 from packedtri.ops.mm import quick_mm

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch._tensor_str import PRINT_OPTS, _Formatter
 
 from packedtri import _nodes, layout
-from packedtri._autograd import carries_autograd
 from packedtri._bands import real_diagonal
 from packedtri._dtensor import is_spread
+from packedtri._recording import carries_autograd
 from packedtri.tensor import PackedTensor
 
 _ELLIPSIS = "..."

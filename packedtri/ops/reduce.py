@@ -18,9 +18,9 @@ from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri._aten_table import aten_row
-from packedtri._autograd import is_plain
 from packedtri._bands import halve_diagonal, real_diagonal, scale_off_diagonal, without_diagonal
-from packedtri.dispatch import Function, ops_are_watched, row
+from packedtri._recording import is_plain, ops_are_watched
+from packedtri.dispatch import Function, row
 from packedtri.layout import DTYPES
 from packedtri.ops import elements
 from packedtri.ops.aten import Args, Kwargs

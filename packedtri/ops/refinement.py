@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from packedtri import layout
-from packedtri._autograd import values_visible
 from packedtri._dtensor import whole
+from packedtri._recording import values_visible
 from packedtri._values import describe
 from packedtri.layout import DENSE
 from packedtri.ops.dense import as_dense

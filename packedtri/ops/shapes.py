@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, _tracing
-from packedtri._autograd import carries_autograd, is_batched
+from packedtri._recording import carries_autograd, is_batched
 from packedtri._sharing import shares_memory
 from packedtri.dispatch import Function, rest, row
 from packedtri.layout import numel

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import forward_mode, values_visible
 from packedtri._dtensor import whole
+from packedtri._recording import forward_mode, values_visible
 from packedtri._typed import attempt, recorder
 from packedtri._values import describe
 from packedtri.dispatch import row

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import values_visible
+from packedtri._recording import values_visible
 from packedtri._values import describe
 from packedtri.ops.dense import as_dense
 from packedtri.ops.trsm import widened

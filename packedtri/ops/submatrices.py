@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._autograd import values_visible
+from packedtri._recording import values_visible
 from packedtri._values import INTEGERS, describe
 from packedtri.layout import MIRRORED, UPPER
 from packedtri.ops import elements

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from packedtri import _nodes, _tracing
-from packedtri._autograd import carries_autograd
+from packedtri._recording import carries_autograd
 from packedtri.dispatch import Function, alias, row
 from packedtri.layout import HERMITIAN
 from packedtri.ops.attributes import passed
