@@ -209,6 +209,13 @@ inline void share_sums(Config& config, const SplitChoice& choice) {
     config.graded = choice.graded;
 }
 
+// How a 16-bit triangle and a dense matrix of aligned rows are multiplied: by small tiles, which may be long (is_wide_mapped),
+// through tile images, or by dense torch on an unpacked copy.
+enum class BesideDense : int32_t { Square, Long, Images, Dense };
+// Whether that is known by estimates, of many columns or of batches, and which way is fastest then.
+bool has_ways_beside_dense(const Product& p, const Device& device);
+BesideDense fastest_beside_dense(const Product& p, const Device& device);
+
 // Whether small tiles that mirror symmetric operands are faster than all else that there is for a product.
 bool mirrored_pays(const Product& p, const Device& device);
 
@@ -234,6 +241,11 @@ struct Shared {
     TileSize tile;
     int split, above;
 };
+struct SharedEstimate {
+    Shared best;
+    double time;  // In tiles of a sum (choose_sharing.cpp).
+};
+SharedEstimate estimate_engine_sums(const Product& p, const Device& device, int together);
 Shared share_engine_sums(const Product& p, const Device& device, int together);
 // Whether its large tiles are faster, of no triangles or one. `cuts`: whether sums of theirs that are all equally long are cut.
 bool large_tiles_win(const Product& p, const Device& device, int together, bool cuts);

@@ -196,7 +196,10 @@ bool dense_pair_pays(const Product& p, const Device& device) {
 }
 
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
-    return enough_for_images(p, device, together) &&
+    const bool enough = has_ways_beside_dense(p, device)
+                            ? remembered_beside_dense(p, device) == BesideDense::Images
+                            : enough_for_images(p, device, together);
+    return enough &&
            engine_layout(p, config, device.multiprocessors).scratch_bytes(1) <= device.scratch;
 }
 

@@ -163,6 +163,7 @@ int choose_warps(const Product& p, const Device& device) {
 bool goes_by_fragments(const Product& p, const Device& device) {
     if (!fragments_can(p) || p.m == 0 || p.n == 0 || p.batch == 0) return false;
     if (any_forced() || forced.tile >= 0) return is_forced(Method::Fragments);
+    if (has_ways_beside_dense(p, device)) return false;
     return !is_mv(p) && fragments_pay(p, device);
 }
 

@@ -42,6 +42,10 @@ Orders of_some(const Product& p) {
 
 // From timings of an H100 (benchmarks/shares).
 bool shared_images_pay(const Product& p, const Device& device) {
+    // Beside a dense matrix small tiles are few as soon as these are.
+    if (3 * p.batch >= device.multiprocessors && has_ways_beside_dense(p, device) &&
+        vectors_of(p) <= p.k && p.k >= 96 && p.k <= 192)
+        return true;
     if (15 * p.batch < 7 * device.multiprocessors) return false;
     return (4 * p.batch < 3 * device.multiprocessors ? of_some(p) : of_many(p)).contain(p.k);
 }

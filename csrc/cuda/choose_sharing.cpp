@@ -192,12 +192,9 @@ bool may_be_halved(const Product& p, const Work& small) {
     return !in_parts(p) && 2 * small.tiles_per_slot <= 1.9;
 }
 
-// How tiles that are not large ones are fastest, and what that takes.
-struct Fastest {
-    Shared best;
-    double time;
-};
-Fastest share(const Product& p, const Device& device, int together) {
+}  // namespace
+
+SharedEstimate estimate_engine_sums(const Product& p, const Device& device, int together) {
     const Work work = small_work(p, device, together);
     const bool may_halve = may_be_halved(p, work);
     if (triangles(p) > 0) {
@@ -208,21 +205,20 @@ Fastest share(const Product& p, const Device& device, int together) {
         const UnequalSums halves(p, TileSize::Half, device, together);
         const Shared other = halves.best();
         const double other_time = halves.time(other);
-        return other_time < WORTH * time ? Fastest{other, other_time} : Fastest{best, time};
+        return other_time < WORTH * time ? SharedEstimate{other, other_time}
+                                         : SharedEstimate{best, time};
     }
     const EqualSums times = equal_sums(p);
     const Shared best = times.best(work, may_halve);
     return {best, times.time(work, best)};
 }
 
-}  // namespace
-
 Shared share_engine_sums(const Product& p, const Device& device, int together) {
-    return share(p, device, together).best;
+    return estimate_engine_sums(p, device, together).best;
 }
 
 bool large_tiles_win(const Product& p, const Device& device, int together, bool cuts) {
-    const double time = share(p, device, together).time;
+    const double time = estimate_engine_sums(p, device, together).time;
     if (triangles(p) > 0)
         return UnequalSums(p, TileSize::Small, device, together).large_time() < time;
     const double tiles =

@@ -17,6 +17,17 @@ bool batch_between(const Product& p, double least, double most) {
     return all >= least * least * least && between(p, 0, most);
 }
 
+// Whether a batch of 16-bit products of two dense matrices, half of each of which is kept, has so many small ones that dense
+// torch fills the device with them (measured on an H200).
+bool many_small_grams(const Product& p, const Device& device) {
+    if (element_size(p.dtype) != 2 || !device.clusters || triangles(p) > 0 || has_symmetric(p) ||
+        p.c.kind != Kind::Lower || slow_when_dense(p) || longest(p) >= 2 * narrowest(p))
+        return false;
+    return longest(p) <= 192 && p.batch >= (longest(p) >= 112  ? 100
+                                            : longest(p) >= 96 ? 1000
+                                                               : ANY);
+}
+
 // Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
 bool few_packed_tiles(const Product& p, const Device& device) {
     if (dense_pair_pays(p, device)) return false;
@@ -29,6 +40,7 @@ bool few_packed_tiles(const Product& p, const Device& device) {
         if (p.batch == 1 && device.clusters)
             return between(p, longest(p) >= 900 ? 540 : 600, 2400) && p.k > 140;
         if (p.batch == 1) return between(p, 600, 2400);
+        if (many_small_grams(p, device)) return true;
         return longest(p) > 128 && batch_between(p, 490, 2400);
     }
     if (has_complex_elements(p.dtype)) {
@@ -77,6 +89,8 @@ bool few_tiles(const Product& p, const Device& device) {
     }
     const int64_t vectors = vectors_of(p);
     if (element_size(p.dtype) == 2) {
+        if (has_ways_beside_dense(p, device))
+            return remembered_beside_dense(p, device) == BesideDense::Dense;
         // Many of them get tiles of their own only from a certain size on (small.h).
         const bool mapped = device.clusters && maps_dense_operand(p);
         const double least = mapped ? 660 : 600;
@@ -148,7 +162,8 @@ bool slow_without_tf32(const Product& p, const Device& device) {
 
 // Whether the dense product is faster than images although these are faster than other kernels: in TF32, at middle
 // sizes, which end later where both halves of a symmetric matrix are made.
-bool sooner_than_images(const Product& p) {
+bool sooner_than_images(const Product& p, const Device& device) {
+    if (many_small_grams(p, device)) return true;
     if (!p.tf32 || slow_when_dense(p)) return false;
     if (beside_triangle(p)) return p.batch == 1 && between(p, 330, 520);
     if (!has_symmetric(p)) return p.batch == 1 || is_gram(p);
@@ -262,8 +277,10 @@ bool leaves_to_dense(const Product& asked, const Device& device) {
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);
     if (!has_symmetric(p) && !middle_sized(p, device) && !slow_here) return false;
+    if (has_ways_beside_dense(p, device)) return copies_fit(p);
     const bool images_compete = p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p);
-    if (images_compete && !sooner_than_images(p) && by_images(choose(p, device))) return false;
+    if (images_compete && !sooner_than_images(p, device) && by_images(choose(p, device)))
+        return false;
     return copies_fit(p);
 }
 

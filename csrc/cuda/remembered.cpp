@@ -4,8 +4,6 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "choice.h"
-
 namespace packedtri::cuda {
 namespace {
 
@@ -76,6 +74,11 @@ class Memory {
 Config remembered_choice(const Product& p, const Device& device, bool scratch) {
     static thread_local Memory<Config> memory;
     return memory.get(key_of(p, device, scratch), [&] { return choose(p, device, scratch); });
+}
+
+BesideDense remembered_beside_dense(const Product& p, const Device& device) {
+    static thread_local Memory<BesideDense> memory;
+    return memory.get(key_of(p, device, false), [&] { return fastest_beside_dense(p, device); });
 }
 
 bool remembered_tf32_tiles(const Product& p, const Device& device, int together) {

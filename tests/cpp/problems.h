@@ -2,6 +2,7 @@
 #pragma once
 
 #include "check.h"
+#include "cuda/choose_beside_dense.cpp"
 #include "cuda/choose_direct.cpp"
 #include "cuda/choose_engine.cpp"
 #include "cuda/choose_f64.cpp"

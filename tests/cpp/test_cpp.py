@@ -150,6 +150,21 @@ def test_tiles_are_longer_along_dense_operands_where_that_was_fastest(tmp_path: 
     assert_fastest(losses, len(shares), mean=1.015, most=1.4)
 
 
+def test_triangles_beside_dense_matrices_go_the_way_that_was_fastest(tmp_path: Path) -> None:
+    """Small tiles, square or long, images, or dense torch: of many columns, and of batches."""
+    fields, mend = ("dtype", "op", "n", "m", "batch"), 0.95
+    file = "beside-dense-nvidia-h200.json"
+    losses = defaultdict(list)
+    shares = shares_of("beside_dense.cpp", file, fields, tmp_path)
+    for row, (way, split, above, graded) in shares:
+        us = {**row["us"], "dense": row["us"]["dense"] + mend}
+        tiles = way in ("long", "square")
+        name = f"{way} {share_name(split, above, graded)}" if tiles else way
+        if (chosen := us.get(name)) is not None:
+            losses[row["batch"] > 1].append(chosen / min(us.values()))
+    assert_fastest(losses, len(shares), mean=1.02, most=1.4)
+
+
 def test_symmetric_products_are_mirrored_where_that_was_fastest(tmp_path: Path) -> None:
     """The limits of what small tiles mirror, against timings of that and of what was before."""
     fields = ("dtype", "op", "n", "m", "batch")

@@ -133,8 +133,8 @@ void rows_that_are_not_aligned_stay_here() {
         p.tf32 = tf32;
         return cuda::leaves_to_dense(p, hopper);
     };
-    CHECK(left(times_dense(DType::bf16, 1024, 1)) && left(times_dense(DType::bf16, 384, 8)),
-          "aligned");
+    CHECK(left(times_dense(DType::bf16, 1024, 1)) && !left(times_dense(DType::bf16, 1536, 1)),
+          "aligned, and not large enough for images");
     CHECK(!left(times_dense(DType::bf16, 1020, 1)) && !left(times_dense(DType::f16, 385, 8)),
           "not aligned");
     for (const int64_t n : {500, 502, 700, 1000})
