@@ -59,22 +59,13 @@ bool rounds_small_tiles(const Product& p, const Device& device) {
            hopper_can(p, TileSize::Small, device);
 }
 
-// Whether small tiles are known to be the fastest beside a dense matrix, or `way` of them.
-bool has_small_tiles_beside_dense(const Product& p, const Device& device) {
-    if (!has_ways_beside_dense(p, device)) return false;
-    const BesideDense way = remembered_beside_dense(p, device);
-    return way == BesideDense::Square || way == BesideDense::Long;
-}
-bool goes_beside_dense(const Product& p, const Device& device, BesideDense way) {
-    return has_ways_beside_dense(p, device) && remembered_beside_dense(p, device) == way;
-}
-
 TileSize direct_tile(const Product& p, const Device& device) {
     if (is_forced(Method::Mapped)) return TileSize::Small;
     if (const int tile = forced.tile; tile >= 0) return static_cast<TileSize>(tile);
     if (tile_shared_kib(p.dtype, TileSize::Large) > device.shared_kib) return TileSize::Small;
     if (rounds_small_tiles(p, device)) return TileSize::Small;
-    if (mirrored_pays(p, device) || has_small_tiles_beside_dense(p, device)) return TileSize::Small;
+    if (mirrored_pays(p, device) || by_small_tiles(way_beside_dense(p, device)))
+        return TileSize::Small;
     // Of a result of a few rows or columns, half of each large tile would be padding.
     if (!large_tiles_fit(p, 1.9)) return TileSize::Small;
     const Work large = direct_work(p, TileSize::Large, device);
@@ -91,7 +82,7 @@ bool takes_hopper(const Product& p, TileSize tile, const Work& work, const Devic
     if (p.dtype == DType::f64 || !hopper_can(p, tile, device)) return false;
     if (forced.method >= 0) return is_forced(Method::Hopper) || is_forced(Method::Mapped);
     if (p.dtype == DType::f32) return rounds_small_tiles(p, device);
-    if (has_small_tiles_beside_dense(p, device)) return true;
+    if (by_small_tiles(way_beside_dense(p, device))) return true;
     // It starts and ends sooner, but does not multiply faster than the general one for large tiles.
     const bool mapped = maps_dense_operand(p);
     if (mapped && p.batch == 1 && has_vectors(p) &&
@@ -104,7 +95,7 @@ bool takes_hopper(const Product& p, TileSize tile, const Work& work, const Devic
 bool goes_mapped(const Product& p, const Device& device) {
     if (!maps_dense_operand(p)) return false;
     if (forced.method >= 0) return is_forced(Method::Mapped);
-    if (goes_beside_dense(p, device, BesideDense::Long)) return true;
+    if (way_beside_dense(p, device) == BesideDense::Long) return true;
     return p.k >= (has_symmetric(p) ? 0 : triangles(p) == 0 ? 500 : 160);
 }
 
@@ -112,7 +103,7 @@ bool goes_mapped(const Product& p, const Device& device) {
 bool goes_wide_mapped(const Product& p, const Device& device) {
     if (p.c.kind != Kind::Dense) return false;
     if (forced.method >= 0) return forced.tile == static_cast<int>(TileSize::Large);
-    if (has_ways_beside_dense(p, device)) return goes_beside_dense(p, device, BesideDense::Long);
+    if (const auto way = way_beside_dense(p, device)) return way == BesideDense::Long;
     const int64_t most = has_symmetric(p) ? MOST_SHARED_SYMMETRIC : MOST_SHARED;
     if (p.batch > 1 || vectors_of(p) <= 64 || p.k < 500 || p.k > most) return false;
     return wide_tiles_win(p, device);
@@ -152,7 +143,7 @@ void share_direct_sums(Config& config, const Product& p, const Work& work, const
     // 16-bit types longer ones are of few columns.
     const bool estimated =
         (element_size(p.dtype) > 2 ||
-         (warpgroups && (p.batch == 1 || has_small_tiles_beside_dense(p, device)))) &&
+         (warpgroups && (p.batch == 1 || by_small_tiles(way_beside_dense(p, device))))) &&
         (config.method == Method::Mapped ||
          tile_side(p.dtype, config.tile) == tile_side(p.dtype, TileSize::Small)) &&
         p.k <= (is_wide_mapped(config)                    ? MOST_SHARED_SYMMETRIC

@@ -196,10 +196,8 @@ bool dense_pair_pays(const Product& p, const Device& device) {
 }
 
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
-    const bool enough = has_ways_beside_dense(p, device)
-                            ? remembered_beside_dense(p, device) == BesideDense::Images
-                            : enough_for_images(p, device, together);
-    return enough &&
+    const auto way = way_beside_dense(p, device);
+    return (way ? way == BesideDense::Images : enough_for_images(p, device, together)) &&
            engine_layout(p, config, device.multiprocessors).scratch_bytes(1) <= device.scratch;
 }
 

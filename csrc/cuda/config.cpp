@@ -22,10 +22,7 @@ int split_for(const Device& device, int wanted) {
 bool too_few_for_images(const Product& p, const Config& config, const Device& device) {
     if (forced.method >= 0) return false;
     if (mirrored_pays(p, device)) return true;
-    if (has_ways_beside_dense(p, device)) {
-        const BesideDense way = remembered_beside_dense(p, device);
-        return way == BesideDense::Square || way == BesideDense::Long;
-    }
+    if (const auto way = way_beside_dense(p, device)) return by_small_tiles(way);
     if (config.method != Method::Mapped || !has_vectors(p)) return false;
     return p.k <= most_mapped(vectors_of(p)) ||
            (is_wide_mapped(config) && volume(p) <= LEAST_UNPACKED);

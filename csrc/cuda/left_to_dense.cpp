@@ -89,8 +89,7 @@ bool few_tiles(const Product& p, const Device& device) {
     }
     const int64_t vectors = vectors_of(p);
     if (element_size(p.dtype) == 2) {
-        if (has_ways_beside_dense(p, device))
-            return remembered_beside_dense(p, device) == BesideDense::Dense;
+        if (const auto way = way_beside_dense(p, device)) return way == BesideDense::Dense;
         // Many of them get tiles of their own only from a certain size on (small.h).
         const bool mapped = device.clusters && maps_dense_operand(p);
         const double least = mapped ? 660 : 600;
@@ -277,8 +276,8 @@ bool leaves_to_dense(const Product& asked, const Device& device) {
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);
     if (!has_symmetric(p) && !middle_sized(p, device) && !slow_here) return false;
-    if (has_ways_beside_dense(p, device)) return copies_fit(p);
-    const bool images_compete = p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p);
+    const bool images_compete = !has_ways_beside_dense(p, device) &&
+                                (p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p));
     if (images_compete && !sooner_than_images(p, device) && by_images(choose(p, device)))
         return false;
     return copies_fit(p);

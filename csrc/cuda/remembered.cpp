@@ -76,7 +76,8 @@ Config remembered_choice(const Product& p, const Device& device, bool scratch) {
     return memory.get(key_of(p, device, scratch), [&] { return choose(p, device, scratch); });
 }
 
-BesideDense remembered_beside_dense(const Product& p, const Device& device) {
+std::optional<BesideDense> way_beside_dense(const Product& p, const Device& device) {
+    if (!has_ways_beside_dense(p, device)) return std::nullopt;
     static thread_local Memory<BesideDense> memory;
     return memory.get(key_of(p, device, false), [&] { return fastest_beside_dense(p, device); });
 }

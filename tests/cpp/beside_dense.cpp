@@ -1,13 +1,11 @@
 // How 16-bit triangles and dense matrices of aligned rows are multiplied: reads products from its input, one a line, as
 // "bfloat16 L@dense 512 512 8", and writes for each which way it goes, and as splits.cpp which sums are shared.
 #include <iostream>
-#include <string>
 
 #include "named_products.h"
 
-std::string way_of(const Product& p) {
+const char* way_of(const Product& p, const Config& config) {
     if (cuda::leaves_to_dense(p, h100)) return "dense";
-    const Config config = cuda::choose(p, h100);
     if (cuda::by_images(config)) return "engine";
     if (config.method == Method::SharedImages) return "images";
     if (cuda::is_wide_mapped(config)) return "long";
@@ -15,12 +13,9 @@ std::string way_of(const Product& p) {
 }
 
 int main() {
-    std::string dtype, op;
-    int64_t n, m, batch;
-    while (std::cin >> dtype >> op >> n >> m >> batch) {
-        const Product p = batched_product(op, named_dtype(dtype), n, m, batch);
+    for_each_batched_product([](const Product& p) {
         const Config config = cuda::choose(p, h100);
-        std::cout << way_of(p) << ' ' << config.split << ' ' << config.split_above << ' '
+        std::cout << way_of(p, config) << ' ' << config.split << ' ' << config.split_above << ' '
                   << config.graded << '\n';
-    }
+    });
 }

@@ -2,15 +2,11 @@
 // line, as "bfloat16 S@dense 1024 256 1", and writes for each whether its tiles are square or long, or that something else
 // has the product, and as splits.cpp which sums are shared.
 #include <iostream>
-#include <string>
 
 #include "named_products.h"
 
 int main() {
-    std::string dtype, op;
-    int64_t n, m, batch;
-    while (std::cin >> dtype >> op >> n >> m >> batch) {
-        const Product p = batched_product(op, named_dtype(dtype), n, m, batch);
+    for_each_batched_product([](const Product& p) {
         const Config config = cuda::choose(p, h100);
         const bool mapped = !cuda::leaves_to_dense(p, h100) && config.method == Method::Mapped;
         std::cout << (!mapped                        ? "else"
@@ -18,5 +14,5 @@ int main() {
                                                      : "square")
                   << ' ' << config.split << ' ' << config.split_above << ' ' << config.graded
                   << '\n';
-    }
+    });
 }

@@ -1,6 +1,7 @@
 // Products by the names that benchmarks have for them.
 #pragma once
 
+#include <iostream>
 #include <stdexcept>
 #include <string>
 
@@ -68,6 +69,15 @@ inline Product batched_product(const std::string& op, DType dtype, int64_t n, in
     set(p.b, right, n, p.n);
     if (!packed) p.c = {nullptr, Kind::Dense, p.n, p.m * p.n};
     return p;
+}
+
+// Calls f(product) for those that the input names, one a line, as "float32 L@dense 16 100000 1" with the number of matrices.
+template <class F>
+void for_each_batched_product(F f) {
+    std::string dtype, op;
+    int64_t n, m, batch;
+    while (std::cin >> dtype >> op >> n >> m >> batch)
+        f(batched_product(op, named_dtype(dtype), n, m, batch));
 }
 
 // One that may be rounded to TF32.

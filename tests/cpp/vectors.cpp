@@ -2,18 +2,14 @@
 // with the number of matrices, and writes for each which kernel it has, how many elements of the result a block has, and
 // how many warps.
 #include <iostream>
-#include <string>
 
 #include "named_products.h"
 
 int main() {
     static const char* const ways[] = {"rows", "groups", "columns", "block", "parts", "held"};
-    std::string dtype, op;
-    int64_t n, m, batch;
-    while (std::cin >> dtype >> op >> n >> m >> batch) {
-        const auto choice =
-            cuda::choose_mv(batched_product(op, named_dtype(dtype), n, m, batch), h100);
+    for_each_batched_product([](const Product& p) {
+        const auto choice = cuda::choose_mv(p, h100);
         std::cout << ways[static_cast<int>(choice.way)] << ' ' << choice.group << ' '
                   << choice.sharers << '\n';
-    }
+    });
 }
