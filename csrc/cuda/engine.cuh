@@ -4,6 +4,7 @@
 // longest sums first, until none is left. The longest sums of all may be shared by clusters of blocks.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "engine_layout.h"
@@ -127,6 +128,18 @@ struct EngineStoring<true> {
     bool wanted;
 };
 
+// What each block or cluster begins with, and how many of the items that are not shared that takes (deal_first): to draw an
+// item, and to find what it is, would take longer than images are made in. Where they are made meanwhile the arguments
+// have no room for it, nor is there need.
+constexpr int MOST_DEALT = 160;
+template <bool PACKS>
+struct EngineDealing {
+    int64_t first[MOST_DEALT];
+    int count;
+};
+template <>
+struct EngineDealing<true> {};
+
 // A launch computes one product, or two side by side, whose tiles of one number come one after another.
 template <class T, int PRODUCTS, bool PACKS, bool CUTS>
 struct EngineArgs {
@@ -135,17 +148,56 @@ struct EngineArgs {
     // Tiles of all products that are shared, and that blocks have alone, of all matrices or panels.
     BatchOrder shared, alone;
     int split;
+    EngineDealing<PACKS> dealing;
     int* counters;  // EngineCounters, zero when the launch starts.
     EnginePacking<T, PACKS> packing;
     EngineCutting<CUTS> cutting;
     static constexpr bool STORES = PRODUCTS == 1 && sizeof(T) == 2;
     EngineStoring<STORES> storing;
+
+    // The items by number, as words: parts of tiles that are shared, and what blocks have alone. NONE where no tile is.
+    PACKEDTRI_HD int64_t shared_item(int number, int part) const {
+        const auto [matrix, within] = shared.at(number);
+        bool exists = false;
+        EngineItem item = work_of(within).shared(tile_of(within), part, exists);
+        item.product = product_of(within);
+        item.matrix = matrix;
+        return exists ? item.word() : EngineItem::NONE;
+    }
+    PACKEDTRI_HD int64_t lone_item(int number) const {
+        if constexpr (CUTS) {
+            const EngineProduct<T>& p = of[0];
+            EnginePiece item;
+            return cutting.work.find(number, p.work.schedule, 1, p.a.kind, p.b.kind, p.k_blocks,
+                                     item.piece)
+                       ? item.word()
+                       : EngineItem::NONE;
+        } else {
+            const auto [matrix, within] = alone.at(number);
+            bool exists = false;
+            EngineItem item = work_of(within).alone(tile_of(within), exists);
+            item.product = product_of(within);
+            item.matrix = matrix;
+            return exists ? item.word() : EngineItem::NONE;
+        }
+    }
+    PACKEDTRI_HD int lone_items() const {
+        if constexpr (CUTS) return cutting.work.items;
+        else return alone.all;
+    }
+    PACKEDTRI_HD int shared_items() const { return shared.all; }
+
+  private:
+    PACKEDTRI_HD static int product_of(int number) { return PRODUCTS > 1 ? number & 1 : 0; }
+    PACKEDTRI_HD static int tile_of(int number) { return PRODUCTS > 1 ? number >> 1 : number; }
+    PACKEDTRI_HD const EngineWork& work_of(int number) const { return of[product_of(number)].work; }
 };
 template <class Shape, int PRODUCTS>
 using EngineArgsOf = EngineArgs<typename Shape::T, PRODUCTS, Shape::PACKS, Shape::CUTS>;
 
-// What a shape has that others have not. Halved: tiles are halves of others, and the warpgroups that multiply stand beside
-// each other. Packing: images are made meanwhile. Cutting: sums are cut into parts that any clusters compute.
+// What a shape has that others have not. Halved: tiles are halves of others; each of the warpgroups that multiply has
+// every other step of their sums, and in the end half of their columns. Packing: images are made meanwhile. Cutting:
+// sums are cut into parts that any clusters compute.
 enum class EngineForm { Plain, Halved, Packing, Cutting };
 
 // Shapes and resources. The tile of a block is 128 x BN, or 64 x BN if halved; a cluster of two has one
@@ -161,14 +213,19 @@ struct EngineShape {
     static constexpr int SIDE = Image::SIDE;
     static_assert(SIDE * sizeof(Element) == Image::ROW_BYTES, "a block has 64 steps of k");
     static constexpr bool SCALED = sizeof(T) > sizeof(Element) && PARTS == 1;
-    static constexpr bool BESIDE = FORM == EngineForm::Halved;  // Warpgroups that multiply.
-    static constexpr int ROWS = BESIDE ? 1 : 2,
+    static constexpr bool HALVED = FORM == EngineForm::Halved;
+    static constexpr int ROWS = HALVED ? 1 : 2,
                          COLS = BN / SIDE;           // Of a block's tile, in image blocks.
-    static constexpr int WN = BESIDE ? BN / 2 : BN;  // Columns of a warpgroup.
-    static_assert(!BESIDE || WN == SIDE, "a warpgroup multiplies one block of columns");
+    static constexpr int WN = HALVED ? BN / 2 : BN;  // Columns of a warpgroup, when all is summed.
+    static_assert(!HALVED || WN == SIDE, "a warpgroup has one block of columns");
     static constexpr int THREADS = 384, WARPS = 8;  // The latter multiply.
     static constexpr bool PACKS = FORM == EngineForm::Packing;
     static constexpr int PACKERS = 3;  // Warps that do.
+    // Whether a thread of its own loads B: for one that loads both, a stage takes as long as the tensor cores take for it
+    // where that is least, and B alone may be there before the images of A are made.
+    static constexpr bool LOADS_APART = CLUSTER == 1 && PARTS == 1;
+    // Who fills a stage arrives there, also with nothing to load: else it could miss that others have been done with it.
+    static constexpr int LOADERS = LOADS_APART ? 2 : 1;
     static constexpr bool CUTS = FORM == EngineForm::Cutting;
     static_assert(!CUTS || CLUSTER == 2, "");
     using Item = std::conditional_t<CUTS, EnginePiece, EngineItem>;
@@ -177,7 +234,8 @@ struct EngineShape {
                          CONSUMER_REGISTERS = PACKS ? 208 : 216;
     // Arrivals that empty a stage: one of each warp that multiplies, here and in the other block.
     static constexpr int RELEASES = WARPS * CLUSTER;
-    static constexpr int ACCS = WN / 2;
+    // Of a thread that multiplies: while it does, and when all is summed.
+    static constexpr int SUMS = BN / 2, ACCS = WN / 2;
     using Tile = EngineTile<ROWS, COLS, CLUSTER>;
 
     static constexpr int A_BYTES = ROWS * PARTS * Image::BLOCK_BYTES;
@@ -189,16 +247,19 @@ struct EngineShape {
     // Results that the copy engine stores are staged by boxes of a warp's 16 rows and 64 columns, two at a time.
     static constexpr int BOX_BYTES = 16 * Image::ROW_BYTES, BOXES = 2;
     static constexpr bool STORES_BOXES = sizeof(T) == 2;
-    static constexpr int OF_ROWS = WARPS * 8 * PITCH * static_cast<int>(sizeof(T)),
-                         OF_BOXES = STORES_BOXES ? WARPS * BOXES * BOX_BYTES : 0,
-                         STAGING_BYTES = OF_ROWS > OF_BOXES ? OF_ROWS : OF_BOXES;
+    static constexpr int
+        OF_ROWS = WARPS * 8 * PITCH * static_cast<int>(sizeof(T)),
+        OF_BOXES = STORES_BOXES ? WARPS * BOXES * BOX_BYTES : 0,
+        // What warpgroups give each other of sums of halves (EngineConsumer::trade).
+        OF_TRADE = HALVED ? 2 * 128 * ACCS * 4 : 0,
+        STAGING_BYTES = std::max({OF_ROWS, OF_BOXES, OF_TRADE});
     static constexpr int DRAWS = 8;  // Tiles that the first block of a cluster may be ahead.
     static_assert(CLUSTER == 1 || STAGES + 1 <= DRAWS, "a tile of one step for each stage");
     static constexpr int BARRIERS = 2 * STAGES + DRAWS + 4;
     static constexpr int WORDS = STAGES + DRAWS + 1;
     // Where sums in parts meet (see EngineConsumer::meet), eight rows of a warp take so many bytes. Halves of tiles leave
     // memory for that.
-    static constexpr bool MEETS_APART = BESIDE;
+    static constexpr bool MEETS_APART = HALVED;
     static constexpr int HALF_BYTES = ACCS / 2 * 32 * 4;
     PACKEDTRI_HD static constexpr int meeting_warps(int parts) { return 2 * WARPS / parts; }
     PACKEDTRI_HD static constexpr int met_bytes(int parts) {
@@ -263,18 +324,17 @@ template <class Shape>
 struct EngineWarp {
     int group;  // Of the two warpgroups.
 
-    // Of the tile's blocks, the row of those that it has, and the place in a stage where their columns begin.
-    __device__ int row() const { return Shape::BESIDE ? 0 : group; }
-    __device__ int place() const { return Shape::BESIDE ? group : 0; }
+    // Of the tile's blocks, the row of those that it has.
+    __device__ int row() const { return Shape::HALVED ? 0 : group; }
     // Which of the tile's columns of blocks comes after `c` others of its own.
     template <bool B_ACROSS>
     __device__ int column(int c) const {
-        return Shape::BESIDE ? Shape::Tile::column_at(group, B_ACROSS) : c;
+        return Shape::HALVED ? Shape::Tile::column_at(group, B_ACROSS) : c;
     }
     // Where its sums of that begin.
     template <bool B_ACROSS>
     __device__ static constexpr int block(int c) {
-        return Shape::BESIDE ? 0 : 32 * Shape::Tile::column_at(c, B_ACROSS);
+        return Shape::HALVED ? 0 : 32 * Shape::Tile::column_at(c, B_ACROSS);
     }
     __device__ static int of_group() { return static_cast<int>(threadIdx.x) % 128 / 32; }
     // Of those of both groups.

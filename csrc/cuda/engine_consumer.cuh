@@ -1,6 +1,7 @@
-// A warpgroup that multiplies 64 rows of a block's tile, or half of their columns.
+// A warpgroup that multiplies 64 rows of a block's tile, or every other step of their sums.
 #pragma once
 
+#include "engine_drawer.cuh"
 #include "engine_storer.cuh"
 #include "part_sums.cuh"
 
@@ -20,28 +21,24 @@ class EngineConsumer {
         : args_(args), shared_(shared), rank_(rank), warp_{group}, storer_(args, shared, warp_) {}
 
     __device__ void run() {
-        for (;;) {
-            ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
-            // One value for the warp, and known to be: products of a warpgroup must not diverge. The
-            // lane that reads it is the one whose arrival allows the next write.
-            const int64_t read = threadIdx.x % 32 == 0 ? *shared_.item(at_.stage) : 0;
-            const int64_t word = __shfl_sync(~0u, read, 0);
-            if (word == EngineItem::NONE) break;
+        for (int64_t word = first_item(); word != EngineItem::NONE; word = next_item()) {
             const Item drawn = Item::of(word);
             product_ = drawn.product;
             const Item item = p().placed(drawn);
             matrix_ = item.matrix;
             const Tile tile(p().a.kind, p().b.kind, p().a.across, p().b.across, p().work, item,
                             rank_, p().n_blocks, p().k_blocks);
-            float acc[Shape::ACCS];
+            float acc[Shape::SUMS];
 #pragma unroll
-            for (int e = 0; e < Shape::ACCS; ++e) acc[e] = 0;
+            for (int e = 0; e < Shape::SUMS; ++e) acc[e] = zero();
             ask_for_exponents();
             multiply(tile, acc);
             const int exponent = this->exponent();
-            const int rows = whole_of(item, acc);
-            if (rows && (!p().marks || right(tile, rows, acc)))
-                storer_.store(p(), matrix_, tile, rows, exponent, acc);
+            float own[Shape::ACCS];
+            trade(acc, own);
+            const int rows = whole_of(item, own);
+            if (rows && (!p().marks || right(tile, rows, own)))
+                storer_.store(p(), matrix_, tile, rows, exponent, own);
             __syncwarp();
         }
         // What is staged must outlive the copies.
@@ -51,6 +48,19 @@ class EngineConsumer {
     }
 
   private:
+    // Known before anything is loaded for it.
+    __device__ __forceinline__ int64_t first_item() const {
+        if constexpr (Shape::PACKS) return next_item();
+        else return EngineDrawer<Shape, PRODUCTS>::dealt(args_);
+    }
+    __device__ __forceinline__ int64_t next_item() const {
+        ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
+        // One value for the warp, and known to be: products of a warpgroup must not diverge. The
+        // lane that reads it is the one whose arrival allows the next write.
+        const int64_t read = threadIdx.x % 32 == 0 ? *shared_.item(at_.stage) : 0;
+        return __shfl_sync(~0u, read, 0);
+    }
+
     // ------------------------------------------------------------------------------- the sum
 
     __device__ void multiply(const Tile& tile, float* acc) {
@@ -65,12 +75,51 @@ class EngineConsumer {
     __device__ __forceinline__ void multiply(Tile tile, float* acc) {
         tile.b_across = B_ACROSS;  // For the compiler to know.
         const bool exists = (tile.i0 + warp_.row()) * SIDE < p().c.m;
-        for (int k = tile.k0; k < tile.end(); ++k) {
+        if constexpr (Shape::HALVED) {
+            if (exists && tile.k1 > tile.k0) take_turns<A_ACROSS, B_ACROSS>(tile, acc);
+            else pass(tile.end() - tile.k0);
+        } else {
+            for (int k = tile.k0; k < tile.end(); ++k) {
+                ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
+                if (exists && tile.needs_row(warp_.row(), k))
+                    step<A_ACROSS, B_ACROSS>(tile.missing_columns(k), acc);
+                else
+                    __syncwarp();  // As products do: no lane must wait for a stage that is filled again.
+                release();
+            }
+        }
+    }
+
+    // Of a halved tile each warpgroup has all columns of every other step, since the one that multiplies then reads A for all
+    // of them, and while it waits for its products the other one begins. Its one row of blocks is needed at each step.
+    template <bool A_ACROSS, bool B_ACROSS>
+    __device__ __forceinline__ void take_turns(const Tile& tile, float* acc) {
+        const KRange whole = tile.whole(1);
+        const int begin = min(static_cast<int>(whole.begin), tile.k1),
+                  end = max(begin, static_cast<int>(whole.end));
+        take_turns<SIDE, A_ACROSS, B_ACROSS>(tile, tile.k0, begin, acc);
+        take_turns<Shape::BN, A_ACROSS, B_ACROSS>(tile, begin, end, acc);
+        take_turns<SIDE, A_ACROSS, B_ACROSS>(tile, end, tile.k1, acc);
+    }
+    // Steps with N columns. No product is behind a branch, for nvcc would have it wait for the one before.
+    template <int N, bool A_ACROSS, bool B_ACROSS>
+    __device__ __forceinline__ void take_turns(const Tile& tile, int k, int end, float* acc) {
+        if (k < end && (k - tile.k0) % 2 != warp_.group) {
+            pass(1);
+            ++k;
+        }
+        for (; k < end; k += 2) {
             ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
-            if (exists && tile.needs_row(warp_.row(), k))
-                step<A_ACROSS, B_ACROSS>(tile.missing_columns(k), acc);
-            else
-                __syncwarp();  // As products do: no lane must wait for a stage that is filled again.
+            products<N, A_ACROSS, B_ACROSS>(acc);
+            release();
+            pass(min(1, end - k - 1));
+        }
+    }
+    // Leaves so many steps to the other warpgroup.
+    __device__ __forceinline__ void pass(int steps) {
+        for (int s = 0; s < steps; ++s) {
+            ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
+            __syncwarp();  // As products do: no lane must wait for a stage that is filled again.
             release();
         }
     }
@@ -78,10 +127,7 @@ class EngineConsumer {
     // Near the diagonal of B the last of the columns, in the order of the stage, have no block at k.
     template <bool A_ACROSS, bool B_ACROSS>
     __device__ __forceinline__ void step(int missing, float* acc) {
-        if (Shape::BESIDE) {
-            if (warp_.place() + missing < Shape::COLS) products<Shape::WN, A_ACROSS, B_ACROSS>(acc);
-            else __syncwarp();
-        } else if (missing == 0) products<Shape::BN, A_ACROSS, B_ACROSS>(acc);
+        if (missing == 0) products<Shape::BN, A_ACROSS, B_ACROSS>(acc);
         else if (missing == 1) products<Shape::BN - SIDE, A_ACROSS, B_ACROSS>(acc);
         else if (Shape::COLS > 2 && missing == 2)
             products<Shape::COLS / 2 * SIDE, A_ACROSS, B_ACROSS>(acc);
@@ -91,7 +137,7 @@ class EngineConsumer {
     template <int N, bool A_ACROSS, bool B_ACROSS>
     __device__ __forceinline__ void products(float* acc) {
         const uint32_t a = shared_.a(at_.stage) + warp_.row() * Image::BLOCK_BYTES,
-                       b = shared_.b(at_.stage) + warp_.place() * Image::BLOCK_BYTES;
+                       b = shared_.b(at_.stage);
         if constexpr (Shape::PARTS == 1) {
             ptx::wgmma_fence();
             products_of_parts<N, A_ACROSS, B_ACROSS>(acc, a, b, true);
@@ -127,6 +173,56 @@ class EngineConsumer {
         for (int x = 0; x < Image::ROW_BYTES / 32; ++x)
             ptx::wgmma<N, A_ACROSS, B_ACROSS>(acc, da + x * A_STEP, db + x * B_STEP, add || x > 0,
                                               typename Shape::Element{});
+    }
+
+    // In the end each warpgroup of a halved tile gives its sums of one block of columns for the other's of its own.
+    __device__ __forceinline__ void trade(const float* acc, float* own) const {
+        if constexpr (!Shape::HALVED) {
+#pragma unroll
+            for (int e = 0; e < Shape::ACCS; ++e) own[e] = acc[e];
+            return;
+        }
+        constexpr int OF_GROUP = Shape::OF_TRADE / 2, STEP = 128 * 16;
+        const bool second = warp_.group == 1;
+        const auto either = [&](float of_first, float of_second) {
+            return second ? of_second : of_first;
+        };
+        const uint32_t given = ptx::shared_address(shared_.staging()) +
+                               static_cast<int>(threadIdx.x) % 128 * 16,
+                       mine = given + (second ? OF_GROUP : 0),
+                       other = given + (second ? 0 : OF_GROUP);
+        // Until all warps have stored what they had staged of the tile before.
+        if constexpr (Args::STORES) {
+            __syncwarp();
+            if (ptx::elect()) ptx::bulk_store_read();
+        }
+        ptx::barrier_sync(TRADE, 32 * Shape::WARPS);
+#pragma unroll
+        for (int e = 0; e < Shape::ACCS; e += 4) {
+            uint32_t x[4];
+#pragma unroll
+            for (int f = 0; f < 4; ++f)
+                x[f] = __float_as_uint(either(acc[Shape::ACCS + e + f], acc[e + f]));
+            ptx::store_shared(mine + e / 4 * STEP, make_uint4(x[0], x[1], x[2], x[3]));
+        }
+        ptx::barrier_sync(TRADE, 32 * Shape::WARPS);
+#pragma unroll
+        for (int e = 0; e < Shape::ACCS; e += 4) {
+            const float4 x = ptx::load_shared_f32x4(other + e / 4 * STEP);
+            const float of_other[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+            for (int f = 0; f < 4; ++f)
+                own[e + f] = either(acc[e + f], acc[Shape::ACCS + e + f]) + of_other[f];
+        }
+        ptx::barrier_sync(TRADE, 32 * Shape::WARPS);
+    }
+
+    // Not told to be a constant, which nvcc would bring from where sums begin to where products are added to them, and have
+    // these wait for one another there.
+    __device__ __forceinline__ static float zero() {
+        float x;
+        asm volatile("mov.f32 %0, 0f00000000;" : "=f"(x));
+        return x;
     }
 
     // For this warp the stage may be filled again, here and, where a block of the cluster fills it for
@@ -231,6 +327,7 @@ class EngineConsumer {
     // registers would be waited for before the first product.
     __device__ __forceinline__ void ask_for_exponents() const {
         if constexpr (!Shape::SCALED) return;
+        ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);  // Until they are known.
         const int lane = static_cast<int>(threadIdx.x) % 32;
         if (lane < 2)
             ptx::cp_async<8>(ptx::shared_address(shared_.staging(warp_.number())) + lane * 8,
@@ -280,7 +377,7 @@ class EngineConsumer {
             (i * columns + j) * Marks::OF_TILE +
             ((tile.i0 + warp_.row()) % ROWS * SIDE + warp_.of_group() * 16) / Marks::ROWS + half;
         // Of two warps that have the same rows either leaves them.
-        if (!Shape::BESIDE) *at = mark;
+        if (!Shape::HALVED) *at = mark;
         else if (mark > 0) atomicExch(at, mark);
         else atomicCAS(at, 0, mark);
     }
@@ -288,6 +385,7 @@ class EngineConsumer {
     __device__ const EngineProduct<T>& p() const { return args_.of[PRODUCTS > 1 ? product_ : 0]; }
 
     static constexpr int ALL_ROWS = 3;
+    static constexpr int TRADE = 2;  // A barrier.
 
     const Args& args_;
     const EngineShared<Shape> shared_;

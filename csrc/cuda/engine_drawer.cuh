@@ -23,17 +23,21 @@ class EngineDrawer {
     __device__ EngineDrawer(const Args& args, const EngineShared<Shape>& shared)
         : args_(args), shared_(shared) {}
 
-    // Draws all items, each when it is wanted.
+    // Draws all items but the first, each when it is wanted.
     __device__ void run() {
-        for (bool more = draw_first(); more; more = draw_next())
-            ptx::mbarrier_wait(shared_.wanted(), (drawn_ - 1) % 2);
+        if (dealt(args_) == EngineItem::NONE) return;
+        do ptx::mbarrier_wait(shared_.wanted(), drawn_ % 2);
+        while (draw_next());
     }
-    __device__ bool draw_first() { return send(first()); }
-    __device__ bool draw_next() {
-        return send(shared_tile_ < args_.shared.all ? share() : take(draw()));
-    }
+    __device__ bool draw_next() { return send(next()); }
+    // Where none are dealt.
+    __device__ void draw_first() { send(find(cluster())); }
+    // What this block begins with, where items are dealt.
+    __device__ static int64_t dealt(const Args& args) { return args.dealing.first[cluster()]; }
 
   private:
+    __device__ static int cluster() { return static_cast<int>(blockIdx.x) / Shape::CLUSTER; }
+
     // To the threads that fill the stages. Returns whether it is an item.
     __device__ bool send(int64_t word) {
         const int slot = drawn_++ % Shape::DRAWS;
@@ -47,78 +51,44 @@ class EngineDrawer {
         return word != EngineItem::NONE;
     }
 
-    // Blocks that share sums have every so manieth shared tile. Then, or first, they start with one item
-    // each, and draw the others.
-    __device__ int sharers() const { return Shape::CLUSTER > 1 ? 1 : args_.split; }
-    __device__ int group() const {
-        return static_cast<int>(blockIdx.x) / (Shape::CLUSTER * sharers());
-    }
-    __device__ int groups() const {
-        return static_cast<int>(gridDim.x) / (Shape::CLUSTER * sharers());
-    }
-    __device__ int part() const {
-        return sharers() > 1 ? static_cast<int>(blockIdx.x) % sharers() : 0;
-    }
-    __device__ int64_t first() {
-        shared_tile_ = group();
-        if (shared_tile_ < args_.shared.all) return share();
-        return take((shared_tile_ - args_.shared.all) * sharers() + part());
-    }
-
-    // This block's part of the next tile that it shares.
-    __device__ int64_t share() {
-        while (shared_tile_ < args_.shared.all) {
-            const auto [matrix, number] = args_.shared.at(shared_tile_);
-            bool exists = false;
-            EngineItem item = work_of(number).shared(tile_of(number), part(), exists);
-            item.product = product_of(number);
-            item.matrix = matrix;
-            shared_tile_ += groups();
-            if (exists) return item.word();
+    // Blocks that share sums have every so manieth shared tile, of which they began with the first. Then they draw.
+    __device__ int64_t next() {
+        if constexpr (Shape::CLUSTER == 1) {
+            const int sharers = args_.split, groups = static_cast<int>(gridDim.x) / sharers,
+                      block = static_cast<int>(blockIdx.x);
+            if (shared_tile_ < 0) shared_tile_ = block / sharers;
+            while (shared_tile_ < args_.shared_items()) {
+                const int64_t word = args_.shared_item(shared_tile_, block % sharers);
+                shared_tile_ += groups;
+                if (word == EngineItem::NONE) continue;
+                if (began_) return word;
+                began_ = true;
+            }
         }
-        return take(draw());
+        return find(draw());
+    }
+    // The item of this number that a block has alone, or of a later one where there is none.
+    __device__ int64_t find(int number) {
+        for (; number < args_.lone_items(); number = draw())
+            if (const int64_t word = args_.lone_item(number); word != EngineItem::NONE) return word;
+        return EngineItem::NONE;
     }
 
     __device__ int draw() {
         // The counter is made zero by the kernel before.
         if (!started_) ptx::wait_for_dependency();
         started_ = true;
-        const int started = max(0, groups() - args_.shared.all) * sharers();
-        return started + atomicAdd(args_.counters + EngineCounters::ITEMS, 1);
-    }
-
-    // The item of this number, or of a later one where there is none.
-    __device__ int64_t take(int drawn) {
-        if constexpr (Shape::CUTS) {
-            const EngineProduct<T>& p = args_.of[0];
-            EnginePiece item;
-            for (; drawn < args_.cutting.work.items; drawn = draw())
-                if (args_.cutting.work.find(drawn, p.work.schedule, 1, p.a.kind, p.b.kind,
-                                            p.k_blocks, item.piece))
-                    return item.word();
-        } else {
-            for (; drawn < args_.alone.all; drawn = draw()) {
-                const auto [matrix, number] = args_.alone.at(drawn);
-                bool exists = false;
-                EngineItem item = work_of(number).alone(tile_of(number), exists);
-                item.product = product_of(number);
-                item.matrix = matrix;
-                if (exists) return item.word();
-            }
-        }
-        return EngineItem::NONE;
-    }
-
-    __device__ int product_of(int number) const { return PRODUCTS > 1 ? number & 1 : 0; }
-    __device__ int tile_of(int number) const { return PRODUCTS > 1 ? number >> 1 : number; }
-    __device__ const EngineWork& work_of(int number) const {
-        return args_.of[product_of(number)].work;
+        int begun = 0;
+        if constexpr (Shape::PACKS) begun = static_cast<int>(gridDim.x) / Shape::CLUSTER;
+        else begun = args_.dealing.count;
+        return begun + atomicAdd(args_.counters + EngineCounters::ITEMS, 1);
     }
 
     const Args& args_;
     const EngineShared<Shape> shared_;
     int drawn_ = 0;
-    int shared_tile_ = 0;  // The next of those that this block shares.
+    int shared_tile_ = -1;  // The next of those that this block shares.
+    bool began_ = false;    // Whether it has passed the one that it began with.
     bool started_ = false;
 };
 

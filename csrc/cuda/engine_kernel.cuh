@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (threadIdx.x == 0) {
         *shared.left() = 0;
         for (int s = 0; s < Shape::STAGES; ++s) {
-            ptx::mbarrier_init(shared.full(s), 1);
+            ptx::mbarrier_init(shared.full(s), Shape::LOADERS);
             ptx::mbarrier_init(shared.empty(s), Shape::RELEASES);
         }
         ptx::mbarrier_init(shared.wanted(), 1);
@@ -47,7 +47,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
         const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 32), 0);
         if (warp == 0) {
-            if (ptx::elect()) EngineProducer<Shape, PRODUCTS>(args, shared, rank).run();
+            if (ptx::elect())
+                EngineProducer<Shape, PRODUCTS, true, !Shape::LOADS_APART>(args, shared, rank)
+                    .run();
+        } else if (Shape::LOADS_APART && warp == 3) {
+            if (ptx::elect())
+                EngineProducer<Shape, PRODUCTS, false, true>(args, shared, rank).run();
         } else if constexpr (Shape::PACKS) {
             EnginePacker<typename Shape::T>(args.packing).run();
         } else if (warp == 1) {

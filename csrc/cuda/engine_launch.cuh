@@ -100,15 +100,18 @@ void launch_stored(const EnginePlan* plans, const EngineArgsOf<Shape, PRODUCTS>&
 
 template <class Shape, int PRODUCTS, class Across>
 void launch_kernel(const EnginePlan* plans, const EngineUnmade& unmade, cudaStream_t stream) {
-    const auto args = engine_args<Shape, PRODUCTS>(plans, unmade);
+    auto args = engine_args<Shape, PRODUCTS>(plans, unmade);
     static_assert(sizeof(args) <= 4096, "a kernel has no more room for arguments");
     const auto kernel = engine_kernel<Shape, PRODUCTS, Across>;
     allow_shared(kernel);
     const int cluster = Shape::CLUSTER * args.split;
-    int64_t needed = args.shared.all + ceil_div(args.alone.all, args.split);
-    if constexpr (Shape::CUTS) needed = args.cutting.work.items;
+    const int64_t needed = args.shared_items() + ceil_div(args.lone_items(), args.split);
     const int64_t clusters = std::min<int64_t>(
-        needed, clusters_at_once(kernel, Shape::THREADS, Shape::SHARED_BYTES, cluster));
+        {needed, clusters_at_once(kernel, Shape::THREADS, Shape::SHARED_BYTES, cluster),
+         MOST_DEALT / args.split});
+    if constexpr (!Shape::PACKS)
+        args.dealing.count =
+            deal_first(args, static_cast<int>(clusters), args.split, args.dealing.first);
     // The kernel sets itself up while the images are still being made.
     launch_overlapping(kernel, dim3(static_cast<unsigned>(clusters * cluster)), Shape::THREADS,
                        args, stream, "cannot launch a product", cluster, Shape::SHARED_BYTES);

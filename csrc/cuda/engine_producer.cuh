@@ -1,11 +1,12 @@
-// The thread that keeps the stages of a block filled, tile after tile.
+// A thread that keeps the stages of a block filled, tile after tile, with both operands or with one of them.
 #pragma once
 
 #include "engine_drawer.cuh"
 
 namespace packedtri::cuda {
 
-template <class Shape, int PRODUCTS>
+// LOADS_A, LOADS_B: which operands it loads. Who loads A also asks for tiles, and tells those that multiply of them.
+template <class Shape, int PRODUCTS, bool LOADS_A = true, bool LOADS_B = true>
 class EngineProducer {
     using T = typename Shape::T;
     using Args = EngineArgsOf<Shape, PRODUCTS>;
@@ -19,10 +20,8 @@ class EngineProducer {
 
     __device__ void run() {
         prefetch_maps();
-        if (!Drawer::APART && rank_ == 0) drawer_.draw_first();
-        for (int count = 0;; ++count) {
-            const int64_t word = drawn(count);
-            if (word == EngineItem::NONE) break;
+        int count = 0;
+        for (int64_t word = first(count); word != EngineItem::NONE; word = drawn(count++)) {
             const Item named = Item::of(word);
             const EngineProduct<T>& p = args_.of[PRODUCTS > 1 ? named.product : 0];
             const Item item = p.placed(named);
@@ -31,12 +30,20 @@ class EngineProducer {
             load_all(p, tile, item.matrix, word);
             if constexpr (!Shape::CUTS && !Shape::MEETS_APART) parts_meet_ = item.share > 0;
         }
-        wait_for_stages();  // No block ends before the kernel before does: later ones rely on that.
+        // No block ends before the kernel before does: later ones rely on that.
+        wait_for_stages(true);
         begin_stage(EngineItem::NONE);
         ptx::mbarrier_arrive(shared_.full(at_.stage));
     }
 
   private:
+    // `count`: how many have been drawn then.
+    __device__ int64_t first(int& count) {
+        if constexpr (!Shape::PACKS) return Drawer::dealt(args_);
+        if (rank_ == 0) drawer_.draw_first();
+        return drawn(count++);
+    }
+
     __device__ void prefetch_maps() const {
 #pragma unroll
         for (int x = 0; x < PRODUCTS; ++x) {
@@ -49,17 +56,20 @@ class EngineProducer {
     }
 
     // Before the first load of a tile, when all is ready for it: until there is something to read, and
-    // until the parts of the sum before have met, which they do in the stages.
-    __device__ void wait_for_stages() {
-        if (!started_) ptx::wait_for_dependency();
-        started_ = true;
+    // until the parts of the sum before have met, which they do in the stages. What no image is made of was there before
+    // the kernel that makes images let this one start.
+    __device__ void wait_for_stages(bool reads_images) {
+        if (reads_images && !started_) {
+            ptx::wait_for_dependency();
+            started_ = true;
+        }
         if (!parts_meet_) return;
         ptx::mbarrier_wait(shared_.parted(), meetings_.parity);
         meetings_.advance();
         parts_meet_ = false;
     }
 
-    // The item that has been drawn after so many, for this block or for both of its cluster.
+    // The item that has been drawn after so many others, for this block or for both of its cluster.
     __device__ int64_t drawn(int count) {
         const int slot = count % Shape::DRAWS;
         const uint32_t barrier = shared_.drawn(slot);
@@ -71,7 +81,7 @@ class EngineProducer {
 
     __device__ void begin_stage(int64_t word) {
         ptx::mbarrier_wait(shared_.empty(at_.stage), at_.parity ^ 1);
-        *shared_.item(at_.stage) = word;
+        if (LOADS_A) *shared_.item(at_.stage) = word;
     }
 
     // The blocks that an operand has at one k, of two neighbouring lines: rows of A, columns of B. The
@@ -185,22 +195,22 @@ class EngineProducer {
         const int rows = min(Shape::ROWS, p.m_blocks() - tile.i0);
         const KRange whole = tile.whole(rows);
         const int end = tile.end(), ask_at = max(tile.k0, end - 1 - Drawer::AHEAD);
-        wait_for_stages();
+        wait_for_stages((LOADS_A && a.at) || (LOADS_B && b.at));
         for (int k = tile.k0; k < end; ++k) {
             if constexpr (Shape::PACKS) wait_for_images(p, tile, EngineItem::of(word), k);
             const bool all = k >= whole.begin && k < whole.end;
             const bool first = all || (rows > 0 && tile.needs_row(0, k)),
                        second = Shape::ROWS > 1 && (all || (rows > 1 && tile.needs_row(1, k)));
             const int columns = all ? Shape::COLS : Shape::COLS - tile.missing_columns(k);
+            const int blocks = (LOADS_A ? first + second : 0) + (LOADS_B ? columns : 0);
             begin_stage(word);
-            ptx::mbarrier_arrive_expect(
-                shared_.full(at_.stage),
-                (columns + first + second) * Shape::PARTS * Image::BLOCK_BYTES);
+            ptx::mbarrier_arrive_expect(shared_.full(at_.stage),
+                                        blocks * Shape::PARTS * Image::BLOCK_BYTES);
             load(a, b, k, first, second, columns - place);
             at_.advance();
             a.advance();
             b.advance();
-            if (k == ask_at && rank_ == 0) ask();
+            if (LOADS_A && k == ask_at && rank_ == 0) ask();
         }
     }
 
@@ -219,7 +229,8 @@ class EngineProducer {
         for (int part = 0; part < Shape::PARTS; ++part) {
             const uint32_t to_a = shared_.a(at_.stage) + part * Shape::ROWS * BYTES,
                            to_b = shared_.b(at_.stage) + (part * Shape::COLS + 2 * rank_) * BYTES;
-            if (a.at) {
+            if (!LOADS_A) {
+            } else if (a.at) {
                 if (first) ptx::bulk_load(to_a, a.block(part, false), BYTES, full);
                 if (second) ptx::bulk_load(to_a + BYTES, a.block(part, true), BYTES, full);
             } else {
@@ -230,7 +241,7 @@ class EngineProducer {
                     ptx::tensor_load(to_a + BYTES, a.map, a.matrix, a.box_row(k, true),
                                      a.box_column(k, true), full);
             }
-            if (columns <= 0) continue;
+            if (!LOADS_B || columns <= 0) continue;
             // Blocks side by side are one piece of memory.
             if (b.at && b.across && (columns == 1 || b.second == 1)) {
                 copy_b(to_b, b.block(part, false), columns > 1 ? 2 * BYTES : BYTES, full);

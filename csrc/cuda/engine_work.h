@@ -152,6 +152,28 @@ struct EngineWork {
     }
 };
 
+// What blocks begin with, which are `groups` of `sharers`: each group with the first shared tile of its own, which are
+// every so manieth, and where there is none each block with the next of the others. Returns how many of these are dealt.
+// `items` tells how many there are of both, and which is of what number.
+template <class Items>
+int deal_first(const Items& items, int groups, int sharers, int64_t* first) {
+    int dealt = 0;
+    for (int g = 0; g < groups; ++g) {
+        int64_t* const of_group = first + g * sharers;
+        int tile = g;
+        while (tile < items.shared_items() && items.shared_item(tile, 0) == EngineItem::NONE)
+            tile += groups;
+        const bool shares = tile < items.shared_items();
+        for (int part = 0; part < sharers; ++part) {
+            int64_t& word = of_group[part] = EngineItem::NONE;
+            if (shares) word = items.shared_item(tile, part);
+            while (!shares && word == EngineItem::NONE && dealt < items.lone_items())
+                word = items.lone_item(dealt++);
+        }
+    }
+    return dealt;
+}
+
 // What one block of threads does for an item, in image blocks. Its tile has ROWS x COLS of them; the
 // blocks of a cluster have theirs one above the other.
 template <int ROWS, int COLS, int CLUSTER>
@@ -200,7 +222,7 @@ struct EngineTile {
     }
     // The steps that need all rows of A and all columns of B, where `rows` of the former exist.
     PACKEDTRI_HD constexpr KRange whole(int rows) const {
-        int begin = k0, end = rows == ROWS && columns == COLS ? k1 : k0;
+        int begin = k0, end = rows == ROWS && (columns == COLS || !b_across) ? k1 : k0;
         if (a == Kind::Lower && end > i0 + 1) end = i0 + 1;
         if (a == Kind::Upper && begin < i0 + ROWS - 1) begin = i0 + ROWS - 1;
         if (b == Kind::Lower && begin < j0 + COLS - 1) begin = j0 + COLS - 1;

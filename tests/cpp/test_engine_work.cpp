@@ -92,6 +92,11 @@ void every_product_once(Kind a, Kind b, bool b_across, bool lower, int m, int n,
                 CHECK(tile.needs_row(0, x) && tile.needs_row(ROWS - 1, x) &&
                           tile.missing_columns(x) == 0,
                       "kinds %d, %d: step %d is not whole", (int)a, (int)b, x);
+            // Of halves, which has one row, all other steps need it, and one column.
+            for (int x = tile.k0; x < tile.k1; ++x)
+                if (ROWS == 1 && tile.i0 < m && (x < whole.begin || x >= whole.end))
+                    CHECK(tile.needs_row(0, x) && tile.missing_columns(x) == COLS - 1,
+                          "kinds %d, %d: step %d of half a tile", (int)a, (int)b, x);
             for (int x = tile.k0; x < tile.end(); ++x)
                 for (int row = 0; row < ROWS; ++row)
                     for (int place = 0; place < COLS - tile.missing_columns(x); ++place) {
@@ -163,7 +168,55 @@ void every_matrix(int matrices, int each, int slots, int tail) {
     }
 }
 
+// Items by number, of which every third does not exist.
+struct Numbered {
+    int shared, lone;
+    int shared_items() const { return shared; }
+    int lone_items() const { return lone; }
+    int64_t shared_item(int number, int part) const { return word(0, number, part); }
+    int64_t lone_item(int number) const { return word(1, number, 0); }
+    static int64_t word(int kind, int number, int part) {
+        return number % 3 == 1 ? EngineItem::NONE : kind * 1000000 + number * 10 + part;
+    }
+};
+
+// What blocks begin with, and then share and draw, is every item once.
+void every_item_from_the_first(int shared, int lone, int groups, int sharers) {
+    const Numbered items{shared, lone};
+    std::vector<int64_t> first(groups * sharers, -7), seen;
+    const int dealt = cuda::deal_first(items, groups, sharers, first.data());
+    for (int g = 0; g < groups; ++g)
+        for (int part = 0; part < sharers; ++part) {
+            const int64_t word = first[g * sharers + part];
+            if (word != EngineItem::NONE) seen.push_back(word);
+            bool began = false;
+            for (int tile = g; tile < shared; tile += groups)
+                if (const int64_t next = items.shared_item(tile, part); next != EngineItem::NONE) {
+                    if (began) seen.push_back(next);
+                    else
+                        CHECK(word == next, "block %d begins with %lld", g * sharers + part,
+                              (long long)word);
+                    began = true;
+                }
+        }
+    for (int number = dealt; number < lone; ++number)
+        if (items.lone_item(number) != EngineItem::NONE) seen.push_back(items.lone_item(number));
+    std::vector<int64_t> all;
+    for (int tile = 0; tile < shared; ++tile)
+        for (int part = 0; part < sharers; ++part) all.push_back(items.shared_item(tile, part));
+    for (int number = 0; number < lone; ++number) all.push_back(items.lone_item(number));
+    all.erase(std::remove(all.begin(), all.end(), EngineItem::NONE), all.end());
+    std::sort(seen.begin(), seen.end());
+    std::sort(all.begin(), all.end());
+    CHECK(seen == all, "%d shared, %d others, %d groups of %d", shared, lone, groups, sharers);
+}
+
 int main() {
+    for (const int shared : {0, 1, 2, 5, 12})
+        for (const int lone : {0, 1, 2, 9, 30})
+            for (const int groups : {1, 2, 3, 8})
+                for (const int sharers : {1, 2, 4})
+                    every_item_from_the_first(shared, lone, groups, sharers);
     for (const int matrices : {1, 2, 3, 7, 40})
         for (const int each : {1, 3, 10})
             for (const int slots : {1, 2, 66})
