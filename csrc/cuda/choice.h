@@ -20,6 +20,10 @@ inline Forced forced;
 inline bool any_forced() { return forced.method >= 0; }
 inline bool is_forced(Method method) { return forced.method == static_cast<int>(method); }
 
+// The method that is forced where all is chosen freely but for tile images, so that what else there is can be timed.
+constexpr int ALL_BUT_IMAGES = -2;
+inline bool images_allowed() { return forced.method != ALL_BUT_IMAGES; }
+
 // A limit that all sizes are within.
 constexpr int64_t ANY = std::numeric_limits<int64_t>::max();
 
@@ -229,6 +233,8 @@ Config choose_direct(const Product& p, const Device& device, bool scratch);
 // Whether the engine can compute a product, and whether it is faster so configured; `together` products like this one.
 bool engine_can(const Product& p, const Device& device);
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together);
+// Whether it is faster with a batch than all else, kernels that keep all bits of float32 among it.
+bool images_pay_in_batch(const Product& p, const Device& device, int together);
 // Whether two dense matrices, whose product is packed, have tiles enough for the engine, however short sums are.
 bool dense_pair_pays(const Product& p, const Device& device);
 Config choose_engine(const Product& p, const Device& device, int together);

@@ -20,47 +20,46 @@ Sizes sizes_of(const Product& p) {
             batch * volume(p) / 1e9};
 }
 
-// Of the launch that makes good what structural zeros spoil in dense products.
-constexpr double MEND = 0.95;
-
-// Fitted to benchmarks/shares/beside-dense-nvidia-h200.json. What is less certain must be faster by more.
-double dense_time(const Product& p) {
-    const Sizes x = sizes_of(p);
-    // In batches dense torch is slow where its tiles are not full.
-    const double padded = p.batch == 1 ? 1
-                                       : static_cast<double>(128 * ceil_div(p.m, 128)) *
-                                             static_cast<double>(128 * ceil_div(p.n, 128)) /
-                                             (static_cast<double>(p.m) * static_cast<double>(p.n));
-    const double time =
-        p.batch == 1 ? 6.47 + 0.92 * x.triangles + 0.174 * x.results + 2.386 * x.volume
-                     : 5.63 + 1.1 * x.triangles + 0.83 * x.results + 1.85 * padded * x.volume;
-    return 1.03 * (time + MEND);
-}
+// Fitted to benchmarks/shares/beside-dense-nvidia-h200.json.
 double images_time(const Product& p, const Device& device) {
     const Sizes x = sizes_of(p);
     const SharedEstimate sums = estimate_engine_sums(p, device, 1);
-    const double time = 5.604 + 0.746 * x.triangles + 0.359 * x.results +
-                        (sums.best.tile == TileSize::Half ? 0.775 : 0.596) * sums.time;
-    return (p.batch == 1 ? 1.06 : 1) * time;
+    const bool halves = sums.best.tile == TileSize::Half;
+    if (p.batch == 1)
+        return 5.94 + 1.05 * x.triangles + 0.5 * x.results + (halves ? 0.461 : 0.495) * sums.time;
+    return 4.71 + 0.585 * x.triangles + 0.92 * x.results + (halves ? 0.72 : 0.488) * sums.time;
 }
 double long_time(const Product& p, const Device& device) {
     const double time = split_direct_sums(p, device, true).time;
-    return 1.1 * (p.batch == 1 ? 1.78 + 0.829 * time : 2.04 + 0.782 * time);
+    return p.batch == 1 ? 0.1 + 1.015 * time : 2.34 + 0.788 * time;
+}
+
+// Of batches. With the launch that makes good what structural zeros spoil.
+double dense_time(const Product& p) {
+    const Sizes x = sizes_of(p);
+    // Dense torch is slow where its tiles are not full.
+    const double padded = static_cast<double>(128 * ceil_div(p.m, 128)) *
+                          static_cast<double>(128 * ceil_div(p.n, 128)) /
+                          (static_cast<double>(p.m) * static_cast<double>(p.n));
+    return 6.62 + 1.115 * x.triangles + 0.675 * x.results + 2.22 * padded * x.volume;
 }
 double square_time(const Product& p, const Device& device) {
-    return 1.08 * (-0.2 + 0.95 * split_direct_sums(p, device).time);
+    return -0.35 + 0.992 * split_direct_sums(p, device).time;
 }
 
 }  // namespace
 
 bool has_ways_beside_dense(const Product& p, const Device& device) {
-    if (any_forced() || !device.clusters || element_size(p.dtype) != 2 || !is_plain(p) ||
-        triangles(p) != 1 || p.c.kind != Kind::Dense || has_symmetric(p) || p.k == 0 ||
-        slow_when_dense(p) || !maps_dense_operand(p))
+    if (any_forced() || !images_allowed() || !device.clusters || element_size(p.dtype) != 2 ||
+        !is_plain(p) || triangles(p) != 1 || p.c.kind != Kind::Dense || has_symmetric(p) ||
+        p.k == 0 || slow_when_dense(p) || !maps_dense_operand(p))
         return false;
     const int64_t vectors = vectors_of(p);
     const double cube = std::cbrt(volume(p) * static_cast<double>(p.batch));
-    if (p.batch == 1) return vectors > 256 && p.k >= 512 && cube >= 640 && cube <= 2100;
+    if (p.batch == 1) {
+        if (p.k < 512) return p.k > 200 && 5 * vectors > 22 * p.k && cube >= 590;
+        return vectors > (p.k < 2400 ? 256 : 160) && cube >= 640 && cube <= 2100;
+    }
     return vectors > 64 && p.k >= 96 && cube >= 250 && cube <= 1700;
 }
 
@@ -69,12 +68,17 @@ BesideDense fastest_beside_dense(const Product& p, const Device& device) {
         double time;
         BesideDense way;
     };
-    // One product with so many columns has more tiles than square ones are good for.
+    const Way images{images_time(p, device), BesideDense::Images},
+        tiles{long_time(p, device), BesideDense::Long};
+    // With one product dense torch was never faster than both, square tiles are small, and of very short and of long sums images
+    // were as fast as long ones or faster.
+    if (p.batch == 1)
+        return p.k >= 512 && p.k < 2400 && tiles.time < images.time ? tiles.way : images.way;
     const Way ways[] = {
+        images,
+        tiles,
         {dense_time(p), BesideDense::Dense},
-        {images_time(p, device), BesideDense::Images},
-        {long_time(p, device), BesideDense::Long},
-        {p.batch == 1 ? INFINITY : square_time(p, device), BesideDense::Square},
+        {square_time(p, device), BesideDense::Square},
     };
     return std::min_element(std::begin(ways), std::end(ways),
                             [](const Way& a, const Way& b) { return a.time < b.time; })

@@ -14,57 +14,61 @@ double stored_share(const Product& p) {
     return 1.0 / ((lower ? 2 : 1) * (1 + triangles(p)));
 }
 
-// Whether a batch, of `multiplications` for each matrix, has enough to multiply for tile images. What these take
-// grows with the square of the order, what they save with its cube, hence `weight`. Products of dense matrices,
-// and those of one triangle, rather need tiles for all multiprocessors.
-bool enough_in_batch(const Product& p, const Device& device, int together, double multiplications) {
-    const double all = multiplications * static_cast<double>(p.batch),
-                 weight = all * static_cast<double>(narrowest(p)),
-                 tiles =
-                     together * work(p, engine_tile_side(TileSize::Small), device.multiprocessors)
-                                    .tiles_per_slot;
-    const int count = triangles(p);
+// From which order on, and between how many small tiles for each multiprocessor, tile images are faster than all else that
+// there is for a batch.
+struct BatchLimits {
+    int64_t order;
+    double tiles, most_tiles = std::numeric_limits<double>::infinity();
+};
+constexpr BatchLimits NO_BATCH{ANY, 0};
+
+// Fitted to timings of an H200 (benchmarks/shares/tile-images-nvidia-h200.json).
+BatchLimits batch_limits(const Product& p) {
     const bool packed = p.c.kind == Kind::Lower, slow = slow_when_dense(p);
-    if (in_parts(p)) {
-        if (has_symmetric(p) && count == 0 && packed) return narrowest(p) >= 120 && all >= 2.2e8;
-        if (has_symmetric(p))
-            return count == 1 ? narrowest(p) >= 250 && all >= 2.5e8
-                              : narrowest(p) >= 500 && all >= 3e8;
-        return weight >= 2.5e10 && narrowest(p) >= (packed ? 500 : count == 2 ? 380 : 300);
-    }
-    // Unpacked copies of both halves are quicker than their images, where dense torch multiplies quickly. Beside a
-    // triangle it is not asked.
+    const int count = triangles(p);
+    // Of 16-bit elements, and of float32 in TF32 and in parts.
+    const auto limits = [&](BatchLimits bits16, BatchLimits tf32, BatchLimits parts) {
+        return element_size(p.dtype) == 2 ? bits16 : p.tf32 ? tf32 : parts;
+    };
+    const auto either = [&](BatchLimits aligned, BatchLimits otherwise) {
+        return slow ? otherwise : aligned;
+    };
     if (has_symmetric(p)) {
-        const double elements = static_cast<double>(p.m * p.n * p.batch);
-        if (p.tf32 && count == 1) return narrowest(p) >= 180 && all >= 2.2e8;
-        if (!slow) return false;
-        if (count == 0 && packed) return narrowest(p) >= (p.tf32 ? 128 : 65) && elements >= 2e6;
-        if (count == 0 && row_alignment(p) < 8 && !p.tf32)
-            return narrowest(p) >= 65 && elements >= 1e6;
-        const int least = p.tf32 ? 700 : row_alignment(p) < 8 ? 190 : 850;
-        return all >= 4e8 && narrowest(p) >= least;
+        if (count == 1) return limits(either({200, 0}, {96, 0}), {180, 0.15}, {180, 0});
+        if (packed) return limits({112, 0}, either({180, 0.1}, {90, 0.1}), {112, 0});
+        // Aligned copies of both halves dense torch multiplies quickly.
+        return limits(either(NO_BATCH, {90, 0.1}), either({257, 0, 4}, {90, 0.15}), {112, 0.3});
     }
-    if (packed && count == 2) {
-        if (!p.tf32) return weight >= (slow ? 1e11 : 3e11);
-        const bool one_image = same_image(p.a, p.b) && (p.batch >= 16 || large_tiles_fit(p));
-        return narrowest(p) >= (one_image ? 150 : 180) && weight >= (one_image ? 3.4e9 : 2e10);
-    }
-    if (packed) {
-        const double least = p.tf32 ? 0.68 : slow ? 0.9 : 1.4;
-        // Between two dense operands, TF32's images take what half of the result saves up to a certain size.
-        const int least_narrow = !p.tf32 ? 128 : slow ? 250 : count == 0 ? 900 : 128;
-        return narrowest(p) >= least_narrow && tiles >= least;
-    }
-    if (p.tf32 && count == 2) return narrowest(p) >= 192 && weight > (slow ? 1.4e10 : 3e10);
-    if (p.tf32) return narrowest(p) >= (slow ? 250 : 300) && tiles >= 2;
-    if (slow) return narrowest(p) >= 129 && tiles >= (narrowest(p) < 250 ? 2 : 1.2);
-    return narrowest(p) >= 250 && tiles >= (count == 1 ? 2.5 : 2);
+    if (count == 2 && !packed)
+        return limits({200, 0.3}, either({240, 0.2}, {144, 0.2}), {144, 0.25});
+    if (count == 2 && same_image(p.a, p.b)) return limits({257, 0.5}, {350, 0.8}, {180, 0.3});
+    if (count == 2) return limits(either({350, 0.5}, {257, 0.3}), {257, 0.6}, {257, 0.2});
+    if (packed && count == 0)
+        return limits(either({64, 0.3}, {257, 0.25}), {180, 0.25}, {200, 0.2});
+    // The only one that was not timed.
+    if (packed) return limits({200, 0.6}, {300, 0.6}, {300, 0.6});
+    return limits(either({250, 2.5}, {112, 0.3}), {180, 0.2}, {180, 0.4});
+}
+
+// Whether a batch, of `together` products, has enough to multiply for tile images.
+bool enough_in_batch(const Product& p, const Device& device, int together) {
+    constexpr int64_t side = engine_tile_side(TileSize::Small);
+    const auto filled = [](int64_t order) {
+        return static_cast<double>(order) / static_cast<double>(side * ceil_div(order, side));
+    };
+    const BatchLimits limits = batch_limits(p);
+    const double tiles =
+        together * work(p, side, device.multiprocessors).tiles_per_slot * filled(p.m) * filled(p.n);
+    return narrowest(p) >= limits.order && tiles >= limits.tiles && tiles < limits.most_tiles;
 }
 
 // From how many multiplications on tile images pay, of one matrix each.
 double least_for_images(const Product& p) {
     const bool two = triangles(p) == 2, dense = two && p.c.kind == Kind::Dense;
-    if (element_size(p.dtype) == 2) return dense ? 3.3e8 : 2.5e8;
+    if (element_size(p.dtype) == 2) {
+        if (triangles(p) == 1 && slow_when_dense(p)) return 2.2e8;
+        return dense ? 1.4e8 : 2.5e8;
+    }
     if (!p.tf32) return triangles(p) == 0 ? 1.75e8 : two ? 1.1e8 : 1.25e8;
     return dense ? 4e7 : two ? 3.5e7 : 6.5e7;
 }
@@ -72,8 +76,8 @@ double least_for_images(const Product& p) {
 // Whether there is enough to multiply for tile images, of `together` products like this one: making them costs
 // time, which must be small beside the product.
 bool enough_for_images(const Product& p, const Device& device, int together) {
+    if (p.batch > 1) return enough_in_batch(p, device, together);
     const double multiplications = together * volume(p) * stored_share(p);
-    if (p.batch > 1) return enough_in_batch(p, device, together, multiplications);
     if (dense_pair_pays(p, device)) return true;
     // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
     // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
@@ -95,7 +99,9 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
     // Fewer columns beside one triangle have tiles enough for float32, whose other kernels multiply slowly.
     const bool slow_elsewhere =
         p.dtype == DType::f32 && triangles(p) == 1 && narrowest(p) >= (p.tf32 ? 128 : 192);
-    const double least_narrow = slow_elsewhere ? (p.tf32 ? 0 : 1.6e8) : 5e8;
+    const double least_narrow = slow_elsewhere                            ? (p.tf32 ? 0 : 1.6e8)
+                                : triangles(p) == 1 && slow_when_dense(p) ? 2.8e8
+                                                                          : 5e8;
     return narrowest(p) >= (symmetric ? 200 : 128) &&
            multiplications >=
                std::max({least_for_images(p), more, narrowest(p) >= 512 ? 0 : least_narrow});
@@ -189,13 +195,19 @@ bool dense_pair_pays(const Product& p, const Device& device) {
     };
     if (in_parts(p)) return from(36, 200) || from(55, 120) || from(78, 60) || from(300, 32);
     const bool slow = slow_when_dense(p);
-    if (p.tf32) return !slow && (from(45, 100) || from(55, 64) || from(171, 32) || from(528, 16));
-    // So many leave much of a round empty, which long sums are worth a dense product for, up to where they are cut.
-    if (tiles >= 78 && tiles < 105) return p.k >= 96 && (slow || p.k <= 1300 || p.k >= 6000);
-    return from(105, 16) || (!slow && from(55, 160));
+    if (p.tf32)
+        return !slow &&
+               (from(28, 500) || from(45, 100) || from(55, 64) || from(171, 32) || from(528, 16));
+    return from(105, 16) || from(78, 96) || (!slow && from(45, 160));
+}
+
+bool images_pay_in_batch(const Product& p, const Device& device, int together) {
+    return p.batch > 1 && images_allowed() && engine_can(p, device) &&
+           enough_in_batch(p, device, together);
 }
 
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
+    if (!images_allowed()) return false;
     const auto way = way_beside_dense(p, device);
     return (way ? way == BesideDense::Images : enough_for_images(p, device, together)) &&
            engine_layout(p, config, device.multiprocessors).scratch_bytes(1) <= device.scratch;

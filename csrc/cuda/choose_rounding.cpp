@@ -50,7 +50,9 @@ Least least(const Product& p) {
 bool rounding_pays(const Product& p, const Device& device, int together) {
     // Elsewhere there are no timings.
     if (!device.fast_doubles || any_forced() || !is_plain(p)) return true;
-    if (is_elongated(p, device) || remembered_tf32_tiles(p, device, together)) return true;
+    if (is_elongated(p, device) || remembered_tf32_tiles(p, device, together) ||
+        images_pay_in_batch(p, device, together))
+        return true;
     const int64_t matrices = p.batch * together;
     const Least orders = least(p);
     const int64_t order = matrices == 1 ? orders.one : matrices < MANY ? orders.some : orders.many;

@@ -37,8 +37,8 @@ struct Costs {
     }
 };
 constexpr Costs IN_PARTS{{1, {1.1, 1.1, 1.85}}, {}, {}, 1, 2.3},
-    IN_TF32{{1, {1.2, 2.5, 5}}, {0.63, {0.7, 0.9, 4}}, {0.63, {0.3, 2.2, 3.2}}, 1.4, 1.1},
-    IN_16BIT{{1, {1.5, 2.5, 5}}, {0.68, {1.2, 1.35, 3.8}}, {0.68, {0.3, 2.4, 3.5}}, 1.27, 1.05};
+    IN_TF32{{1, {0.7, 3.5, 5.5}}, {0.5, {0.65, 0.9, 3.75}}, {0.5, {0.35, 2.35, 5.35}}, 1.32, 2.3},
+    IN_16BIT{{1, {0.7, 3.2, 4.25}}, {0.5, {1.45, 1.95, 2.85}}, {0.52, {0.45, 2, 4.65}}, 1.27, 1.5};
 const Costs& costs_of(const Product& p) {
     return in_parts(p) ? IN_PARTS : p.tf32 ? IN_TF32 : IN_16BIT;
 }
@@ -173,11 +173,11 @@ struct EqualSums {
 };
 EqualSums equal_sums(const Product& p) {
     if (in_parts(p)) return {{1, {0.7, 1.3, 1.5}}, {}, 0, 0};
-    const TileCosts half{0.65, {0.5, 3, 5}};
+    const TileCosts half{0.65, {0.5, 2.7, 5}};
     // Dense results are twice as large.
     const TileCosts small{1,
-                          p.c.kind == Kind::Lower ? ItemCosts{1, 2.6, 4.2} : ItemCosts{1, 3.6, 5}};
-    return p.tf32 ? EqualSums{small, half, 5, 21} : EqualSums{small, half, 2.2, 12};
+                          p.c.kind == Kind::Lower ? ItemCosts{1, 3.3, 4.2} : ItemCosts{1, 3.6, 5}};
+    return p.tf32 ? EqualSums{small, half, 3.4, 21} : EqualSums{small, half, 2.2, 12};
 }
 
 // Of as many products as there are `together`, in small tiles.
@@ -187,9 +187,9 @@ Work small_work(const Product& p, const Device& device, int together) {
     return small;
 }
 
-// Halves were measured where there are fewer than two for each block. Float32 in parts has none.
+// With more for each block halves were slower. Float32 in parts has none.
 bool may_be_halved(const Product& p, const Work& small) {
-    return !in_parts(p) && 2 * small.tiles_per_slot <= 1.9;
+    return !in_parts(p) && 2 * small.tiles_per_slot <= (p.tf32 ? 2 : 2.2);
 }
 
 }  // namespace

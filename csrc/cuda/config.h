@@ -298,8 +298,8 @@ inline bool goes_by_lane_grid(const Product& p) {
 std::string explain(const Product& p, const Device& device);
 
 // Makes choose return this method, tile, split and group wherever the product allows it, for tests
-// and tuning; -1 leaves a part of the choice free. Below -1 the opposite of split_above is Config::graded, and
-// clusters have four blocks whatever `split` is.
+// and tuning; -1 leaves a part of the choice free, and the method -2 all but tile images. Below -1 the opposite of
+// split_above is Config::graded, and clusters have four blocks whatever `split` is.
 void force(int method, int tile, int split, int split_above, int group);
 
 }  // namespace packedtri::cuda

@@ -85,7 +85,7 @@ bool few_tiles(const Product& p, const Device& device) {
     if (p.tf32) {
         if (2 * narrowest(p) < longest(p)) return false;
         return p.batch == 1 ? !slow_when_dense(p) && between(p, 330, device.clusters ? 560 : 900)
-                            : batch_between(p, 256, 16384);
+                            : !device.clusters && batch_between(p, 256, 16384);
     }
     const int64_t vectors = vectors_of(p);
     if (element_size(p.dtype) == 2) {
@@ -142,7 +142,8 @@ bool middle_sized(const Product& p, const Device& device) {
     if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p, device);
     if (count == 1) return few_tiles(p, device);
     if (count < 2 || slow) return false;
-    if (p.tf32) return p.batch > 1 && longest(p) > 128 && batch_between(p, 370, 16384);
+    if (p.tf32)
+        return !device.clusters && p.batch > 1 && longest(p) > 128 && batch_between(p, 370, 16384);
     if (p.dtype == DType::c128)
         return p.batch == 1 ? between(p, 180, 1024)
                             : between(p, p.batch > 64 ? 70 : 60, p.batch < 24 ? 260 : 200);
@@ -161,12 +162,10 @@ bool slow_without_tf32(const Product& p, const Device& device) {
 
 // Whether the dense product is faster than images although these are faster than other kernels: in TF32, at middle
 // sizes, which end later where both halves of a symmetric matrix are made.
-bool sooner_than_images(const Product& p, const Device& device) {
-    if (many_small_grams(p, device)) return true;
-    if (!p.tf32 || slow_when_dense(p)) return false;
-    if (beside_triangle(p)) return p.batch == 1 && between(p, 330, 520);
-    if (!has_symmetric(p)) return p.batch == 1 || is_gram(p);
-    return p.batch > 1 || between(p, 0, p.c.kind == Kind::Lower ? 430 : 560);
+bool sooner_than_images(const Product& p) {
+    if (!p.tf32 || slow_when_dense(p) || p.batch > 1) return false;
+    if (beside_triangle(p)) return between(p, 330, 520);
+    return !has_symmetric(p) || between(p, 0, p.c.kind == Kind::Lower ? 430 : 560);
 }
 
 // Whether a batch of a hundred vectors or so each, beside one matrix, has all of them left to dense torch as those of
@@ -188,18 +187,23 @@ bool beside_many_columns(const Product& p, const Device& device) {
     if (!has_vectors(p)) return false;
     const int64_t vectors = vectors_of(p), elements = p.batch * p.k * vectors;
     const bool aligned = !slow_when_dense(p);
+    // Images on Hopper are faster beside one triangle.
+    const bool imaged = device.clusters && p.batch == 1 && triangles(p) == 1;
     if (p.tf32) {
         // Rows of a few elements are slow for dense torch there.
         if (p.batch == 1 && p.k <= FRAGMENT_SIDE && p.a.kind == Kind::Dense) return false;
         if (p.k <= 72) return vectors >= 6 * p.k && elements >= 1'000'000;
         if (p.k <= 136 && vectors >= 6 * p.k && elements >= 400'000) return true;
-        return aligned ? p.k <= 340 && 2 * vectors >= 3 * p.k && elements >= 1'000'000
-                       : p.k <= 260 && vectors >= 4 * p.k && elements >= 10'000'000;
+        return aligned
+                   ? p.k <= (imaged ? 200 : 340) && 2 * vectors >= 3 * p.k && elements >= 1'000'000
+                   : p.k <= 260 && vectors >= 4 * p.k && elements >= 10'000'000;
     }
     const bool f32 = p.dtype == DType::f32;
     if (!f32 && p.dtype != DType::c64 && has_small_kernel(p, device)) return false;
     if (element_size(p.dtype) == 2) {
-        if (p.k > 136) return aligned && p.k <= 264 && vectors >= 6 * p.k && elements >= 1'000'000;
+        if (p.k > 136)
+            return aligned && p.k <= (imaged ? 200 : 264) && vectors >= 6 * p.k &&
+                   elements >= 1'000'000;
         return vectors >= 6 * p.k && elements >= 300'000;
     }
     if (p.k > 136 || vectors < 12 * p.k) return false;
@@ -278,8 +282,7 @@ bool leaves_to_dense(const Product& asked, const Device& device) {
     if (!has_symmetric(p) && !middle_sized(p, device) && !slow_here) return false;
     const bool images_compete = !has_ways_beside_dense(p, device) &&
                                 (p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p));
-    if (images_compete && !sooner_than_images(p, device) && by_images(choose(p, device)))
-        return false;
+    if (images_compete && !sooner_than_images(p) && by_images(choose(p, device))) return false;
     return copies_fit(p);
 }
 

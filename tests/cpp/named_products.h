@@ -80,17 +80,24 @@ void for_each_batched_product(F f) {
         f(batched_product(op, named_dtype(dtype), n, m, batch));
 }
 
-// One that may be rounded to TF32.
-inline Product product_in_tf32(const std::string& op, int64_t n, int64_t m, int64_t batch) {
-    Product p = op == "syrk"  ? gram_of_columns(DType::f32, n, m, batch)
-                : op == "L@L" ? lower_product(DType::f32, n, batch)
-                              : batched_product(op, DType::f32, n, m, batch);
+// The same with the types of results that Python gives them, but for two symmetric matrices, which are not the same here.
+inline Product typed_product(const std::string& op, DType dtype, int64_t n, int64_t m,
+                             int64_t batch) {
+    Product p = op == "syrk"  ? gram_of_columns(dtype, n, m, batch)
+                : op == "L@L" ? lower_product(dtype, n, batch)
+                              : batched_product(op, dtype, n, m, batch);
     // A triangle and its own transpose.
     if (op == "L@L.mT" || op == "L.mT@L") {
-        p = lower_product(DType::f32, n, batch);
+        p = lower_product(dtype, n, batch);
         p.b = p.a;
         (op == "L@L.mT" ? p.b : p.a).kind = Kind::Upper;
     }
+    return p;
+}
+
+// One that may be rounded to TF32.
+inline Product product_in_tf32(const std::string& op, int64_t n, int64_t m, int64_t batch) {
+    Product p = typed_product(op, DType::f32, n, m, batch);
     p.tf32 = true;
     return p;
 }

@@ -5,14 +5,17 @@
 void some_problems_are_left_to_dense_torch() {
     Product p = lower_product(DType::bf16, 1024);
     CHECK(!cuda::leaves_to_dense(p, hopper), "two triangles");
-    static const char dense = 0;
-    p.b = {&dense, Kind::Dense, 1024, 1024, 1024, 1, 0};
+    alignas(16) static const char dense[16] = {};
+    p.b = {dense, Kind::Dense, 1024, 1024, 1024, 1, 0};
     p.c = {nullptr, Kind::Dense, 1024, 0};
-    CHECK(cuda::leaves_to_dense(p, hopper), "a middle-sized product with a dense matrix");
+    CHECK(!cuda::leaves_to_dense(p, hopper) && cuda::leaves_to_dense(p, ampere),
+          "a middle-sized product with a dense matrix");
     p.b.kind = Kind::Symmetric;
     CHECK(cuda::leaves_to_dense(p, hopper) && cuda::goes_on_unpacked(p, hopper),
           "a triangle and a symmetric matrix");
-    CHECK(cuda::explain(p, hopper).find("symmetric operand unpacked, then unpacked") == 0, "both");
+    CHECK(cuda::explain(p, hopper).find("symmetric operand unpacked, then tile images") == 0 &&
+              cuda::explain(p, ampere).find("symmetric operand unpacked, then unpacked") == 0,
+          "both");
     p.a.kind = Kind::Symmetric;
     CHECK(!cuda::goes_on_unpacked(p, hopper), "symmetric matrices");
     p.m = p.n = p.k = 8192;
@@ -28,9 +31,8 @@ void some_problems_are_left_to_dense_torch() {
 
     CHECK(!cuda::leaves_to_dense(dense_product(DType::bf16, 1024), hopper),
           "two triangles, a dense result");
-    CHECK(cuda::choose(dense_product(DType::bf16, 1024), hopper).method == Method::Engine,
-          "images");
-    CHECK(cuda::choose(dense_product(DType::bf16, 960), hopper).method == Method::Hopper,
+    CHECK(cuda::choose(dense_product(DType::bf16, 768), hopper).method == Method::Engine, "images");
+    CHECK(cuda::choose(dense_product(DType::bf16, 704), hopper).method == Method::Hopper,
           "the direct kernel");
     CHECK(cuda::leaves_to_dense(dense_product(DType::bf16, 1280), ampere),
           "neither of them elsewhere");
@@ -44,7 +46,9 @@ void some_problems_are_left_to_dense_torch() {
           "aligned, by the copy engine");
     CHECK(!columns_are_left(3072, 256, hopper) && !columns_are_left(768, 512, hopper),
           "by larger tiles");
-    CHECK(columns_are_left(3328, 256, hopper) && columns_are_left(1024, 768, hopper), "more");
+    CHECK(!columns_are_left(3328, 256, hopper) && !columns_are_left(1024, 768, hopper) &&
+              columns_are_left(3328, 256, ampere) && columns_are_left(1024, 768, ampere),
+          "by images");
     CHECK(columns_are_left(2048, 64, ampere), "no clusters");
 
     const auto factor_is_left = [](DType dtype, int64_t n, int64_t batch) {
@@ -133,8 +137,7 @@ void rows_that_are_not_aligned_stay_here() {
         p.tf32 = tf32;
         return cuda::leaves_to_dense(p, hopper);
     };
-    CHECK(left(times_dense(DType::bf16, 1024, 1)) && !left(times_dense(DType::bf16, 1536, 1)),
-          "aligned, and not large enough for images");
+    CHECK(!left(times_dense(DType::bf16, 1024, 1)), "aligned, by images");
     CHECK(!left(times_dense(DType::bf16, 1020, 1)) && !left(times_dense(DType::f16, 385, 8)),
           "not aligned");
     for (const int64_t n : {500, 502, 700, 1000})

@@ -1,0 +1,158 @@
+"""Times on this GPU again, in every way that a file of benchmarks/shares names, its products.
+
+    PYTHONPATH=. python benchmarks/time_shares.py benchmarks/shares/nvidia-h200.json OUTPUT.json
+
+Rows that have "us": ["half alone", ...] are new ones, of which nothing was timed yet. Files whose
+ways are those of other kernels are refused. What is chosen by estimates and limits is fitted to
+these files, and tests compare both (tests/cpp/test_cpp.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from packedtri import _library
+from packedtri._cli.cases import CASES, Problem
+from packedtri._cli.timing import measuring_stream, sets_needed
+from packedtri._cli.work import Work
+
+# Numbers of methods and of tiles that csrc/cuda/config.h and csrc/cuda/tiles.h have.
+ENGINE, HOPPER, MAPPED, SHARED_IMAGES = 1, 2, 9, 12
+TILES = {
+    "small": (ENGINE, 0),
+    "large": (ENGINE, 1),
+    "half": (ENGINE, 2),
+    "square": (MAPPED, 0),
+    "long": (MAPPED, 1),
+}
+#: Other ways than tiles with shares: the engine as it is chosen, images in shared memory, direct
+#: tiles of Hopper, all as it is chosen, and without tile images.
+WHOLE_WAYS = {
+    "engine": (ENGINE, -1, -1, -1, -1),
+    "images": (SHARED_IMAGES, -1, -1, -1, -1),
+    "direct": (HOPPER, -1, -1, -1, -1),
+    "free": (-1, -1, -1, -1, -1),
+    "else": (-2, -1, -1, -1, -1),
+}
+#: What a user without the packed product would run.
+DENSE = "dense"
+# Square tiles have dense operands by the copy engine from this order of the triangle on.
+LEAST_MAPPED = 160
+SAMPLES = 5
+Force = tuple[int, int, int, int, int]
+
+
+def forced(way: str, n: int) -> Force:
+    """What packedtri_cuda_force takes for a way of a product with a triangle of order n.
+
+    Raises:
+        ValueError: the way has another name than those that this file knows.
+    """
+    if way == DENSE:
+        return WHOLE_WAYS["free"]
+    if way in WHOLE_WAYS:
+        return WHOLE_WAYS[way]
+    share = re.fullmatch(r"(\w+) (?:alone|(\d) from (\d+)|parts of ([\d.]+))", way)
+    if share is None or share[1] not in TILES:
+        raise ValueError(f"cannot time the way {way!r}")
+    method, tile = TILES[share[1]]
+    if share[1] == "square" and n < LEAST_MAPPED:
+        method = HOPPER
+    if share[4]:
+        return method, tile, -1, -round(2 * float(share[4])), -1
+    return method, tile, int(share[2] or 1), int(share[3] or -1), -1
+
+
+@contextmanager
+def precision(tf32: bool) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def microseconds(calls: list[Callable[[], Any]]) -> float:
+    """Of a call, the median of replays of a graph of all of them."""
+    calls[0]()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+        for call in calls:
+            call()
+    graph.replay()
+    taken = []
+    for _ in range(SAMPLES):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        taken.append(start.elapsed_time(end) * 1e3 / len(calls))
+    return round(median(taken), 2)
+
+
+def time_row(row: dict[str, Any], force: Callable[..., None]) -> dict[str, float]:
+    """Microseconds of each way of a row, operands in turn."""
+    device = torch.device("cuda")
+    dtype = getattr(torch, row["dtype"])
+    problem = Problem(row["op"], row["n"], row["m"], row.get("batch", 1), dtype, device)
+    setup: Callable[[], Work] = partial(CASES[row["op"]].setup, problem)
+    with precision(row.get("precision") == "tf32"), measuring_stream(device):
+        works = [setup()]
+        works += [setup() for _ in range(sets_needed(works[0], device) - 1)]
+        us = {}
+        for way in row["us"]:
+            if way == DENSE:
+                us[way] = microseconds([w.converting for w in works if w.converting])
+                continue
+            force(*forced(way, row["n"]))
+            us[way] = microseconds([w.packed for w in works])
+            force(*WHOLE_WAYS["free"])
+    return us
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("source", type=Path, help="a file of benchmarks/shares")
+    parser.add_argument("target", type=Path, help="where to write the new one")
+    arguments = parser.parse_args()
+    file = json.loads(arguments.source.read_text())
+    try:
+        for row in file["rows"]:
+            for way in row["us"]:
+                forced(way, row["n"])
+    except ValueError as error:
+        parser.error(f"{arguments.source}: {error}")
+    if _library.cuda_library is None or not torch.cuda.is_available():
+        parser.error("this needs a GPU, and packedtri with its CUDA library")
+    force = ctypes.CDLL(str(_library.cuda_library)).packedtri_cuda_force
+    file["meta"] |= {
+        "device": torch.cuda.get_device_name(),
+        "cuda": torch.version.cuda,
+        "torch": torch.__version__,
+        "date": date.today().isoformat(),
+        "timing": f"graphs of a call for each set of operands, medians of {SAMPLES}",
+    }
+    # Row by row, so that what was timed is there if the rest is not.
+    with arguments.target.open("w") as output:
+        output.write('{"meta": ' + json.dumps(file["meta"]) + ',\n"rows": [')
+        for number, row in enumerate(file["rows"]):
+            timed = row | {"us": time_row(row, force)}
+            output.write((",\n" if number else "\n") + json.dumps(timed))
+            output.flush()
+        output.write("\n]}\n")
+
+
+if __name__ == "__main__":
+    main()

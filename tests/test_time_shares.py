@@ -1,0 +1,76 @@
+"""The program that times the products of benchmarks/shares again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROGRAM = ROOT / "benchmarks" / "time_shares.py"
+SHARES = ROOT / "benchmarks" / "shares"
+FILES = ("nvidia-h200", "beside-dense-nvidia-h200", "tile-images-nvidia-h200")
+
+
+@pytest.fixture(scope="module")
+def time_shares() -> Any:
+    spec = spec_from_file_location("time_shares", PROGRAM)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(*arguments: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_knows_every_way_of_its_files(name: str, time_shares: Any) -> None:
+    rows = json.loads((SHARES / f"{name}.json").read_text())["rows"]
+    forces = {time_shares.forced(way, row["n"]) for row in rows for way in row["us"]}
+    assert len(forces) >= 2
+
+
+def test_names_of_ways(time_shares: Any) -> None:
+    forced = time_shares.forced
+    assert forced("half alone", 1024) == (time_shares.ENGINE, 2, 1, -1, -1)
+    assert forced("small 2 from 13", 2048) == (time_shares.ENGINE, 0, 2, 13, -1)
+    assert forced("long parts of 2.5", 1024) == (time_shares.MAPPED, 1, -1, -5, -1)
+    assert forced("square alone", 128)[0] == time_shares.HOPPER
+    for other in ("tiny alone", "half of them", "alone"):
+        with pytest.raises(ValueError, match=other):
+            forced(other, 1024)
+
+
+def test_files_of_other_kernels_are_refused(tmp_path: Path) -> None:
+    result = run(SHARES / "float64-nvidia-h200.json", tmp_path / "output.json")
+    assert result.returncode == 2 and "cannot time the way" in result.stderr
+    assert not (tmp_path / "output.json").exists()
+
+
+@pytest.mark.cuda
+def test_it_times_rows_on_this_gpu(tmp_path: Path) -> None:
+    ways = ["free", "else", "engine", "dense", "small alone"]
+    row = {"op": "L@L", "dtype": "bfloat16", "precision": "highest", "n": 640, "m": 640, "us": ways}
+    source, target = tmp_path / "source.json", tmp_path / "target.json"
+    source.write_text(json.dumps({"meta": {}, "rows": [row, row | {"batch": 3}]}))
+    result = run(source, target)
+    assert result.returncode == 0, result.stderr
+    timed = json.loads(target.read_text())
+    assert timed["meta"]["device"] and len(timed["rows"]) == 2
+    for timed_row in timed["rows"]:
+        assert list(timed_row["us"]) == ways
+        assert all(0 < us < 1e4 for us in timed_row["us"].values())
