@@ -17,13 +17,13 @@ int split_for(const Device& device, int wanted) {
     return split;
 }
 
-// Whether direct tiles are known to be faster than images: such as mirror symmetric operands, and of few columns that the
-// copy engine brings.
+// Whether direct tiles are known to be faster than images: such as mirror symmetric operands, and those of one product of
+// few columns that the copy engine brings.
 bool too_few_for_images(const Product& p, const Config& config, const Device& device) {
     if (forced.method >= 0) return false;
     if (mirrored_pays(p, device)) return true;
     if (const auto way = way_beside_dense(p, device)) return by_small_tiles(way);
-    if (config.method != Method::Mapped || !has_vectors(p)) return false;
+    if (p.batch > 1 || config.method != Method::Mapped || !has_vectors(p)) return false;
     return p.k <= most_mapped(vectors_of(p)) ||
            (is_wide_mapped(config) && volume(p) <= LEAST_UNPACKED);
 }
