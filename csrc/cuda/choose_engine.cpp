@@ -85,15 +85,23 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
     // Beside a triangle the copy is not for dense torch.
     if (symmetric && p.dtype == DType::f32 && triangles(p) == 1)
         return narrowest(p) > (p.tf32 ? 500 : 512) && multiplications >= 6e7;
+    if (symmetric && triangles(p) == 0 && p.c.kind == Kind::Lower) {
+        if (element_size(p.dtype) == 2) return narrowest(p) >= 500;
+        if (p.tf32) return narrowest(p) >= 430;
+    }
+    if (symmetric && triangles(p) == 1 && element_size(p.dtype) == 2) return narrowest(p) >= 500;
     // Where dense torch is slow.
-    if (symmetric && triangles(p) == 0 && slow_when_dense(p)) {
-        if (p.c.kind == Kind::Lower) return narrowest(p) >= (p.tf32 ? 500 : 640);
-        const bool both = p.a.kind == p.b.kind;
-        if (!p.tf32) return narrowest(p) >= (both ? 250 : row_alignment(p) == 2 ? 440 : 510);
+    if (symmetric && triangles(p) == 0 && slow_when_dense(p) && !p.tf32) {
+        if (row_alignment(p) == 2 && p.a.kind != p.b.kind)
+            return narrowest(p) >= 250 && multiplications >= 6e7;
+        return narrowest(p) >= (p.a.kind == p.b.kind ? 250 : 510);
     }
     if (symmetric && p.dtype == DType::f32) {
-        const double least = p.c.kind == Kind::Lower ? 4.4e7 : p.tf32 ? 1.8e8 : 2.4e8;
-        return narrowest(p) >= 200 && multiplications >= least;
+        const bool packed = p.c.kind == Kind::Lower;
+        return narrowest(p) >= (p.tf32 || packed ? 200 : 280) &&
+               multiplications >= (packed   ? 4.4e7
+                                   : p.tf32 ? 9e7
+                                            : 7e7);
     }
     const double more = !symmetric ? 0 : row_alignment(p) == 8 ? 6e8 : 3e8;
     // Fewer columns beside one triangle have tiles enough for float32, whose other kernels multiply slowly.

@@ -65,9 +65,7 @@ int64_t most_beside_triangle(const Product& p) {
         case DType::f64: return order <= 32 ? 512 : order <= 64 ? ANY : 2197;
         case DType::c64: return order <= 32 ? 256 : order <= 128 ? ANY : 125;
         case DType::c128: return order <= 32 ? 128 : order <= 64 ? ANY : 27;
-        default:
-            if (p.batch > 1) return order <= 32 ? 256 : 512;
-            return slow_when_dense(p) ? 1331 : 1000;
+        default: return p.batch > 1 && order <= 32 ? 256 : 512;
     }
 }
 
@@ -86,8 +84,7 @@ int64_t most_of_two(const Product& p) {
         case DType::c128: return order <= 32 ? 128 : 8;
         default:
             if (p.batch > 1) return 512;
-            if (slow_when_dense(p)) return packed ? 729 : 343;
-            return packed ? 343 : 216;
+            return packed || slow_when_dense(p) ? 343 : 216;
     }
 }
 

@@ -41,7 +41,7 @@ Least least(const Product& p) {
     const bool aligned = !slow_when_dense(p);
     if (beside_dense(p)) return symmetric_beside_columns(p, aligned);
     if (beside_triangle(p)) return aligned ? Least{550, 600, 920} : Least{520, 740, 1000};
-    if (has_symmetric(p)) return {520, aligned ? 520 : 1000, 640};
+    if (has_symmetric(p)) return {430, aligned ? 520 : 1000, 640};
     if (triangles(p) == 0) return half_of_dense(p, aligned);
     if (triangles(p) == 1) return beside_columns(p, aligned);
     return p.c.kind == Kind::Lower ? Least{680, 750, 770} : Least{580, 660, 1000};

@@ -165,7 +165,14 @@ bool slow_without_tf32(const Product& p, const Device& device) {
 bool sooner_than_images(const Product& p) {
     if (!p.tf32 || slow_when_dense(p) || p.batch > 1) return false;
     if (beside_triangle(p)) return between(p, 330, 520);
-    return !has_symmetric(p) || between(p, 0, p.c.kind == Kind::Lower ? 430 : 560);
+    return !has_symmetric(p) || between(p, 0, 430);
+}
+
+// Whether images of both halves of 16-bit symmetric matrices with aligned rows are faster than copies of them, which dense
+// torch or kernels here multiply. Beside dense matrices they are not.
+bool images_beat_copies(const Product& p) {
+    if (beside_triangle(p)) return Orders{500, 1700}.contain(p.k);
+    return has_symmetric(p) && p.c.kind == Kind::Lower && Orders{500, 1300}.contain(p.k);
 }
 
 // Whether a batch of a hundred vectors or so each, beside one matrix, has all of them left to dense torch as those of
@@ -280,8 +287,9 @@ bool leaves_to_dense(const Product& asked, const Device& device) {
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);
     if (!has_symmetric(p) && !middle_sized(p, device) && !slow_here) return false;
-    const bool images_compete = !has_ways_beside_dense(p, device) &&
-                                (p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p));
+    const bool images_compete =
+        !has_ways_beside_dense(p, device) &&
+        (p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p) || images_beat_copies(p));
     if (images_compete && !sooner_than_images(p) && by_images(choose(p, device))) return false;
     return copies_fit(p);
 }

@@ -11,8 +11,12 @@ void some_problems_are_left_to_dense_torch() {
     CHECK(!cuda::leaves_to_dense(p, hopper) && cuda::leaves_to_dense(p, ampere),
           "a middle-sized product with a dense matrix");
     p.b.kind = Kind::Symmetric;
-    CHECK(cuda::leaves_to_dense(p, hopper) && cuda::goes_on_unpacked(p, hopper),
+    CHECK(!cuda::leaves_to_dense(p, hopper) && cuda::by_images(cuda::choose(p, hopper)),
           "a triangle and a symmetric matrix");
+    p.m = p.n = p.k = 2048;
+    for (Operand* x : {&p.a, &p.b}) x->rows = x->cols = 2048;
+    p.c.row_stride = 2048;
+    CHECK(cuda::leaves_to_dense(p, hopper) && cuda::goes_on_unpacked(p, hopper), "larger ones");
     CHECK(cuda::explain(p, hopper).find("symmetric operand unpacked, then tile images") == 0 &&
               cuda::explain(p, ampere).find("symmetric operand unpacked, then unpacked") == 0,
           "both");
@@ -23,7 +27,8 @@ void some_problems_are_left_to_dense_torch() {
     p.dtype = DType::f32;
     CHECK(!cuda::leaves_to_dense(p, hopper), "float32");
     p.m = p.n = p.k = p.a.rows = p.a.cols = p.b.rows = p.b.cols = 512;
-    CHECK(cuda::leaves_to_dense(p, hopper), "too small for images");
+    CHECK(!cuda::leaves_to_dense(p, hopper) && cuda::by_images(cuda::choose(p, hopper)),
+          "large enough for images");
     p.m = p.n = p.k = p.a.rows = p.a.cols = p.b.rows = p.b.cols = 256;
     CHECK(!cuda::leaves_to_dense(p, hopper) && cuda::mirrors(p.dtype, cuda::choose(p, hopper)),
           "small enough for tiles that mirror them");
@@ -156,9 +161,8 @@ void rows_that_are_not_aligned_stay_here() {
     Product squared = symmetric(DType::bf16, 2049);
     squared.b.kind = Kind::Symmetric;
     CHECK(!left(squared), "two symmetric matrices");
-    CHECK(!left(symmetric(DType::f32, 512), true) && left(symmetric(DType::f32, 560), true) &&
-              !left(symmetric(DType::f32, 640), true),
-          "symmetric, TF32");
+    for (const int64_t n : {512, 560, 640})
+        CHECK(!left(symmetric(DType::f32, n), true), "symmetric, TF32, %d", (int)n);
     Product narrow = times_dense(DType::bf16, 1024, 1);
     narrow.n = narrow.b.cols = narrow.b.row_stride = narrow.c.row_stride = 516;
     CHECK(!left(narrow), "rows of the dense operand");
@@ -206,8 +210,8 @@ void complex_products_and_squares() {
 void small_symmetric_products_stay_here() {
     const auto mirrored = [](DType dtype, const char* op, int64_t n, int64_t m, int64_t batch = 1) {
         const Product p = batched_product(op, dtype, n, m, batch);
-        const bool here = !cuda::leaves_to_dense(p, hopper);
         const Config c = cuda::choose(p, hopper);
+        const bool here = !cuda::leaves_to_dense(p, hopper) && !cuda::by_images(c);
         CHECK(!here || cuda::mirrors(dtype, c) || c.method == Method::SharedImages,
               "by tiles that do, or images");
         CHECK(cuda::leaves_to_dense(p, ampere), "blocks cannot share sums there");
