@@ -43,7 +43,7 @@ constexpr MostOfKinds MOST_16_BITS{{ANY, 1401, 2401, 2501, 1856},
 constexpr MostOfKinds MOST_F32{{ANY, 1401, ANY, 4609, 17000},
                                {ANY, 2801, 27649, 64001, 18000},
                                {ANY, 8193, 27649, 64001, 12289},
-                               {ANY, ANY, ANY, 32257, 36000},
+                               {ANY, ANY, ANY, 32257, 25000},
                                {ANY, 1537, ANY, 8065, 4201}};
 constexpr MostOfKinds MOST_F64{{ANY, ANY, ANY, 29401, 10000},
                                {ANY, ANY, 20000, 25001, 5325},

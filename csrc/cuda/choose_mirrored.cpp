@@ -76,7 +76,7 @@ int64_t most_of_two(const Product& p) {
     switch (p.dtype) {
         case DType::f32:
             if (order <= 64) return order <= 32 ? 512 : 400;
-            return packed ? 1024 : 343;
+            return packed ? 800 : 343;
         case DType::f64:
             if (order <= 128) return order <= 32 ? 256 : packed || order <= 64 ? ANY : 125;
             return packed ? 343 : 125;
