@@ -184,8 +184,9 @@ def test_symmetric_products_are_mirrored_where_that_was_fastest(tmp_path: Path) 
     file = "mirrored-nvidia-h100-80gb-hbm3.json"
     losses = defaultdict(list)
     for row, (mirrored,) in shares_of("mirrored.cpp", file, fields, tmp_path):
-        chosen = row["us"]["mirrored" if mirrored == "1" else "else"]
-        losses[row["dtype"]].append(chosen / min(row["us"].values()))
+        if mirrored != "2":
+            chosen = row["us"]["mirrored" if mirrored == "1" else "else"]
+            losses[row["dtype"]].append(chosen / min(row["us"].values()))
     assert_fastest(losses, 2000, mean=1.006, most=1.35)
 
 
