@@ -36,8 +36,10 @@ BatchLimits batch_limits(const Product& p) {
     if (has_symmetric(p)) {
         if (count == 1) return limits(either({200, 0}, {96, 0}), {180, 0.15}, {180, 0});
         if (packed) return limits({112, 0}, either({180, 0.1}, {90, 0.1}), {112, 0});
-        // Aligned copies of both halves dense torch multiplies quickly.
-        return limits(either(NO_BATCH, {90, 0.1}), either({257, 0, 4}, {90, 0.15}), {112, 0.3});
+        // Aligned copies of both halves dense torch multiplies quickly, in TF32 those of many small matrices.
+        const BatchLimits small{257, 0, 4}, large{1000, 0};
+        return limits(either(NO_BATCH, {90, 0.1}),
+                      either(narrowest(p) < large.order ? small : large, {90, 0.15}), {112, 0.3});
     }
     if (count == 2 && !packed)
         return limits({200, 0.3}, either({240, 0.2}, {144, 0.2}), {144, 0.25});
