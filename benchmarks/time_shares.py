@@ -2,9 +2,9 @@
 
     PYTHONPATH=. python benchmarks/time_shares.py benchmarks/shares/nvidia-h200.json OUTPUT.json
 
-Rows that have "us": ["half alone", ...] are new ones, of which nothing was timed yet. Files whose
-ways are those of other kernels are refused. What is chosen by estimates and limits is fitted to
-these files, and tests compare both (tests/cpp/test_cpp.py).
+Rows that have "us": ["half alone", ...] are new ones, of which nothing was timed yet. Files with
+ways or operations that are none of its own are refused. What is chosen by estimates and limits is
+fitted to these files, and tests compare both (tests/cpp/test_cpp.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from packedtri._cli.cases import CASES, Problem
 from packedtri._cli.timing import measuring_stream, sets_needed
 from packedtri._cli.work import Work
 
-# Numbers of methods and of tiles that csrc/cuda/config.h and csrc/cuda/tiles.h have.
+# Numbers of methods and of tiles that csrc/cuda/config.h has.
 ENGINE, HOPPER, MAPPED, SHARED_IMAGES = 1, 2, 9, 12
 TILES = {
     "small": (ENGINE, 0),
@@ -60,8 +60,6 @@ def forced(way: str, n: int) -> Force:
     Raises:
         ValueError: the way has another name than those that this file knows.
     """
-    if way == DENSE:
-        return WHOLE_WAYS["free"]
     if way in WHOLE_WAYS:
         return WHOLE_WAYS[way]
     share = re.fullmatch(r"(\w+) (?:alone|(\d) from (\d+)|parts of ([\d.]+))", way)
@@ -75,12 +73,27 @@ def forced(way: str, n: int) -> Force:
     return method, tile, int(share[2] or 1), int(share[3] or -1), -1
 
 
+def check(row: dict[str, Any]) -> None:
+    """Raises ValueError where a row cannot be timed."""
+    if row["op"] not in CASES:
+        raise ValueError(f"cannot time the operation {row['op']!r}")
+    if not isinstance(getattr(torch, row["dtype"], None), torch.dtype):
+        raise ValueError(f"torch has no dtype {row['dtype']!r}")
+    for way in row["us"]:
+        if way != DENSE:
+            forced(way, row["n"])
+        elif not CASES[row["op"]].converts:
+            raise ValueError(f"{row['op']} is not compared with dense torch that converts")
+
+
 @contextmanager
 def precision(tf32: bool) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    yield
-    torch.set_float32_matmul_precision(before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def microseconds(calls: list[Callable[[], Any]]) -> float:
@@ -117,26 +130,32 @@ def time_row(row: dict[str, Any], force: Callable[..., None]) -> dict[str, float
                 us[way] = microseconds([w.converting for w in works if w.converting])
                 continue
             force(*forced(way, row["n"]))
-            us[way] = microseconds([w.packed for w in works])
-            force(*WHOLE_WAYS["free"])
+            try:
+                us[way] = microseconds([w.packed for w in works])
+            finally:
+                force(*WHOLE_WAYS["free"])
     return us
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description="Time the products of a file again.")
     parser.add_argument("source", type=Path, help="a file of benchmarks/shares")
     parser.add_argument("target", type=Path, help="where to write the new one")
     arguments = parser.parse_args()
+    if arguments.target.resolve() == arguments.source.resolve():
+        parser.error("the target is the source, whose timings would be lost")
     file = json.loads(arguments.source.read_text())
     try:
         for row in file["rows"]:
-            for way in row["us"]:
-                forced(way, row["n"])
+            check(row)
     except ValueError as error:
         parser.error(f"{arguments.source}: {error}")
     if _library.cuda_library is None or not torch.cuda.is_available():
         parser.error("this needs a GPU, and packedtri with its CUDA library")
     force = ctypes.CDLL(str(_library.cuda_library)).packedtri_cuda_force
+    force.argtypes, force.restype = [ctypes.c_int] * 5, None
+    # What was timed before says nothing about the new timings.
+    file["meta"].pop("commit", None)
     file["meta"] |= {
         "device": torch.cuda.get_device_name(),
         "cuda": torch.version.cuda,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -40,8 +41,12 @@ def run(*arguments: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", FILES)
 def test_it_knows_every_way_of_its_files(name: str, time_shares: Any) -> None:
     rows = json.loads((SHARES / f"{name}.json").read_text())["rows"]
-    forces = {time_shares.forced(way, row["n"]) for row in rows for way in row["us"]}
-    assert len(forces) >= 2
+    for row in rows:
+        time_shares.check(row)
+    ways = {way: row["n"] for row in rows for way in row["us"] if way != time_shares.DENSE}
+    forces = {time_shares.forced(way, n) for way, n in ways.items()}
+    # Square tiles of small and of large orders have two.
+    assert len(ways) - 1 <= len(forces) <= len(ways) + 1
 
 
 def test_names_of_ways(time_shares: Any) -> None:
@@ -55,10 +60,41 @@ def test_names_of_ways(time_shares: Any) -> None:
             forced(other, 1024)
 
 
-def test_files_of_other_kernels_are_refused(tmp_path: Path) -> None:
-    result = run(SHARES / "float64-nvidia-h200.json", tmp_path / "output.json")
-    assert result.returncode == 2 and "cannot time the way" in result.stderr
+def test_numbers_are_those_of_the_kernels(time_shares: Any) -> None:
+    header = (ROOT / "csrc" / "cuda" / "config.h").read_text()
+    methods, tiles = (
+        [name.strip() for name in re.sub(r"//.*", "", body).split(",") if name.strip()]
+        for body in re.findall(r"enum class (?:Method|TileSize) : int32_t \{(.*?)\}", header, re.S)
+    )
+    if "Direct" not in methods:
+        methods, tiles = tiles, methods
+    named = {"ENGINE": "Engine", "HOPPER": "Hopper", "MAPPED": "Mapped"}
+    for constant, method in {**named, "SHARED_IMAGES": "SharedImages"}.items():
+        assert getattr(time_shares, constant) == methods.index(method)
+    for way, tile in {"small": "Small", "large": "Large", "half": "Half"}.items():
+        assert time_shares.TILES[way][1] == tiles.index(tile)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("float64-nvidia-h200", "cannot time the way"),
+        ("elongated-nvidia-h100-80gb-hbm3", "cannot time the operation"),
+        ("shared-images-nvidia-h100-80gb-hbm3", "cannot time the operation"),
+    ],
+)
+def test_other_files_are_refused(name: str, words: str, tmp_path: Path) -> None:
+    result = run(SHARES / f"{name}.json", tmp_path / "output.json")
+    assert result.returncode == 2 and words in result.stderr
     assert not (tmp_path / "output.json").exists()
+
+
+def test_timings_are_not_written_over(tmp_path: Path) -> None:
+    source = tmp_path / "source.json"
+    source.write_text('{"meta": {}, "rows": []}')
+    result = run(source, tmp_path / ".." / tmp_path.name / "source.json")
+    assert result.returncode == 2 and "would be lost" in result.stderr
+    assert source.read_text() == '{"meta": {}, "rows": []}'
 
 
 @pytest.mark.cuda

@@ -52,15 +52,16 @@ double square_time(const Product& p, const Device& device) {
 bool has_ways_beside_dense(const Product& p, const Device& device) {
     if (any_forced() || !images_allowed() || !device.clusters || element_size(p.dtype) != 2 ||
         !is_plain(p) || triangles(p) != 1 || p.c.kind != Kind::Dense || has_symmetric(p) ||
-        p.k == 0 || slow_when_dense(p) || !maps_dense_operand(p))
+        p.k == 0 || slow_when_dense(p) || !maps_dense_operand(p) || !engine_can(p, device))
         return false;
     const int64_t vectors = vectors_of(p);
     const double cube = std::cbrt(volume(p) * static_cast<double>(p.batch));
     if (p.batch == 1) {
-        if (p.k < 512) return p.k > 200 && 5 * vectors > 22 * p.k && cube >= 590;
-        return vectors > (p.k < 2400 ? 256 : 160) && cube >= 640 && cube <= 2100;
+        if (p.k < 512) return p.k > 200 && cube >= (5 * vectors > 22 * p.k ? 590 : 795);
+        const int64_t few = p.k < 2400 ? 256 : p.k <= MOST_SHARED ? 160 : 128;
+        return vectors > few && cube >= 640 && cube <= 2100;
     }
-    return vectors > 64 && p.k >= 96 && cube >= 250 && cube <= 1700;
+    return vectors > 64 && p.k >= 96 && cube >= 250 && cube <= 2200;
 }
 
 BesideDense fastest_beside_dense(const Product& p, const Device& device) {
@@ -68,12 +69,12 @@ BesideDense fastest_beside_dense(const Product& p, const Device& device) {
         double time;
         BesideDense way;
     };
+    // Of very short and of long sums images were as fast as long tiles or faster.
+    if (p.batch == 1 && (p.k < 512 || p.k >= 2400)) return BesideDense::Images;
     const Way images{images_time(p, device), BesideDense::Images},
         tiles{long_time(p, device), BesideDense::Long};
-    // With one product dense torch was never faster than both, square tiles are small, and of very short and of long sums images
-    // were as fast as long ones or faster.
-    if (p.batch == 1)
-        return p.k >= 512 && p.k < 2400 && tiles.time < images.time ? tiles.way : images.way;
+    // With one product neither dense torch nor square tiles were faster than both.
+    if (p.batch == 1) return tiles.time < images.time ? tiles.way : images.way;
     const Way ways[] = {
         images,
         tiles,

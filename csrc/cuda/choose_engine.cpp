@@ -39,7 +39,8 @@ BatchLimits batch_limits(const Product& p) {
         // Aligned copies of both halves dense torch multiplies quickly, in TF32 those of many small matrices.
         const BatchLimits small{257, 0, 4}, large{1000, 0};
         return limits(either(NO_BATCH, {90, 0.1}),
-                      either(narrowest(p) < large.order ? small : large, {90, 0.15}), {112, 0.3});
+                      either(narrowest(p) < large.order ? small : large, {90, 0.15}),
+                      narrowest(p) < 400 ? BatchLimits{112, 0.3} : BatchLimits{400, 0.15});
     }
     if (count == 2 && !packed)
         return limits({200, 0.3}, either({240, 0.2}, {144, 0.2}), {144, 0.25});
@@ -86,7 +87,7 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
     const bool symmetric = has_symmetric(p);
     // Beside a triangle the copy is not for dense torch.
     if (symmetric && p.dtype == DType::f32 && triangles(p) == 1)
-        return narrowest(p) > (p.tf32 ? 500 : 512) && multiplications >= 6e7;
+        return narrowest(p) > (p.tf32 ? 500 : 512);
     if (symmetric && triangles(p) == 0 && p.c.kind == Kind::Lower) {
         if (element_size(p.dtype) == 2) return narrowest(p) >= 500;
         if (p.tf32) return narrowest(p) >= 430;
@@ -105,7 +106,7 @@ bool enough_for_images(const Product& p, const Device& device, int together) {
                                    : p.tf32 ? 9e7
                                             : 7e7);
     }
-    const double more = !symmetric ? 0 : row_alignment(p) == 8 ? 6e8 : 3e8;
+    const double more = symmetric ? 3e8 : 0;
     // Fewer columns beside one triangle have tiles enough for float32, whose other kernels multiply slowly.
     const bool slow_elsewhere =
         p.dtype == DType::f32 && triangles(p) == 1 && narrowest(p) >= (p.tf32 ? 128 : 192);
@@ -212,8 +213,8 @@ bool dense_pair_pays(const Product& p, const Device& device) {
 }
 
 bool images_pay_in_batch(const Product& p, const Device& device, int together) {
-    return p.batch > 1 && images_allowed() && engine_can(p, device) &&
-           enough_in_batch(p, device, together);
+    return p.batch > 1 && images_allowed() && engine_can(p, device) && !small_side(p, device) &&
+           !goes_by_fragments(p, device) && enough_in_batch(p, device, together);
 }
 
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {

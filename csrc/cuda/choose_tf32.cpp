@@ -49,7 +49,7 @@ double time_of_others(const Product& p, const Others& x) {
                  result = static_cast<double>(p.m) * static_cast<double>(p.n) *
                           (p.c.kind == Kind::Lower ? 0.5 : 1);
     // Larger ones go through tile images.
-    const bool slow = slow_when_dense(p) && (!has_symmetric(p) || triangles(p) > 0 || p.k < 570);
+    const bool slow = slow_when_dense(p) && (!has_symmetric(p) || triangles(p) > 0 || p.k < 450);
     return x.start + x.of_k * static_cast<double>(p.k) / 1e3 + x.of_operands * millions * operands +
            x.of_result * millions * result + (slow ? x.slow : 0);
 }

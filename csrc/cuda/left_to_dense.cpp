@@ -30,7 +30,7 @@ bool many_small_grams(const Product& p, const Device& device) {
 
 // Whether a product of two dense matrices whose result is packed has too few tiles to fill the device with.
 bool few_packed_tiles(const Product& p, const Device& device) {
-    if (dense_pair_pays(p, device)) return false;
+    if (images_allowed() && dense_pair_pays(p, device)) return false;
     if (p.tf32) {
         const int most = slow_when_dense(p) ? 350 : device.clusters ? 960 : 1400;
         if (p.batch == 1) return between(p, 100, most) && !(device.clusters && p.k < 56);
@@ -83,9 +83,9 @@ bool slow_complex(int64_t n, int64_t vectors, int64_t batch, DType dtype, bool c
 // The same of a triangle and a dense matrix.
 bool few_tiles(const Product& p, const Device& device) {
     if (p.tf32) {
-        if (2 * narrowest(p) < longest(p)) return false;
-        return p.batch == 1 ? !slow_when_dense(p) && between(p, 330, device.clusters ? 560 : 900)
-                            : !device.clusters && batch_between(p, 256, 16384);
+        if (device.clusters || 2 * narrowest(p) < longest(p)) return false;
+        return p.batch == 1 ? !slow_when_dense(p) && between(p, 330, 900)
+                            : batch_between(p, 256, 16384);
     }
     const int64_t vectors = vectors_of(p);
     if (element_size(p.dtype) == 2) {
@@ -125,12 +125,12 @@ bool is_gram(const Product& p) {
 }
 
 // Whether such a product has too few tiles. The triangle is unpacked once.
-bool few_gram_tiles(const Product& p) {
+bool few_gram_tiles(const Product& p, const Device& device) {
     if (p.dtype == DType::c128)
         return between(p, p.batch < 24 ? 110 : p.batch > 64 ? 70 : 60, p.batch > 1 ? 200 : 570);
     if (p.batch == 1) return false;
     const double all = volume(p) * static_cast<double>(p.batch);
-    return p.tf32 && longest(p) > 200 && all <= 780.0 * 780 * 780;
+    return p.tf32 && !device.clusters && longest(p) > 200 && all <= 780.0 * 780 * 780;
 }
 
 // Whether a product is left to dense torch although no operand is symmetric.
@@ -138,7 +138,7 @@ bool middle_sized(const Product& p, const Device& device) {
     const bool slow = slow_when_dense(p);
     if (!is_plain(p) || (slow && !p.tf32)) return false;
     const int count = triangles(p);
-    if (is_gram(p)) return !slow && few_gram_tiles(p);
+    if (is_gram(p)) return !slow && few_gram_tiles(p, device);
     if (p.c.kind == Kind::Lower) return count == 0 && few_packed_tiles(p, device);
     if (count == 1) return few_tiles(p, device);
     if (count < 2 || slow) return false;
@@ -165,12 +165,13 @@ bool slow_without_tf32(const Product& p, const Device& device) {
 bool sooner_than_images(const Product& p) {
     if (!p.tf32 || slow_when_dense(p) || p.batch > 1) return false;
     if (beside_triangle(p)) return between(p, 330, 520);
-    return !has_symmetric(p) || between(p, 0, 430);
+    return !has_symmetric(p);
 }
 
 // Whether images of both halves of 16-bit symmetric matrices with aligned rows are faster than copies of them, which dense
 // torch or kernels here multiply. Beside dense matrices they are not.
 bool images_beat_copies(const Product& p) {
+    if (element_size(p.dtype) != 2) return false;
     if (beside_triangle(p)) return Orders{500, 1700}.contain(p.k);
     return has_symmetric(p) && p.c.kind == Kind::Lower && Orders{500, 1300}.contain(p.k);
 }
@@ -195,7 +196,7 @@ bool beside_many_columns(const Product& p, const Device& device) {
     const int64_t vectors = vectors_of(p), elements = p.batch * p.k * vectors;
     const bool aligned = !slow_when_dense(p);
     // Images on Hopper are faster beside one triangle.
-    const bool imaged = device.clusters && p.batch == 1 && triangles(p) == 1;
+    const bool imaged = p.batch == 1 && triangles(p) == 1 && engine_can(p, device);
     if (p.tf32) {
         // Rows of a few elements are slow for dense torch there.
         if (p.batch == 1 && p.k <= FRAGMENT_SIDE && p.a.kind == Kind::Dense) return false;

@@ -175,7 +175,7 @@ def test_tile_images_are_made_where_that_was_fastest(tmp_path: Path) -> None:
         losses[row["dtype"], row["precision"], row["batch"] > 1].append(
             chosen / min(row["us"].values())
         )
-    assert_fastest(losses, len(shares), mean=1.012, most=1.8)
+    assert_fastest(losses, len(shares), mean=1.012, most=1.75)
 
 
 def test_symmetric_products_are_mirrored_where_that_was_fastest(tmp_path: Path) -> None:
@@ -244,8 +244,11 @@ def test_products_are_rounded_where_that_was_fastest(tmp_path: Path) -> None:
     for row, rounded in others:
         chosen = row["us"]["rounded" if rounded == "1" else "exact"]
         losses[row["op"]].append(chosen / min(row["us"].values()))
-    # Of L @ L.mT small ones are left, for which exact kernels are chosen too early.
-    assert_fastest(losses, len(others), mean=1.09, most=2.9)
+    # Of two triangles small ones are left, for which exact kernels are chosen too early.
+    small = {op: losses.pop(op) for op in ("L@L.mT", "L@U", "U@L")}
+    rows = sum(map(len, small.values()))
+    assert_fastest(small, rows, mean=1.09, most=1.7)
+    assert_fastest(losses, len(others) - rows, mean=1.045, most=2.9)
 
 
 def test_tf32_has_small_tiles_where_that_was_fastest(tmp_path: Path) -> None:
