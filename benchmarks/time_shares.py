@@ -144,11 +144,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.target.resolve() == arguments.source.resolve():
         parser.error("the target is the source, whose timings would be lost")
-    file = json.loads(arguments.source.read_text())
     try:
+        file = json.loads(arguments.source.read_text())
         for row in file["rows"]:
             check(row)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         parser.error(f"{arguments.source}: {error}")
     if _library.cuda_library is None or not torch.cuda.is_available():
         parser.error("this needs a GPU, and packedtri with its CUDA library")

@@ -89,6 +89,15 @@ def test_other_files_are_refused(name: str, words: str, tmp_path: Path) -> None:
     assert not (tmp_path / "output.json").exists()
 
 
+def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    for source, words in ((tmp_path / "none.json", "No such file"), (broken, "broken.json")):
+        result = run(source, tmp_path / "output.json")
+        assert result.returncode == 2 and words in result.stderr
+        assert "Traceback" not in result.stderr
+
+
 def test_timings_are_not_written_over(tmp_path: Path) -> None:
     source = tmp_path / "source.json"
     source.write_text('{"meta": {}, "rows": []}')
