@@ -25,7 +25,7 @@ import torch
 
 from packedtri import _library
 from packedtri._cli.cases import CASES, Problem
-from packedtri._cli.timing import measuring_stream, sets_needed
+from packedtri._cli.timing import capture, cuda_pass, measuring_stream, sets_needed
 from packedtri._cli.work import Work
 
 # Numbers of methods and of tiles that csrc/cuda/config.h has.
@@ -99,20 +99,9 @@ def precision(tf32: bool) -> Iterator[None]:
 def microseconds(calls: list[Callable[[], Any]]) -> float:
     """Of a call, the median of replays of a graph of all of them."""
     calls[0]()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
-        for call in calls:
-            call()
-    graph.replay()
-    taken = []
-    for _ in range(SAMPLES):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        taken.append(start.elapsed_time(end) * 1e3 / len(calls))
-    return round(median(taken), 2)
+    timed = capture(calls, rounds=1)
+    timed[0]()
+    return round(median(cuda_pass(timed) for _ in range(SAMPLES)) * 1e3, 2)
 
 
 def time_row(row: dict[str, Any], force: Callable[..., None]) -> dict[str, float]:

@@ -355,9 +355,9 @@ def test_passes_under_load(monkeypatch: pytest.MonkeyPatch) -> None:
     effort = timing.FULL.under_load()
     assert effort.gpu_samples == effort.least_samples and effort.gpu_load_ms > 100
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    assert timing._cuda_pass((run, 2), load=3) == 4.0
+    assert timing.cuda_pass((run, 2), load=3) == 4.0
     assert now == 3 * 10 + 3 * 8
-    assert timing._cuda_pass((run, 2)) == 4.0
+    assert timing.cuda_pass((run, 2)) == 4.0
 
 
 @pytest.mark.parametrize("op", [op for op, case in CASES.items() if case.converts])

@@ -284,12 +284,13 @@ Config choose_wide(const Product& p, const Device& device);
 // faster on unpacked copies.
 bool is_elongated(const Product& p, const Device& device);
 
+// What tiles with so long sides cover of the plane that the result of a product lies in.
+inline double covered(const Product& p, int64_t side) {
+    return static_cast<double>(ceil_div(p.m, side) * ceil_div(p.n, side) * side * side);
+}
 // Whether large tiles cover the result of a product with hardly more padding than small ones: `most` times the area.
 inline bool large_tiles_fit(const Product& p, double most = 1.2) {
-    const auto area = [&](int64_t side) {
-        return static_cast<double>(ceil_div(p.m, side) * ceil_div(p.n, side) * side * side);
-    };
-    return area(128) <= most * area(64);
+    return covered(p, 128) <= most * covered(p, 64);
 }
 
 }  // namespace packedtri::cuda

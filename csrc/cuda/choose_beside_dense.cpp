@@ -38,9 +38,7 @@ double long_time(const Product& p, const Device& device) {
 double dense_time(const Product& p) {
     const Sizes x = sizes_of(p);
     // Dense torch is slow where its tiles are not full.
-    const double padded = static_cast<double>(128 * ceil_div(p.m, 128)) *
-                          static_cast<double>(128 * ceil_div(p.n, 128)) /
-                          (static_cast<double>(p.m) * static_cast<double>(p.n));
+    const double padded = covered(p, 128) / (static_cast<double>(p.m) * static_cast<double>(p.n));
     return 6.62 + 1.115 * x.triangles + 0.675 * x.results + 2.22 * padded * x.volume;
 }
 double square_time(const Product& p, const Device& device) {

@@ -56,12 +56,9 @@ BatchLimits batch_limits(const Product& p) {
 // Whether a batch, of `together` products, has enough to multiply for tile images.
 bool enough_in_batch(const Product& p, const Device& device, int together) {
     constexpr int64_t side = engine_tile_side(TileSize::Small);
-    const auto filled = [](int64_t order) {
-        return static_cast<double>(order) / static_cast<double>(side * ceil_div(order, side));
-    };
     const BatchLimits limits = batch_limits(p);
-    const double tiles =
-        together * work(p, side, device.multiprocessors).tiles_per_slot * filled(p.m) * filled(p.n);
+    const double filled = static_cast<double>(p.m) * static_cast<double>(p.n) / covered(p, side),
+                 tiles = together * work(p, side, device.multiprocessors).tiles_per_slot * filled;
     return narrowest(p) >= limits.order && tiles >= limits.tiles && tiles < limits.most_tiles;
 }
 

@@ -50,13 +50,14 @@ Least least(const Product& p) {
 bool rounding_pays(const Product& p, const Device& device, int together) {
     // Elsewhere there are no timings.
     if (!device.fast_doubles || any_forced() || !is_plain(p)) return true;
-    if (is_elongated(p, device) || remembered_tf32_tiles(p, device, together) ||
-        images_pay_in_batch(p, device, together))
-        return true;
     const int64_t matrices = p.batch * together;
     const Least orders = least(p);
     const int64_t order = matrices == 1 ? orders.one : matrices < MANY ? orders.some : orders.many;
-    return volume(p) * static_cast<double>(matrices) >= std::pow(static_cast<double>(order), 3);
+    const bool large =
+        volume(p) * static_cast<double>(matrices) >= std::pow(static_cast<double>(order), 3);
+    // The others take longer to ask.
+    return large || is_elongated(p, device) || remembered_tf32_tiles(p, device, together) ||
+           images_pay_in_batch(p, device, together);
 }
 
 }  // namespace

@@ -168,16 +168,16 @@ def time_cuda(packed: Side, dense: Side, capturable: bool, effort: Effort) -> Ti
     passes: list[Pass] = [(partial(_run, side), len(side)) for side in sides]
     for run, _ in passes * 3:
         run()
-    guess = [_cuda_pass(p) for p in passes]
+    guess = [cuda_pass(p) for p in passes]
     method = "cuda stream"
     if effort.gpu_graphs and capturable and min(guess) < _GRAPH_BELOW_MS:
         rounds = [_calls_filling(effort.gpu_sample_ms, ms * len(packed)) for ms in guess]
         try:
-            passes = [_capture(side, r) for side, r in zip(sides, rounds, strict=True)]
+            passes = [capture(side, r) for side, r in zip(sides, rounds, strict=True)]
             method = "cuda graph"
         except RuntimeError:  # A library that torch calls waits for the GPU at this size.
             torch.cuda.synchronize()
-        guess = [_cuda_pass(p) for p in passes]
+        guess = [cuda_pass(p) for p in passes]
     elif not effort.gpu_graphs:
         rounds = [_calls_filling(effort.gpu_sample_ms, ms * len(packed)) for ms in guess]
         passes = [
@@ -188,7 +188,7 @@ def time_cuda(packed: Side, dense: Side, capturable: bool, effort: Effort) -> Ti
     count = max(effort.least_samples, min(effort.gpu_samples, fitting))
     loads = [math.ceil(effort.gpu_load_ms / ms) for ms in pass_ms]
     samples = [
-        [_cuda_pass(p, load) for p, load in zip(passes, loads, strict=True)] for _ in range(count)
+        [cuda_pass(p, load) for p, load in zip(passes, loads, strict=True)] for _ in range(count)
     ]
     ms, dense_ms = (median(taken) for taken in zip(*samples, strict=True))
     return Timing(ms, dense_ms, method, count, len(packed))
@@ -200,7 +200,7 @@ def _run(side: Side, rounds: int = 1) -> None:
             call()
 
 
-def _cuda_pass(timed: Pass, load: int = 0) -> float:
+def cuda_pass(timed: Pass, load: int = 0) -> float:
     """Milliseconds a call, of one pass, or of ``load`` of them after as many others."""
     run, calls = timed
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -215,7 +215,7 @@ def _cuda_pass(timed: Pass, load: int = 0) -> float:
     return start.elapsed_time(end) / (calls * timed_runs)
 
 
-def _capture(side: Side, rounds: int) -> Pass:
+def capture(side: Side, rounds: int) -> Pass:
     """The replay of a CUDA graph of so many rounds of a side."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
