@@ -93,7 +93,7 @@ def test_all_dtypes(cls, dtype, rng):
     t = cls.randn(2, 129, dtype=dtype, generator=rng)
     wide = t.to_dense().to(wide_dtype(dtype))
     # Torch sums the squares of complex elements one after another: it strays from the norm by tens
-    # of epsilons, too far for a reference. Real and imaginary parts side by side have the same norm.
+    # of epsilons, too far for a reference. Their real and imaginary parts have the same norm.
     parts = torch.view_as_real(wide).flatten(-2) if wide.is_complex() else wide
     for f, operand in (
         (lambda t: t.sum((-2, -1)), wide),

@@ -73,46 +73,48 @@ double least_for_images(const Product& p) {
     return dense ? 4e7 : two ? 3.5e7 : 6.5e7;
 }
 
+// From which order on, and how many multiplications, tile images are faster than all else that there is for one product.
+struct SingleLimits {
+    int64_t order;
+    double multiplications = 0;
+};
+
+// With a symmetric operand, of which both halves are made. What else there is for it, an unpacked copy, is quick where dense
+// torch may have it; beside a triangle it may not.
+SingleLimits symmetric_limits(const Product& p) {
+    const bool bits16 = element_size(p.dtype) == 2, packed = p.c.kind == Kind::Lower,
+               both = p.a.kind == p.b.kind;
+    if (triangles(p) == 1) return {bits16 ? 500 : p.tf32 ? 501 : 513};
+    if (packed && in_parts(p)) return {200, 4.4e7};
+    if (packed) return {bits16 ? 500 : 430};
+    if (in_parts(p)) return {280, 7e7};
+    if (p.tf32) return {200, 9e7};
+    if (!slow_when_dense(p)) return {200, narrowest(p) >= 512 ? 3e8 : 5e8};
+    if (row_alignment(p) == 2 && !both) return {250, 6e7};
+    return {both ? 250 : 510};
+}
+
+// Without one. A narrow one leaves much of its tiles empty, or has few.
+SingleLimits single_limits(const Product& p) {
+    const double least = least_for_images(p);
+    if (narrowest(p) >= 512) return {512, least};
+    // Fewer columns beside one triangle have tiles enough for float32, whose other kernels multiply slowly.
+    const bool slow_elsewhere =
+        p.dtype == DType::f32 && triangles(p) == 1 && narrowest(p) >= (p.tf32 ? 128 : 192);
+    const double narrow = slow_elsewhere                            ? (p.tf32 ? 0 : 1.6e8)
+                          : triangles(p) == 1 && slow_when_dense(p) ? 2.8e8
+                                                                    : 5e8;
+    return {128, std::max(least, narrow)};
+}
+
 // Whether there is enough to multiply for tile images, of `together` products like this one: making them costs
 // time, which must be small beside the product.
 bool enough_for_images(const Product& p, const Device& device, int together) {
     if (p.batch > 1) return enough_in_batch(p, device, together);
-    const double multiplications = together * volume(p) * stored_share(p);
     if (dense_pair_pays(p, device)) return true;
-    // A narrow one leaves much of its tiles empty, or has few. Of a symmetric operand both halves are made,
-    // and what else there is for it, an unpacked copy, is quick where dense torch may have it.
-    const bool symmetric = has_symmetric(p);
-    // Beside a triangle the copy is not for dense torch.
-    if (symmetric && p.dtype == DType::f32 && triangles(p) == 1)
-        return narrowest(p) > (p.tf32 ? 500 : 512);
-    if (symmetric && triangles(p) == 0 && p.c.kind == Kind::Lower) {
-        if (element_size(p.dtype) == 2) return narrowest(p) >= 500;
-        if (p.tf32) return narrowest(p) >= 430;
-    }
-    if (symmetric && triangles(p) == 1 && element_size(p.dtype) == 2) return narrowest(p) >= 500;
-    // Where dense torch is slow.
-    if (symmetric && triangles(p) == 0 && slow_when_dense(p) && !p.tf32) {
-        if (row_alignment(p) == 2 && p.a.kind != p.b.kind)
-            return narrowest(p) >= 250 && multiplications >= 6e7;
-        return narrowest(p) >= (p.a.kind == p.b.kind ? 250 : 510);
-    }
-    if (symmetric && p.dtype == DType::f32) {
-        const bool packed = p.c.kind == Kind::Lower;
-        return narrowest(p) >= (p.tf32 || packed ? 200 : 280) &&
-               multiplications >= (packed   ? 4.4e7
-                                   : p.tf32 ? 9e7
-                                            : 7e7);
-    }
-    const double more = symmetric ? 3e8 : 0;
-    // Fewer columns beside one triangle have tiles enough for float32, whose other kernels multiply slowly.
-    const bool slow_elsewhere =
-        p.dtype == DType::f32 && triangles(p) == 1 && narrowest(p) >= (p.tf32 ? 128 : 192);
-    const double least_narrow = slow_elsewhere                            ? (p.tf32 ? 0 : 1.6e8)
-                                : triangles(p) == 1 && slow_when_dense(p) ? 2.8e8
-                                                                          : 5e8;
-    return narrowest(p) >= (symmetric ? 200 : 128) &&
-           multiplications >=
-               std::max({least_for_images(p), more, narrowest(p) >= 512 ? 0 : least_narrow});
+    const SingleLimits limits = has_symmetric(p) ? symmetric_limits(p) : single_limits(p);
+    return narrowest(p) >= limits.order &&
+           together * volume(p) * stored_share(p) >= limits.multiplications;
 }
 
 // From where on the L2 cache does not hold the images, and neighbours matter more than balance.
