@@ -9,7 +9,7 @@ the triangle mirrored, Hermitian with the conjugate mirrored. To its user a pack
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -146,8 +146,8 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
     def packed(self) -> Tensor:
         """The stored elements, shape (*batch, n(n+1)/2), a differentiable view of the storage.
 
-        Autograd refuses to change it in place, because the type would not learn of that; under
-        torch.no_grad() it may be written.
+        Where autograd records, it refuses to change it in place, because the type would not learn of
+        that; under torch.no_grad(), and where nothing requires a gradient, it may be written.
         """
         return _nodes.exposed(self)
 
@@ -232,6 +232,24 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
 
         return elements.with_diagonal(self, self._packed.new_ones(()))
 
+    if TYPE_CHECKING:
+        # What these give follows from both operands: a type, or a dense tensor.
+        mT: Any
+        mH: Any
+        T: Any
+        H: Any
+
+        def __add__(self, other: Any) -> Any: ...
+        def __radd__(self, other: Any) -> Any: ...
+        def __sub__(self, other: Any) -> Any: ...
+        def __rsub__(self, other: Any) -> Any: ...
+        def __mul__(self, other: Any) -> Any: ...
+        def __rmul__(self, other: Any) -> Any: ...
+        def __truediv__(self, other: Any) -> Any: ...
+        def __pow__(self, other: Any) -> Any: ...
+        def __neg__(self) -> Any: ...
+        def __getitem__(self, index: Any) -> Any: ...
+
     # The slots skip __torch_function__, which costs about as much as a small product.
     def __matmul__(self, other: Any) -> Any:
         product = _products.get((type(self), type(other)))
@@ -246,11 +264,11 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
         return product(other, self)
 
     # Torch calls add_ and sub_ for both, which change the stored elements for its optimizers.
-    def __iadd__(self, other: Any) -> Any:  # type: ignore[misc]
+    def __iadd__(self, other: Any) -> Any:
         _check_shift("+=", self, other)
         return self.add_(other)
 
-    def __isub__(self, other: Any) -> Any:  # type: ignore[misc]
+    def __isub__(self, other: Any) -> Any:
         _check_shift("-=", self, other)
         return self.sub_(other)
 
@@ -308,7 +326,8 @@ class LowerTriangular(PackedTensor):
         packed: shape (*batch, n(n+1)/2), the rows of the triangle one after another.
 
     Raises:
-        TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.
+        TypeError: when ``packed`` is neither a plain tensor nor a DTensor, or has a dtype without
+            kernels.
         ValueError: when the last dimension of ``packed`` is no triangular number.
 
     Example:
@@ -329,7 +348,8 @@ class UpperTriangular(PackedTensor):
             the columns of the matrix.
 
     Raises:
-        TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.
+        TypeError: when ``packed`` is neither a plain tensor nor a DTensor, or has a dtype without
+            kernels.
         ValueError: when the last dimension of ``packed`` is no triangular number.
 
     Example:
@@ -350,7 +370,8 @@ class Symmetric(PackedTensor):
         packed: shape (*batch, n(n+1)/2), the rows of the lower triangle one after another.
 
     Raises:
-        TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.
+        TypeError: when ``packed`` is neither a plain tensor nor a DTensor, or has a dtype without
+            kernels.
         ValueError: when the last dimension of ``packed`` is no triangular number.
 
     Example:
@@ -373,7 +394,8 @@ class Hermitian(PackedTensor):
         packed: shape (*batch, n(n+1)/2), the rows of the lower triangle one after another.
 
     Raises:
-        TypeError: when ``packed`` is no plain tensor, or has a dtype without kernels.
+        TypeError: when ``packed`` is neither a plain tensor nor a DTensor, or has a dtype without
+            kernels.
         ValueError: when the last dimension of ``packed`` is no triangular number.
 
     Example:
