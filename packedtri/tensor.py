@@ -146,8 +146,8 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
     def packed(self) -> Tensor:
         """The stored elements, shape (*batch, n(n+1)/2), a differentiable view of the storage.
 
-        Where autograd records, it refuses to change it in place, because the type would not learn of
-        that; under torch.no_grad(), and where nothing requires a gradient, it may be written.
+        Where autograd records, it refuses to change it in place, because the type would not learn
+        of that; under torch.no_grad(), and where nothing requires a gradient, it may be written.
         """
         return _nodes.exposed(self)
 

@@ -96,8 +96,6 @@ def test_vectors(cls, device, rng):
 @pytest.mark.parametrize("definite", [True, False])
 @pytest.mark.parametrize("left", [True, False])
 def test_symmetric_systems(definite, left, dtype, device, rng):
-    if dtype.itemsize == 2 and not definite:
-        pytest.skip("torch has no LU factorization of 16-bit elements")
     for n in (0, 1, 4, 40):
         a = make(Symmetric, n, dtype, (), device, rng)
         if not definite and n:
@@ -284,7 +282,7 @@ def test_inv_quad_logdet_has_the_batch_of_both_arguments(rng) -> None:
 
 # ------------------------------------------------------------------------------------ 16-bit types
 
-# What goes by a Cholesky factor, or by an inverse, on the way to its result.
+# What goes by a factorization, or by an inverse, on the way to its result.
 IN_STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "solve": torch.linalg.solve,
     "solve right": lambda s, b: torch.linalg.solve(s, b.mT, left=False),
@@ -303,6 +301,8 @@ IN_STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "power": lambda s, b: torch.linalg.matrix_power(s, -3),
     "power of a triangle": lambda s, b: torch.linalg.matrix_power(s.tril(), -3),
 }
+# Those that take indefinite matrices, which torch factors in float32 too.
+BY_LU = ("solve", "solve right", "solve a triangle", "inv", "inv_ex", "det", "slogdet")
 
 
 @pytest.mark.parametrize("name", IN_STEPS)
@@ -315,7 +315,26 @@ def test_16_bit_results_are_rounded_once(cls, name, dtype, device, rng):
     # Condition numbers up to about a hundred.
     s = cls.from_dense(x @ x.mT / 9 + 0.05 * torch.eye(9, device=device)).to(dtype)
     b = random((4, 9, 3), dtype, device, rng)
-    narrow = s.requires_grad_(), b.requires_grad_()
+    check_rounded_once(f, s, b, rng)
+
+
+@pytest.mark.parametrize("name", BY_LU)
+@pytest.mark.parametrize("cls", MIRRORED)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bit_results_of_indefinite_matrices_are_rounded_once(cls, name, dtype, device, rng):
+    x = random((4, 9, 9), torch.float32, device, rng) / 9
+    signs = torch.tensor([1.0, -1] * 4 + [1], device=device)
+    s = cls.from_dense(x + x.mT + torch.diag(signs)).to(dtype)
+    f, b = IN_STEPS[name], random((4, 9, 3), dtype, device, rng)
+    check_rounded_once(f, s, b, rng)
+    compiled = torch.compile(f, backend="aot_eager", fullgraph=True)(s, b)
+    assert torch.equal(dense(compiled), dense(f(s, b)))
+
+
+def check_rounded_once(f, s, b, rng):
+    """The result in 16 bits is that in float32, rounded, and so are the gradients."""
+    dtype, device = s.dtype, s.device
+    narrow = s.detach().requires_grad_(), b.detach().requires_grad_()
     wide = [t.detach().float().requires_grad_() for t in narrow]
     ours, expected = f(*narrow), f(*wide)
     assert type(ours) is type(expected) and ours.dtype == dtype

@@ -14,10 +14,10 @@ from packedtri._recording import forward_mode
 from packedtri._values import describe
 from packedtri.dispatch import Function, row
 from packedtri.layout import REAL
-from packedtri.ops.dense import as_dense, densify, functions
+from packedtri.ops.dense import as_dense, functions
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.positive import Positive, factored, positive
-from packedtri.ops.solve import check_system, is_vector
+from packedtri.ops.solve import by_lu, check_system, is_vector
 from packedtri.ops.trsm import widened
 from packedtri.tensor import (
     Hermitian,
@@ -83,7 +83,11 @@ def _symmetric(function: Function, of_diagonal: Function, of_positive: Function)
         matrix = positive(A)
         if matrix is not None:
             return of_positive(matrix, A._packed.dtype)
-        return of_diagonal(_lu_diagonal(A.to_dense())) if forward_mode() else densify(function, A)
+        if not forward_mode():
+            return by_lu(function, A)
+        dtype = A._packed.dtype
+        found = of_diagonal(_lu_diagonal(widened(A.to_dense())))
+        return found if dtype.itemsize > 2 else tree_map(lambda x: x.to(dtype), found)
 
     return handler
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._bands import real_diagonal
 from packedtri.dispatch import Function, row
-from packedtri.ops.dense import densify, functions
+from packedtri.ops.dense import functions
 from packedtri.ops.positive import invert_by_factor, positive
-from packedtri.ops.solve import begin_singular_check, check_upper, singular_info
+from packedtri.ops.solve import begin_singular_check, by_lu, check_upper, singular_info
 from packedtri.ops.trsm import invert_triangle, widened
 from packedtri.tensor import (
     Hermitian,
@@ -54,7 +54,7 @@ def _inv_triangular(A: PackedTensor) -> PackedTensor:
 
 
 def _inv_symmetric(A: PackedTensor) -> PackedTensor:
-    return _inverse_symmetric(A, lambda: type(A).from_dense(densify(torch.linalg.inv, A)))
+    return _inverse_symmetric(A, lambda: type(A).from_dense(by_lu(torch.linalg.inv, A)))
 
 
 for _function in (torch.linalg.inv, *functions("inverse")):
@@ -74,7 +74,7 @@ def _inv_ex_triangular(A: PackedTensor, *, check_errors: bool = False) -> Any:
 def _inv_ex_symmetric(A: PackedTensor, *, check_errors: bool = False) -> Any:
 
     def dense_inverse() -> Any:
-        inverse, info = densify(torch.linalg.inv_ex, A, check_errors=check_errors)
+        inverse, info = by_lu(torch.linalg.inv_ex, A, check_errors=check_errors)
         return type(A).from_dense(inverse), info
 
     found = _inverse_symmetric(A, dense_inverse)

@@ -12,18 +12,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from packedtri import _nodes
 from packedtri._dtensor import whole
 from packedtri._recording import forward_mode, values_visible
 from packedtri._typed import attempt, recorder
 from packedtri._values import describe
-from packedtri.dispatch import row
+from packedtri.dispatch import Function, row
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.positive import positive, solve_by_factor
-from packedtri.ops.trsm import first_zero, solve
+from packedtri.ops.trsm import first_zero, solve, widened
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -149,6 +150,18 @@ def _solve_triangular(
     return solve_dense(A, B, left, unitriangular)
 
 
+def by_lu(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Call a function of torch's, which factors dense matrices into L and U with pivoting.
+
+    In float32 where elements have 16 bits, of which torch factors none; results are rounded once.
+    """
+    dtype = args[0].dtype
+    if dtype.itemsize > 2:
+        return densify(function, *args, **kwargs)
+    found = densify(function, *(x.float() for x in args), **kwargs)
+    return tree_map(lambda x: x.to(dtype) if x.is_floating_point() else x, found)
+
+
 def is_vector(a: PackedTensor, b: Tensor) -> bool:
     """torch.linalg.solve takes a batch of vectors where the shape of ``b`` is that of rows."""
     return b.dim() == 1 or tuple(b.shape) == (*a._packed.shape[:-1], a.n)
@@ -172,8 +185,8 @@ def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor
     """torch.linalg.solve for a Symmetric or Hermitian ``A``.
 
     A positive definite matrix is solved by its Cholesky factor. Any other, a complex Symmetric
-    among them, converts to dense and takes torch's LU factorization with pivoting, as all do where
-    values cannot be looked at, in torch.compile and torch.func.
+    among them, converts to dense and takes torch's LU factorization with pivoting (`by_lu`), as all
+    do where values cannot be looked at, in torch.compile and torch.func.
     """
     vector = is_vector(A, B)
     b = B.unsqueeze(-1) if vector else as_dense(B)
@@ -184,9 +197,9 @@ def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor
         x = matrix.solve(b if left else b.mH)
         x = x if left else x.mH
     elif forward_mode():
-        x = _solve_lu(A.to_dense(), b, left)
+        x = _solve_lu(widened(A.to_dense()), widened(b), left).to(b.dtype)
     else:
-        return densify(torch.linalg.solve, A, B, left=left)
+        return by_lu(torch.linalg.solve, A, B, left=left)
     return x.squeeze(-1) if vector else x
 
 
