@@ -16,7 +16,7 @@ from torch.autograd import forward_ad as fwad
 from torch.fx.experimental.proxy_tensor import make_fx
 from twins import MIRRORED, TYPES, called, dense, each_type, project
 
-from packedtri import PackedTensor
+from packedtri import PackedTensor, UpperTriangular
 
 L, _, S, H = TYPES
 
@@ -31,7 +31,7 @@ def random_item(size: int, choose: random.Random) -> Any:
             slice(*where), slice(*sorted(where)), slice(None, where[0]),
             where, np.array(where), mask, torch.tensor(where[0]), slice(0, 0), mask.tolist(),
             torch.tensor([where, where]), torch.tensor(0).bool(), None, slice(None), slice(None),
-            [], True, choose.random() < 0.5,
+            [], True, choose.random() < 0.5, torch.tensor(where).int(),
         ]
     )  # fmt: skip
 
@@ -445,3 +445,32 @@ def test_where_the_place_tells_that_values_fit_nobody_looks_at_them(cls):
 def _assigned(t: PackedTensor, index: Any, value: Tensor) -> Tensor:
     t[index] = value
     return t.to_dense()
+
+
+@each_type
+def test_indices_of_32_bits_reach_all_of_a_large_matrix(cls, tmp_path):
+    """Places in packed order exceed them. The file takes no room on disk but for what is written."""
+    n = 70_001
+    path, count = tmp_path / "packed", n * (n + 1) // 2
+    with path.open("wb") as file:
+        file.truncate(2 * count)
+    t = cls(torch.from_file(str(path), shared=True, size=count, dtype=torch.float16))
+    i, j = (70_000, 5) if cls is not UpperTriangular else (5, 70_000)
+    rows, columns = (torch.tensor([k], dtype=torch.int32) for k in (i, j))
+    t[rows, columns] = 2.0
+    assert t[i, j] == t[rows, columns] == t[rows.long(), columns.long()] == 2
+    assert t.packed[count - n + 5] == 2
+
+
+@each_type
+def test_indices_of_other_dtypes_raise_as_dense_ones_do(cls):
+    t = cls.eye(3)
+    for dtype in (torch.int8, torch.int16):
+        index = torch.tensor([0, 1], dtype=dtype)
+        for key in ((index, index), (slice(None), index), (0, index)):
+            with pytest.raises(IndexError, match="tensors used as indices must be"):
+                t.to_dense()[key]
+            with pytest.raises(IndexError, match="tensors used as indices must be"):
+                t[key]
+            with pytest.raises(IndexError, match="tensors used as indices must be"):
+                t[key] = 0.0

@@ -108,6 +108,10 @@ def _indices(item: Any, n: int, device: torch.device) -> Tensor | None:
     index = item.to(device)
     if index.dtype in _MASKS:
         return index.nonzero().squeeze(-1) if index.shape == (n,) else None
+    if index.dtype not in (torch.int64, torch.int32):
+        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+    # Places in packed order exceed 32 bits where rows do not.
+    index = index.long()
     if index.numel() and has_values(index):
         lowest, highest = map(int, index.aminmax())
         _check_range(lowest, highest, n)
