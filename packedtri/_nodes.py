@@ -107,13 +107,13 @@ def exposed(t: PackedTensor) -> Tensor:
     if is_exporting():
         # Apart from the tensor inside, so that a type made of it has its own.
         return t._packed.view_as(t._packed)
+    if torch.is_grad_enabled() and not compiling:
+        check_source(t)
     if not torch.is_grad_enabled() or not requires_grad(t):
         packed = alias(t._packed)
         if not compiling:
             share(t, packed)
         return packed
-    if not compiling:
-        check_source(t)
     packed = _apply(_ToPacked, t, True)
     packed.grad_fn.taken_from = _taken_from(t)
     return packed

@@ -389,3 +389,48 @@ def test_changes_of_lists_are_seen_by_who_saved_a_matrix(cls, device):
         change(t)
         with pytest.raises(RuntimeError, match="modified by an inplace"):
             y.backward()
+
+
+@each_type
+def test_lists_may_name_the_same_elements_twice(cls, device):
+    """One change follows the other, where autograd records too. Dense torch misses one then."""
+    for change, expected in (
+        (lambda t: torch._foreach_mul_([t, t], 2.0), lambda t: t * 4),
+        (lambda t: torch._foreach_mul_([t, t[None][0]], 2.0), lambda t: t * 4),
+        (lambda t: torch._foreach_add_([t, t], [t, t], alpha=2), lambda t: t * 9),
+        (
+            lambda t: torch._foreach_addcmul_([t, t], [t, t * 3], [t * 2, t * 1], [1.0, 2.0]),
+            lambda t: t + 2 * t * t + 2 * 3 * t * t,
+        ),
+    ):
+        leaf = cls.randn(3, device=device, requires_grad=True)
+        twin = leaf.detach().to_dense().requires_grad_()
+        ours, theirs = leaf * 1, expected(twin)
+        change(ours)
+        torch.testing.assert_close(ours.to_dense(), theirs)
+        for t in (ours, theirs):
+            (t * t).sum().backward()
+        torch.testing.assert_close(leaf.grad.to_dense(), project(cls, twin.grad))
+    t = cls.eye(3, device=device, requires_grad=True) * 1
+    with pytest.raises(RuntimeError, match="same number of tensors"):
+        torch._foreach_mul_([t, t], [t.clone()])
+    assert torch.equal(t.detach().to_dense(), torch.eye(3, device=device))
+
+
+@each_type
+def test_what_would_miss_a_change_of_the_source_raises(cls, device):
+    for source, by in ((False, True), (True, True)):
+        v = torch.randn(3, device=device, requires_grad=source) * 1
+        t = cls(v)
+        v.mul_(torch.full((3,), 2.0, device=device, requires_grad=by))
+        for read in (
+            lambda t: t.packed,
+            lambda t: t.to_dense(),
+            lambda t: torch._foreach_add([t], [t]),
+            lambda t: torch._foreach_norm([t]),
+            lambda t: torch._foreach_mul_([t], 2.0),
+        ):
+            with pytest.raises(RuntimeError, match="was changed in place later"):
+                read(t)
+            with torch.no_grad():
+                read(cls(v.detach().clone()))

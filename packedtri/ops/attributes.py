@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-from packedtri import _nodes, layout
+from packedtri import _nodes, _tracing, layout
 from packedtri._dtensor import beside
 from packedtri._recording import (
     carries_autograd,
@@ -197,15 +197,27 @@ def _fills_zeros(t: Tensor, value: Any) -> bool:
     return triangular and isinstance(value, (Number, *REALS)) and value != 0
 
 
+def _each(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """A function of lists, whose ops get the types' elements without what these were made from."""
+    if torch.is_grad_enabled() and not _tracing.is_compiling():
+        for t in tree_leaves((args, kwargs)):
+            if isinstance(t, PackedTensor):
+                check_source(t)
+    return passed(function, *args, **kwargs)
+
+
 def _each_in_place(function: Function, self: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
     """A change in place of a list, which torch would not tell views of the types.
 
-    Where it is recorded, the new stored elements are computed and copied to the types.
+    Where it is recorded, the new stored elements are computed and copied to the types, of one after
+    another, since a list may name the same elements twice.
     """
-    lists = [a for a in (self, *args, *kwargs.values()) if isinstance(a, (list, tuple))]
+    lists = [a for a in (self, *args, *kwargs.values()) if _is_list(a)]
     tensors = [t for values in lists for t in values if isinstance(t, Tensor)]
-    if not _nodes.recorded(*tensors) or not any(isinstance(t, PackedTensor) for t in self):
-        return passed(function, self, *args, **kwargs)
+    packed = any(isinstance(t, PackedTensor) for t in self)
+    # Torch says what is wrong with lists of other lengths.
+    if not packed or not _nodes.recorded(*tensors) or any(len(a) != len(self) for a in lists):
+        return _each(function, self, *args, **kwargs)
     if function in (torch._foreach_copy_, torch._foreach_zero_):
         # Torch has no function, or no derivative, that returns new elements.
         method = getattr(Tensor, function.__name__.removeprefix("_foreach_"))
@@ -216,17 +228,26 @@ def _each_in_place(function: Function, self: Sequence[Tensor], *args: Any, **kwa
     for i, t in enumerate(self):
         if isinstance(t, PackedTensor):
             check_alike(function, t, tuple(a[i] for a in lists if len(a) > i))
-    # What derivatives save of them must not be what is overwritten.
-    own = [x.clone() for x in map(_elements, self)]
-    args, kwargs = tree_map(_elements, (args, kwargs))
-    changed = compute(own, *args, **kwargs)
-    for t, new in zip(self, changed, strict=True):
+    for i, t in enumerate(self):
+        of_one = [a[i : i + 1] if _is_list(a) else a for a in args]
+        named = {key: a[i : i + 1] if _is_list(a) else a for key, a in kwargs.items()}
+        # What derivatives save must not be what is overwritten, now or by the next one.
+        own, of_one, named = tree_map(_copied, ([t], of_one, named))
+        (new,) = compute(own, *of_one, **named)
         t.copy_(_nodes.from_packed(type(t), new, t.n) if isinstance(t, PackedTensor) else new)
     return self
 
 
+def _is_list(operand: Any) -> bool:
+    return isinstance(operand, (list, tuple))
+
+
 def _elements(value: Any) -> Any:
     return _nodes.to_elements(value) if isinstance(value, PackedTensor) else value
+
+
+def _copied(value: Any) -> Any:
+    return _elements(value).clone() if isinstance(value, Tensor) else value
 
 
 @row(Tensor.__reduce_ex__, how="passed")
@@ -293,7 +314,7 @@ for _name in dir(torch):
     if _name.startswith("_foreach_") and _name.endswith("_"):
         row(_function, how="passed")(partial(_each_in_place, _function))
     elif _name.startswith(_LISTS) and callable(_function):
-        _pass([_function])
+        row(_function, how="passed")(partial(_each, _function))
 for _function in functions(_IN_PLACE, Tensor):
     row(_function, how="passed")(partial(_in_place, _function))
 row(Tensor.copy_, how="passed")(partial(_copy, Tensor.copy_))
