@@ -2,6 +2,7 @@
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -46,6 +47,30 @@ Extent extent(const Tensor& t, Kind kind, int64_t n, bool left) {
     return {t.size(t.dim() - 2), last};
 }
 
+// Some of the matrices of a batch of shape `batch`: all before dimension `dim` have length 1.
+struct Piece {
+    const Sizes& batch;
+    int64_t dim, start, length;
+
+    // Of an operand, which may have been broadcast along that dimension, or of a result.
+    Tensor of(Tensor t, size_t inner_dims) const {
+        const int64_t own = t.dim() - static_cast<int64_t>(inner_dims + batch.size()) + dim;
+        return own < 0 || t.size(own) == 1 ? t : torch::stable::narrow(t, own, start, length);
+    }
+};
+
+// Calls f with pieces of about `most` matrices, less than all, and of one at least along a dimension: what is still too
+// large is cut again.
+template <class F>
+void for_pieces(const Sizes& batch, int64_t most, const F& f) {
+    const auto first =
+        std::find_if(batch.begin(), batch.end(), [](int64_t length) { return length > 1; });
+    const int64_t dim = first - batch.begin(), rest = product_of(batch) / *first,
+                  step = std::clamp<int64_t>(most / rest, 1, *first - 1);
+    for (int64_t at = 0; at < *first; at += step)
+        f(Piece{batch, dim, at, std::min(step, *first - at)});
+}
+
 void check_place(const Tensor& out, const Sizes& shape) {
     STD_TORCH_CHECK(sizes_of(out) == shape, "[packedtri::_mm_out] expected out of shape ",
                     to_string(shape), "; got ", to_string(sizes_of(out)));
@@ -86,8 +111,7 @@ MmArguments mm_arguments(const Tensor& a, const Tensor& b, int64_t how) {
 }
 
 Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
-          const std::function<void(const Product&)>& run,
-          const OtherWay<Tensor, Operands, Product>& other,
+          const std::function<void(const Product&)>& run, const OtherMm& other,
           const std::function<bool(const ColumnBatch&)>& turns) {
     const Tensor &a = operands.a, &b = operands.b;
     const int64_t a_kind = operands.a_kind, b_kind = operands.b_kind;
@@ -140,17 +164,18 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
         return torch::stable::reshape(product(x), shape);
     };
     // A dense left operand times one matrix for the whole batch is a single, taller product.
-    if (ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 && batch_of(b, inner_b).empty()) {
-        const int64_t count = product_of(batch) * rows;
+    if (const int64_t count = product_of(batch) * rows;
+        ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 && batch_of(b, inner_b).empty() &&
+        count <= CUDA_REACH) {
         const Tensor tall = torch::stable::reshape(a, {count, size_a[1]});
         return by_rows({tall, b, a_kind, b_kind}, count);
     }
     // So can one matrix for a batch of columns be. No kind reads the transpose of a Hermitian one, which is its
     // conjugate.
-    if (ka != Kind::Dense && kb == Kind::Dense && kc == Kind::Dense && b.dim() > 2 &&
-        batch_of(a, inner_a).empty() && !is_hermitian(a_kind, dtype) &&
+    if (const int64_t count = product_of(batch) * cols;
+        ka != Kind::Dense && kb == Kind::Dense && kc == Kind::Dense && b.dim() > 2 &&
+        batch_of(a, inner_a).empty() && !is_hermitian(a_kind, dtype) && count <= CUDA_REACH &&
         turns({dtype, ka, n, cols, product_of(batch), tf32 && dtype == DType::f32})) {
-        const int64_t count = product_of(batch) * cols;
         const Tensor tall = torch::stable::reshape(torch::stable::transpose(b, -2, -1), {count, n});
         const Operands turned{tall, a, b_kind, kind_of_transpose(a_kind)};
         if (cols == 1) return by_rows(turned, count);
@@ -170,8 +195,18 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
     Product p{
         dtype, rows, cols, size_a[1], product_of(batch), x, y, Result{nullptr, kc, cols, c_size}};
     p.tf32 = tf32 && dtype == DType::f32;
-    if (other.pays(operands, p)) return other.run(operands, p);
+    const bool another = other.pays(operands, p);
+    const int64_t most = another && p.batch > 1 ? other.at_once(operands, p) : p.batch;
+    if (another && p.batch <= most) return other.run(operands, p);
     Tensor c = into ? *into : allocate(a, shape);
+    if (another) {
+        for_pieces(batch, most, [&](const Piece& piece) {
+            Tensor place = piece.of(c, shape.size() - batch.size());
+            torch::stable::copy_(
+                place, product({piece.of(a, inner_a), piece.of(b, inner_b), a_kind, b_kind}));
+        });
+        return c;
+    }
     p.c.data = c.mutable_data_ptr();
     run(p);
     return c;

@@ -39,12 +39,17 @@ struct MmArguments {
     bool tf32;
 };
 
+// A product need not have the operands that `mm` is given: batches that share one matrix become a single product of
+// others. So the other way is told which they are.
+struct OtherMm : OtherWay<Tensor, Operands, Product> {
+    // How many matrices of a batch go that way at once.
+    std::function<int64_t(const Operands&, const Product&)> at_once;
+};
+
 // Each takes what the op of the same name is given and a function that runs the kernel; `run` is
-// not called when the result has no elements. A product need not have the operands that `mm` is given: batches
-// that share one matrix become a single product of others. So the other way is told which they are.
+// not called when the result has no elements.
 Tensor mm(const Operands& x, int64_t n, int64_t c_kind, bool tf32,
-          const std::function<void(const Product&)>& run,
-          const OtherWay<Tensor, Operands, Product>& other,
+          const std::function<void(const Product&)>& run, const OtherMm& other,
           const std::function<bool(const ColumnBatch&)>& turns);
 MmArguments mm_arguments(const Tensor& a, const Tensor& b, int64_t how);
 // How a device multiplies: operands, order, kind of the result, and whether TF32 will do.

@@ -10,14 +10,15 @@ namespace {
 Tensor multiply(const Operands& operands, int64_t n, int64_t c_kind, bool tf32) {
     return mm(
         operands, n, c_kind, tf32, [](const Product& p) { cpu::mm(p, threads()); },
-        {[](const Operands&, const Product& p) { return cpu::leaves_to_dense(p); },
-         [&](const Operands& x, const Product& p) {
-             // Beside one nan torch's bfloat16 may have others, in rows that it is no part of.
-             const auto mend = [](const Product& done, Kind) {
-                 if (done.dtype == DType::bf16) cpu::mend(done, threads());
-             };
-             return dense_mm(x, n, p, {unpack_here, pack_here, mend});
-         }},
+        {{[](const Operands&, const Product& p) { return cpu::leaves_to_dense(p); },
+          [&](const Operands& x, const Product& p) {
+              // Beside one nan torch's bfloat16 may have others, in rows that it is no part of.
+              const auto mend = [](const Product& done, Kind) {
+                  if (done.dtype == DType::bf16) cpu::mend(done, threads());
+              };
+              return dense_mm(x, n, p, {unpack_here, pack_here, mend});
+          }},
+         [](const Operands&, const Product& p) { return cpu::copies(p).at_once(); }},
         cpu::turns);
 }
 
@@ -66,4 +67,9 @@ extern "C" __attribute__((visibility("default"))) int packedtri_cpu_leaves_to_de
     int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind, int c_kind) {
     using namespace packedtri;
     return cpu::leaves_to_dense(product_like(dtype, n, m, batch, a_kind, b_kind, c_kind, false));
+}
+
+// For tests, reached through ctypes: how many bytes copies may take that are left to dense torch.
+extern "C" __attribute__((visibility("default"))) void packedtri_cpu_limit_copies(int64_t bytes) {
+    packedtri::copies_limit = bytes;
 }

@@ -60,18 +60,21 @@ Tensor multiply(const Operands& operands, int64_t n, int64_t c_kind, bool tf32) 
     return mm(
         operands, n, c_kind, tf32,
         [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
-        {[&](const Operands& x, const Product& p) {
-             if (pays_aligned(x, p)) return true;
-             // Dense torch may round what must not be.
-             return cuda::leaves_to_dense(p, cuda::current_device()) &&
-                    (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
-         },
-         [&](const Operands& x, const Product& p) {
-             if (!pays_aligned(x, p)) return unpacked_mm(x, n, tf32, p);
-             const bool left = p.a.kind == Kind::Dense;
-             return multiply({left ? with_aligned_rows(x.a) : x.a,
-                              left ? x.b : with_aligned_rows(x.b), x.a_kind, x.b_kind, x.into},
-                             n, c_kind, tf32);
+        {{[&](const Operands& x, const Product& p) {
+              if (pays_aligned(x, p)) return true;
+              // Dense torch may round what must not be.
+              return cuda::leaves_to_dense(p, cuda::current_device()) &&
+                     (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
+          },
+          [&](const Operands& x, const Product& p) {
+              if (!pays_aligned(x, p)) return unpacked_mm(x, n, tf32, p);
+              const bool left = p.a.kind == Kind::Dense;
+              return multiply({left ? with_aligned_rows(x.a) : x.a,
+                               left ? x.b : with_aligned_rows(x.b), x.a_kind, x.b_kind, x.into},
+                              n, c_kind, tf32);
+          }},
+         [](const Operands& x, const Product& p) {
+             return pays_aligned(x, p) ? p.batch : cuda::copies(p).at_once();
          }},
         [](const ColumnBatch& x) { return cuda::turns(x, cuda::current_device()); });
 }
@@ -82,7 +85,9 @@ using Ops = MmOps<multiply, 16>;
 std::tuple<Tensor, Tensor> mm_pair_cuda(Tensor a, Tensor b, Tensor c, Tensor d, int64_t n,
                                         int64_t a_kind, int64_t b_kind, int64_t c_kind,
                                         int64_t d_kind, bool tf32) {
-    const torch::stable::accelerator::DeviceGuard guard(a.get_device_index());
+    // Operands on different devices are told apart by the checks that follow.
+    const Tensor& on_device = a.is_cuda() ? a : b.is_cuda() ? b : c.is_cuda() ? c : d;
+    const torch::stable::accelerator::DeviceGuard guard(on_device.get_device_index());
     TorchScratch scratch(a);
     return mm_pair(
         {a, b, a_kind, b_kind}, {c, d, c_kind, d_kind}, n, tf32,
@@ -111,15 +116,14 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("mm_pair", PACKEDTRI_BOX(mm_pair_cuda));
 }
 
-// For `packedtri info`, reached through ctypes: the kernel of product_like in words. The text lives until the
-// thread's next call.
+// For `packedtri info`, reached through ctypes: the kernel of product_like on the current device in words. The text lives
+// until the thread's next call.
 extern "C" __attribute__((visibility("default"))) const char* packedtri_cuda_explain(
-    int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind, int c_kind, int tf32,
-    int multiprocessors, int major, int shared_kib, int64_t memory) {
+    int dtype, int64_t n, int64_t m, int64_t batch, int a_kind, int b_kind, int c_kind, int tf32) {
     using namespace packedtri;
     static thread_local std::string text;
     text = cuda::explain(product_like(dtype, n, m, batch, a_kind, b_kind, c_kind, tf32),
-                         cuda::describe(multiprocessors, major, shared_kib, memory));
+                         cuda::current_device());
 #ifdef PACKEDTRI_NOT_OPTIMIZED
     text += ", compiled without optimization";
 #endif
@@ -132,6 +136,11 @@ extern "C" __attribute__((visibility("default"))) void packedtri_cuda_force(int 
                                                                             int split_above,
                                                                             int group) {
     packedtri::cuda::force(method, tile, split, split_above, group);
+}
+
+// For tests, reached through ctypes: how many bytes copies may take that are left to dense torch.
+extern "C" __attribute__((visibility("default"))) void packedtri_cuda_limit_copies(int64_t bytes) {
+    packedtri::copies_limit = bytes;
 }
 
 // How to learn whether torch rounds float32 to TF32 in products now. It is asked on any thread.

@@ -61,7 +61,7 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
         cols = own.back();
         m = left ? cols : own[own.size() - 2];
         // Rows on the left of one triangle are one tall right-hand side.
-        if (!left && w.batch_stride == 0) m *= std::exchange(count, 1);
+        if (!left && w.batch_stride == 0 && m * count <= CUDA_REACH) m *= std::exchange(count, 1);
     }
     Solve p{dtype,
             k,

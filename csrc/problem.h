@@ -2,6 +2,8 @@
 // after all checks, kernels read them.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "index.h"
@@ -22,6 +24,9 @@ constexpr int64_t element_size(DType t) {
     return 0;
 }
 
+// As many rows, columns and matrices of a batch the CUDA kernels take, which count them in 32 bits and by whole tiles.
+constexpr int64_t CUDA_REACH = INT32_MAX - 1024;
+
 constexpr bool has_complex_elements(DType t) { return t == DType::c64 || t == DType::c128; }
 
 // How a matrix is read from memory. Lower, Upper and Symmetric read one packed triangle T: as T, as
@@ -40,7 +45,7 @@ enum class Stagger : int32_t { None, Rows, Columns };
 // ignore both. Matrix b of a batch starts at data + b * batch_stride; a broadcast operand has 0.
 // A strict Lower or Upper has zeros on its diagonal; the CUDA kernels alone know it. A hermitian
 // Symmetric is complex: its mirrored half is conjugated, and the imaginary part of its diagonal is
-// taken for zero. The CUDA kernels know halves of it: a hermitian Lower, and an Upper to conjugate.
+// taken for zero.
 struct Operand {
     const void* data;
     Kind kind;
@@ -112,8 +117,28 @@ struct ColumnBatch {
     bool tf32;
 };
 
-// Unpacked copies that are left to dense torch take no more memory than this.
-constexpr int64_t COPIES_LIMIT = int64_t{4} << 30;
+// How many bytes unpacked copies may take that are left to dense torch. Tests lower it.
+inline std::atomic<int64_t> copies_limit{int64_t{4} << 30};
+
+// The bytes of the copies of a product: for each matrix of a batch, and of operands that all of them have in common.
+struct Copies {
+    int64_t of_each, of_all;
+    int64_t of_one() const { return of_each + of_all; }
+    // How many matrices have theirs at once. One always has.
+    int64_t at_once() const {
+        return of_each == 0 ? INT64_MAX : std::max<int64_t>((copies_limit - of_all) / of_each, 1);
+    }
+};
+
+// Of operands and of a result that are copied.
+inline Copies copies_of(const Product& p, bool a, bool b, bool result) {
+    Copies copies{result ? p.m * p.n : 0, 0};
+    if (a) (p.a.batch_stride == 0 ? copies.of_all : copies.of_each) += p.m * p.k;
+    if (b) (p.b.batch_stride == 0 ? copies.of_all : copies.of_each) += p.k * p.n;
+    copies.of_each *= element_size(p.dtype);
+    copies.of_all *= element_size(p.dtype);
+    return copies;
+}
 
 inline bool has_symmetric(const Product& p) {
     return p.a.kind == Kind::Symmetric || p.b.kind == Kind::Symmetric;

@@ -83,18 +83,14 @@ def cuda_kernel(
 
     Args:
         kinds: How the left operand, the right one and the result are stored (see ``layout``).
-        device: The GPU that the choice is made for.
+        device: The GPU that the choice is made on.
         tf32: Whether products of float32 may run in TF32.
     """
     function = ctypes.CDLL(str(cuda_library)).packedtri_cuda_explain
     function.restype = ctypes.c_char_p
-    gpu = torch.cuda.get_device_properties(device)
     sizes = (ctypes.c_int64(size) for size in (n, m, batch))
-    # One KiB of each multiprocessor is not for blocks.
-    shared_kib = gpu.shared_memory_per_multiprocessor // 1024 - 1
-    chip = (gpu.multi_processor_count, gpu.major, shared_kib)
-    memory = ctypes.c_int64(gpu.total_memory)
-    return function(DTYPES.index(dtype), *sizes, *kinds, tf32, *chip, memory).decode()
+    with torch.cuda.device(device):
+        return function(DTYPES.index(dtype), *sizes, *kinds, tf32).decode()
 
 
 def _explain_missing_cuda(op: str) -> None:

@@ -30,12 +30,15 @@ bool kernels_are_wanted() { return !wanted_isa().empty(); }
 
 }  // namespace
 
+Copies copies(const Product& p) {
+    return copies_of(p, p.a.kind != Kind::Dense, p.b.kind != Kind::Dense, p.c.kind == Kind::Lower);
+}
+
 bool leaves_to_dense(const Product& p) {
     if (p.k == 0 || !is_plain(p) || kernels_are_wanted()) return false;
     const bool a = p.a.kind != Kind::Dense, b = p.b.kind != Kind::Dense,
                packed = p.c.kind == Kind::Lower, zeros = has_triangle(p);
-    const int64_t elements = (a + b) * p.k * p.k + packed * p.m * p.n;
-    if (elements * element_size(p.dtype) * p.batch > COPIES_LIMIT) return false;
+    if (copies(p).of_one() > copies_limit) return false;
     const double size =
         static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
     const int64_t narrowest = std::min(p.m, p.n);

@@ -20,6 +20,8 @@ void mm(const Product& p, const Threads& threads);
 // which have no zeros to leave out, in float64 and complex types; and where there are instructions for bfloat16, large
 // ones of that type, without AMX most others too, but not those of two triangles that give a triangle.
 bool leaves_to_dense(const Product& p);
+// What is copied then.
+Copies copies(const Product& p);
 // Whether columns are turned into rows.
 bool turns(const ColumnBatch& x);
 // After C = A B of bfloat16 has been computed so, C dense without gaps: computes again the matrices of the

@@ -1,7 +1,7 @@
 // Blocks of packed triangles and of dense matrices, as solves and factorizations cut them.
 #pragma once
 
-#include <algorithm>
+#include <utility>
 
 #include "../index.h"
 #include "../solve_problem.h"

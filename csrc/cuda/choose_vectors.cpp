@@ -227,7 +227,7 @@ Config choose_wide(const Product& p, const Device& device) {
     Config best{};
     double least = std::numeric_limits<double>::infinity();
     for (const TileSize tile : {TileSize::Small, TileSize::Large})
-        for (int split = 1; split <= 8; split *= 2) {
+        for (int split = 1; split <= std::min(8, device.multiprocessors); split *= 2) {
             const double cost = wide_cost(p, split, tile, device.multiprocessors);
             if (cost >= least) continue;
             least = cost;

@@ -1,7 +1,5 @@
 #include "config.h"
 
-#include <cstdlib>
-
 #include "choice.h"
 #include "part_work.h"
 #include "remembered.h"

@@ -266,10 +266,13 @@ MvChoice choose_mv(const Product& p, const Device& device, bool scratch = true);
 // other direct kernels read the stored half twice, and round 16-bit sums twice; large ones of float32 have the engine, in TF32 larger
 // ones, since images of both halves take long. Middle-sized products of triangles whose results are dense,
 // solves with one right-hand side, and factors of one matrix: their steps wait for each other. Complex products,
-// whose kernels here do without tensor cores, and products with one long dimension (is_elongated). Some have only their symmetric operands unpacked (goes_on_unpacked).
+// whose kernels here do without tensor cores, and products with one long dimension (is_elongated). Some have only their
+// symmetric operands unpacked (goes_on_unpacked). Batches go there in pieces whose copies have room.
 bool leaves_to_dense(const Product& p, const Device& device);
 bool leaves_to_dense(const Solve& p);
 bool leaves_to_dense(const Factor& p);
+// What is copied of a product then.
+Copies copies(const Product& p);
 
 // Whether the kernel for a hundred vectors only lacks rows of the dense operand that begin at multiples of 16 bytes,
 // and a copy that has them pays.

@@ -253,8 +253,10 @@ struct EngineShape {
         // What warpgroups give each other of sums of halves (EngineConsumer::trade).
         OF_TRADE = HALVED ? 2 * 128 * ACCS * 4 : 0,
         STAGING_BYTES = std::max({OF_ROWS, OF_BOXES, OF_TRADE});
-    static constexpr int DRAWS = 8;  // Tiles that the first block of a cluster may be ahead.
-    static_assert(CLUSTER == 1 || STAGES + 1 <= DRAWS, "a tile of one step for each stage");
+    // Tiles that the first block of a cluster may be ahead, or one of the threads that load.
+    static constexpr int DRAWS = 8;
+    static_assert((CLUSTER == 1 && !LOADS_APART) || STAGES + 1 <= DRAWS,
+                  "a tile of one step for each stage");
     static constexpr int BARRIERS = 2 * STAGES + DRAWS + 4;
     static constexpr int WORDS = STAGES + DRAWS + 1;
     // Where sums in parts meet (see EngineConsumer::meet), eight rows of a warp take so many bytes. Halves of tiles leave

@@ -19,11 +19,9 @@ inline void check(cudaError_t error, const char* what) {
     throw std::runtime_error(std::string("[packedtri] ") + what + ": " + cudaGetErrorString(error));
 }
 
-// Kernels count rows, columns and matrices in 32 bits, and by whole tiles.
 inline void check_reach(std::initializer_list<int64_t> sizes) {
-    constexpr int64_t most = INT32_MAX - 1024;
-    if (std::max(sizes) > most)
-        throw std::runtime_error("[packedtri] CUDA kernels take " + std::to_string(most) +
+    if (std::max(sizes) > CUDA_REACH)
+        throw std::runtime_error("[packedtri] CUDA kernels take " + std::to_string(CUDA_REACH) +
                                  " rows, columns or matrices of a batch at most; got " +
                                  std::to_string(std::max(sizes)));
 }

@@ -232,15 +232,22 @@ bool has_few_long_sums(const Product& p, const Device& device) {
            p.batch * p.n * p.k >= 150'000;
 }
 
-// Whether there is memory for the copies of the packed operands, and of a result that is packed in the end.
+// Whether there is memory for the copies of one matrix. Without them 16-bit elements of a symmetric one would be those of two
+// triangles, one after the other, and their sums rounded between.
 bool copies_fit(const Product& p) {
-    const bool one = beside_triangle(p);
-    const int64_t operands = one ? 1 : (p.a.kind != Kind::Dense) + (p.b.kind != Kind::Dense);
-    const int64_t result = !one && p.c.kind == Kind::Lower ? p.m * p.n : 0;
-    return (operands * p.k * p.k + result) * element_size(p.dtype) * p.batch <= COPIES_LIMIT;
+    if (element_size(p.dtype) == 2 && has_symmetric(p)) return true;
+    return copies(p).of_one() <= copies_limit;
 }
 
 }  // namespace
+
+Copies copies(const Product& p) {
+    const bool symmetric_alone = beside_triangle(p);
+    const auto copied = [&](const Operand& x) {
+        return symmetric_alone ? x.kind == Kind::Symmetric : x.kind != Kind::Dense;
+    };
+    return copies_of(p, copied(p.a), copied(p.b), !symmetric_alone && p.c.kind == Kind::Lower);
+}
 
 bool is_elongated(const Product& p, const Device& device) {
     return is_plain(p) && copies_fit(p) &&
@@ -297,7 +304,7 @@ bool leaves_to_dense(const Product& asked, const Device& device) {
 
 bool leaves_to_dense(const Solve& p) {
     if (p.batch > 1 || any_forced()) return false;
-    if (3 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
+    if (3 * element_size(p.dtype) * p.n * p.n > copies_limit) return false;
     const bool packed = p.x_kind == Kind::Lower;
     if (!packed && p.m == 1) return p.n >= 192;
     // Complex products have no tensor cores here.
@@ -308,7 +315,7 @@ bool leaves_to_dense(const Solve& p) {
 
 bool leaves_to_dense(const Factor& p) {
     if (p.batch > 1 || any_forced()) return false;
-    if (2 * element_size(p.dtype) * p.n * p.n > COPIES_LIMIT) return false;
+    if (2 * element_size(p.dtype) * p.n * p.n > copies_limit) return false;
     // Complex products have no tensor cores here.
     return p.dtype == DType::c128 ? p.n >= 100 : p.dtype == DType::c64 && p.n >= 2200;
 }

@@ -39,8 +39,8 @@ bool strips(const Product& p, Scratch& scratch, cudaStream_t stream) {
 }
 
 // C = alpha (L + U) B + beta C by two products: the stored half of a symmetric A as it is, and its strict
-// half transposed, which the kernels conjugate where A is Hermitian. Likewise for B; two symmetric
-// operands make four products.
+// half transposed. Likewise for B; two symmetric operands make four products. Only real ones come here, and those of
+// 16-bit elements, whose sums are rounded between, only where there is no memory for images or a test forces a kernel.
 template <class Multiply>
 void by_triangles(Product p, const Multiply& multiply) {
     Operand Product::* symmetric = p.a.kind == Kind::Symmetric ? &Product::a : &Product::b;

@@ -235,8 +235,10 @@ void launch(const MvArgs<T>& args, Kind kind, bool hermitian, const MvChoice& ch
 
 void mv(const Product& p, Scratch* scratch, cudaStream_t stream) {
     const MvChoice choice = choose_mv(p, current_device(), scratch != nullptr);
-    if (choice.way == MvChoice::Way::Block || choice.way == MvChoice::Way::Parts)
-        return mv_symmetric(p, scratch, stream);
+    if (choice.way == MvChoice::Way::Block || choice.way == MvChoice::Way::Parts) {
+        if (!mv_symmetric(p, scratch, stream)) mv(p, nullptr, stream);
+        return;
+    }
     if (choice.way == MvChoice::Way::Held) return mv_held(p, choice, stream);
     const VectorProduct sides(p);
     with_element_type(p.dtype, [&](auto element) {

@@ -15,8 +15,9 @@ void mv(const Product& p, Scratch* scratch, cudaStream_t stream);
 template <class T, int PER_LANE>
 constexpr int mv_rows_at_once = sizeof(T) * PER_LANE <= 32 ? 4 : 2;
 
-// For symmetric matrices, which are read once: MvChoice::Way::Block and Parts. The latter need scratch memory.
-void mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream);
+// For symmetric matrices, which are read once: MvChoice::Way::Block and Parts. The latter need scratch memory. Returns
+// whether there was enough.
+bool mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream);
 
 // For matrices that shared memory holds: MvChoice::Way::Held.
 void mv_held(const Product& p, const MvChoice& choice, cudaStream_t stream);

@@ -200,20 +200,22 @@ __global__ void __launch_bounds__(32 * WARPS)
 }
 
 template <class T>
-void launch(SymmetricArgs<T> args, int64_t batch, Scratch* scratch, cudaStream_t stream) {
+bool launch(SymmetricArgs<T> args, int64_t batch, Scratch* scratch, cudaStream_t stream) {
     using Acc = typename Accumulator<T>::type;
     constexpr const char* failure = "cannot launch a matrix-vector product";
     if (args.n <= MV_SMALL_SYMMETRIC) {
         const auto kernel = args.n <= 64    ? symmetric_small_kernel<T, 2>
                             : args.n <= 128 ? symmetric_small_kernel<T, 4>
                                             : symmetric_small_kernel<T, 8>;
-        return launch_overlapping(kernel, dim3(static_cast<unsigned>(batch)), 32 * WARPS, args,
-                                  stream, failure);
+        launch_overlapping(kernel, dim3(static_cast<unsigned>(batch)), 32 * WARPS, args, stream,
+                           failure);
+        return true;
     }
     args.strips = static_cast<int>(ceil_div(args.n, ROWS));
     args.chunks = static_cast<int>(ceil_div(args.n, COLS));
     args.by_rows = static_cast<Acc*>(
-        scratch->reserve(args.parts() * batch * static_cast<int64_t>(sizeof(Acc))));
+        scratch->reserve_if_free(args.parts() * batch * static_cast<int64_t>(sizeof(Acc))));
+    if (!args.by_rows) return false;
     args.by_columns = args.by_rows + int64_t{args.chunks} * args.n * batch;
     const auto grid = [&](int64_t blocks) {
         return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(batch));
@@ -222,13 +224,15 @@ void launch(SymmetricArgs<T> args, int64_t batch, Scratch* scratch, cudaStream_t
                        stream, failure);
     launch_overlapping(add_parts_kernel<T>, grid(ceil_div(args.n, 32)), 32 * WARPS, args, stream,
                        failure);
+    return true;
 }
 
 }  // namespace
 
-void mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream) {
+bool mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream) {
     const VectorProduct sides(p);
     const Operand &s = sides.packed, &x = sides.vectors;
+    bool done = false;
     with_element_type(p.dtype, [&](auto element) {
         using T = decltype(element);
         SymmetricArgs<T> args{};
@@ -242,8 +246,9 @@ void mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream) {
         args.n = static_cast<int>(p.k);
         args.conj_rows = s.hermitian && !sides.left;
         args.conj_columns = s.hermitian && sides.left;
-        launch<T>(args, p.batch, scratch, stream);
+        done = launch<T>(args, p.batch, scratch, stream);
     });
+    return done;
 }
 
 }  // namespace packedtri::cuda

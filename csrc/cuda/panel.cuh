@@ -33,7 +33,10 @@ struct Panel {
     static constexpr int ALL = 1 << 30;
 
     PACKEDTRI_HD int64_t row_offset(int64_t R) const { return cuda::row_offset(R, ld, packed); }
-    PACKEDTRI_HD int length(int R) const { return min(R + reach, cols); }
+    PACKEDTRI_HD int length(int R) const {
+        // Of a dense operand the sum may exceed what an int holds.
+        return static_cast<int>(min(after_last(R), static_cast<unsigned>(cols)));
+    }
 
     // Whether the nr x nc rectangle at (R, c) holds stored elements only.
     __device__ bool full(int R, int c, int nr, int nc) const {
@@ -45,7 +48,14 @@ struct Panel {
         return row < rows && col < length(row) ? data + row_offset(row) + col : nullptr;
     }
     // Whether it holds structural zeros: places right of the diagonal.
-    __device__ bool crosses_diagonal(int R, int c, int nc) const { return c + nc > R + reach; }
+    __device__ bool crosses_diagonal(int R, int c, int nc) const {
+        return static_cast<unsigned>(c + nc) > after_last(R);
+    }
+
+  private:
+    PACKEDTRI_HD unsigned after_last(int R) const {
+        return static_cast<unsigned>(R) + static_cast<unsigned>(reach);
+    }
 };
 
 // An operand, and whether its memory rows run along k.

@@ -41,8 +41,9 @@ void launch_persistent(const PersistentArgs& args, int slots, cudaStream_t strea
                        stream, "cannot launch a product", 1, Shape::SHARED_BYTES);
 }
 
+// Returns whether there was scratch memory for the parts of sums.
 template <int SIDE, int STAGES>
-void persistent(const Product& p, const Config& config, Scratch& scratch, cudaStream_t stream) {
+bool persistent(const Product& p, const Config& config, Scratch& scratch, cudaStream_t stream) {
     using Shape = PersistentShape<SIDE, STAGES, true, true>;
     const OrientedPanel<double> a = orient<double>(p.a, true), b = orient<double>(p.b, false);
     PersistentArgs args{arguments<typename Shape::Mma>(p, config, a, b)};
@@ -51,12 +52,13 @@ void persistent(const Product& p, const Config& config, Scratch& scratch, cudaSt
                   "what the choice of parts counts on");
     const int slots = Shape::BLOCKS_PER_SM * current_device().multiprocessors;
     args.work = part_work(p, SIDE, config.part, slots);
-    if (args.work.items == 0) return;
+    if (args.work.items == 0) return true;
     const int64_t places = args.work.places(), words = 1 + places * Shape::WARPS,
                   control = scratch_piece(words * static_cast<int64_t>(sizeof(int))),
                   sums = places * Shape::WARPS * Shape::WARP_SUMS;
-    char* memory =
-        static_cast<char*>(scratch.reserve(control + sums * static_cast<int64_t>(sizeof(double))));
+    char* memory = static_cast<char*>(
+        scratch.reserve_if_free(control + sums * static_cast<int64_t>(sizeof(double))));
+    if (!memory) return false;
     args.drawn = reinterpret_cast<int*>(memory);
     args.arrivals = args.drawn + 1;
     args.partial = reinterpret_cast<double*>(memory + control);
@@ -68,6 +70,7 @@ void persistent(const Product& p, const Config& config, Scratch& scratch, cudaSt
     else if (b.k_major)
         launch_persistent<PersistentShape<SIDE, STAGES, false, true>>(args, slots, stream);
     else launch_persistent<PersistentShape<SIDE, STAGES, false, false>>(args, slots, stream);
+    return true;
 }
 
 // Where both operands come by bulk copies, which leave the L1 cache alone, three stages are faster as long as sums are
@@ -81,9 +84,10 @@ bool has_deep_ring(const Product& p) {
 void product_f64(const Product& p, const Config& config, Scratch* scratch, cudaStream_t stream) {
     const bool large = config.tile == TileSize::Large;
     if (is_persistent(DType::f64, config)) {
-        if (!large) persistent<64, 3>(p, config, *scratch, stream);
-        else if (has_deep_ring(p)) persistent<128, 3>(p, config, *scratch, stream);
-        else persistent<128, 2>(p, config, *scratch, stream);
+        const bool done = !large             ? persistent<64, 3>(p, config, *scratch, stream)
+                          : has_deep_ring(p) ? persistent<128, 3>(p, config, *scratch, stream)
+                                             : persistent<128, 2>(p, config, *scratch, stream);
+        if (!done) mm(p, nullptr, stream);
     } else if (large) {
         launch_product<Large, 1>(p, config, stream);
     } else {

@@ -245,7 +245,38 @@ void small_symmetric_products_stay_here() {
           "one block or warp has each of more");
 }
 
+// Without room for copies, those of 16 bits would be two triangles one after the other, and their sums rounded between.
+void sums_of_symmetric_matrices_of_16_bits_are_rounded_once() {
+    for (const char* op : {"S@dense", "dense@S", "S@S", "S@S-packed", "L@S", "S@U-packed"})
+        for (const int64_t n : {100, 512, 1000, 1500, 4096, 8191, 16384, 50000})
+            for (const int64_t m : {2, 17, 100, 301, 600, 1000})
+                for (const int64_t batch : {1, 3, 256, 10000})
+                    for (const cuda::Device& device : {hopper, ampere, ada}) {
+                        const Product p = batched_product(op, DType::f16, n, m, batch);
+                        CHECK(cuda::explain(p, device).find("triangle by triangle") ==
+                                  std::string::npos,
+                              "%s, %d x %d, %d", op, (int)n, (int)m, (int)batch);
+                    }
+}
+
+// Whatever memory the copies of all of a batch would take.
+void batches_are_left_in_pieces() {
+    Product p = batched_product("S@dense", DType::f64, 4096, 600, 256);
+    CHECK(cuda::leaves_to_dense(p, hopper), "a batch");
+    CHECK(cuda::copies(p).at_once() == 32, "matrices of 128 MiB");
+    p.a.batch_stride = 0;
+    CHECK(cuda::copies(p).at_once() == INT64_MAX, "one for the whole batch");
+    p = batched_product("S@S-packed", DType::f64, 4096, 4096, 256);
+    CHECK(cuda::copies(p).at_once() == 10, "two, and the result");
+    p = batched_product("L@S", DType::f64, 4096, 4096, 256);
+    CHECK(cuda::copies(p).at_once() == 32, "the symmetric one alone");
+    p = batched_product("S@dense", DType::f16, 100000, 600, 2);
+    CHECK(cuda::copies(p).at_once() == 1, "each of which is larger than that");
+}
+
 int main() {
+    sums_of_symmetric_matrices_of_16_bits_are_rounded_once();
+    batches_are_left_in_pieces();
     small_symmetric_products_stay_here();
     some_problems_are_left_to_dense_torch();
     tf32_is_left_to_dense_torch_without_the_engine();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,3 +24,13 @@ def force() -> Iterator[Force]:
     function = ctypes.CDLL(str(_library.cuda_library)).packedtri_cuda_force
     yield function
     function(-1, -1, -1, -1, -1)
+
+
+@pytest.fixture
+def limit_copies(device: str) -> Iterator[Callable[[int], None]]:
+    """Sets how many bytes of copies dense torch may be left with on the test's device."""
+    library = _library.cuda_library if device == "cuda" else _library.cpu_library
+    function = getattr(ctypes.CDLL(str(library)), f"packedtri_{device}_limit_copies")
+    function.argtypes = [ctypes.c_int64]
+    yield function
+    function(4 << 30)
