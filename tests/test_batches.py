@@ -22,6 +22,8 @@ KEPT: dict[str, Callable[[Tensor], Any]] = {
     "t[1:3]": lambda t: t[1:3],
     "t[::2, 1]": lambda t: t[::2, 1],
     "t[1, :, :]": lambda t: t[1, :, :],
+    "tensor_split": lambda t: t.tensor_split((1, 3)),
+    "tensor_split back": lambda t: t.tensor_split((3, 1, 9, -2)),
     "t[None, :, None]": lambda t: t[None, :, None],
     "select": lambda t: torch.select(t, -3, 1),
     "iter": lambda t: list(t),
@@ -210,3 +212,14 @@ def test_matrices_that_do_not_fit_together_say_their_own_shapes(cls):
     with pytest.raises(RuntimeError, match=r"cat.*\(2, 3, 3\) and .*\(1, 2, 3, 3\) do not fit"):
         torch.cat([a, a.unsqueeze(0)])
     assert torch.cat([a, b]).shape == (6, 3, 3)
+
+
+@each_type
+def test_splits_begin_where_indices_in_any_order_say(cls):
+    t = cls.randn(5, 3)
+    for where in ((3, 1), (9,), (-2, 1, 4), (0, 0), torch.tensor([3, 1])):
+        for ours, expected in zip(
+            t.tensor_split(where), t.to_dense().tensor_split(where), strict=True
+        ):
+            assert type(ours) is cls and torch.equal(ours.to_dense(), expected)
+            assert ours.numel() == 0 or ours._is_view()

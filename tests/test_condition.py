@@ -76,5 +76,8 @@ def test_gradients_and_graphs(device):
     # Nobody looks at values there, and a dense matrix is factored.
     many = torch.vmap(lambda p: rcond(Symmetric(p)))(A.packed.detach())
     torch.testing.assert_close(many, rcond(A))
+    # Beside a loss, whose gradients are taken of each of a batch.
+    both = torch.func.grad(lambda p: p.sum() + rcond(LowerTriangular(p)))
+    assert torch.equal(torch.vmap(both)(A.packed.detach()), torch.ones_like(A.packed))
     compiled = torch.compile(rcond, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(A.detach()), rcond(A))

@@ -184,6 +184,17 @@ def test_syrk_and_syr2k_add_to_a_matrix(device):
             assert not c(C=C * float("nan"), beta=0).packed.isnan().any()
 
 
+@pytest.mark.parametrize("beta", [0, 0.0, 0.5, torch.tensor(0.0)], ids=str)
+def test_the_batch_of_a_summand_counts_for_every_factor(beta):
+    a = torch.randn(3, 2)
+    C = Symmetric.randn(4, 3)
+    for c in (partial(packedtri.syrk, a), partial(packedtri.syr2k, a, a)):
+        found = c(C=C, beta=beta)
+        torch.testing.assert_close(found.to_dense(), c().to_dense() + beta * C.to_dense())
+        assert found.is_contiguous()
+        assert torch.equal(c(C=C, beta=beta, out=C.clone()).packed, found.packed)
+
+
 @each_type
 @wide
 @pytest.mark.parametrize("name", ["syr2k", "her2k"])

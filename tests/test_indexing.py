@@ -449,7 +449,7 @@ def _assigned(t: PackedTensor, index: Any, value: Tensor) -> Tensor:
 
 @each_type
 def test_indices_of_32_bits_reach_all_of_a_large_matrix(cls, tmp_path):
-    """Places in packed order exceed them. The file takes no room on disk but for what is written."""
+    """Places in packed order exceed them. The file takes room on disk for what is written alone."""
     n = 70_001
     path, count = tmp_path / "packed", n * (n + 1) // 2
     with path.open("wb") as file:

@@ -448,7 +448,11 @@ def _add(packed: Tensor, other: Tensor, beta: Any) -> Tensor:
     """``packed + beta other``, where a number 0 says that ``other`` is not to be read."""
     if isinstance(beta, Tensor):
         return packed + other * beta
-    return packed if beta == 0 else torch.add(packed, other, alpha=beta)
+    if beta != 0:
+        return torch.add(packed, other, alpha=beta)
+    # Its batch counts all the same.
+    shape = torch.broadcast_shapes(packed.shape, other.shape)
+    return packed if packed.shape == shape else packed.expand(shape).contiguous()
 
 
 def _elements(name: str, C: PackedTensor, dtype: torch.dtype) -> Tensor:

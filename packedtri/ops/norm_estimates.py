@@ -78,17 +78,18 @@ def one_norms(direct: Map, adjoint: Map, like: Tensor, size: float = 1.0) -> Ten
         ``size`` times the norms, shape (*batch, m). Where products overflow they may be nan.
     """
     n = like.shape[-2]
+    k = torch.arange(n, device=like.device)
+    rows = beside(like, k[:, None])
     x = torch.full_like(like, size / n)
     y = direct(x)
     estimate = y.abs().sum(-2)
     for _ in range(_STEPS - 1):
         z = adjoint(torch.where(y == 0, 1, torch.sgn(y)) * size)
         # The next vector is the unit vector of the direction of steepest ascent.
-        x = torch.nn.functional.one_hot(z.abs().argmax(-2), n).mT.to(x.dtype) * size
+        x = (rows == z.abs().argmax(-2, keepdim=True)).to(x.dtype) * size
         y = direct(x)
         estimate = torch.maximum(estimate, y.abs().sum(-2))
     # Against matrices that are built to mislead the steps above.
-    k = torch.arange(n, device=like.device)
     alternating = ((-1.0) ** k * (1 + k / max(n - 1, 1))).to(x.dtype)[:, None]
     alternating = beside(like, alternating).expand_as(x)
     lower_bound = direct(alternating * size).abs().sum(-2) / (1.5 * n)

@@ -8,7 +8,7 @@ changes through it differentiate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from itertools import accumulate
 from typing import Any
@@ -89,7 +89,8 @@ def _views(function: Function, t: PackedTensor, arguments: tuple[Any, ...]) -> A
     base = torch.empty((*t.shape[:-2], numel(t.n)), device="meta") if compiling else t._packed
     result = function(base, *arguments)
     if not isinstance(result, Tensor):
-        return _slices(t, arguments[-1], result)
+        where, dim = arguments
+        return _slices(t, where, dim, result)
     if result is base:
         return t
     if not compiling and not shares_memory(result, base):
@@ -111,9 +112,16 @@ def _permuted(function: Function, rank: int, *args: Any, **kwargs: Any) -> torch
     return function(numbered, *args, **kwargs).shape
 
 
-def _slices(t: PackedTensor, dim: int, parts: Sequence[Tensor]) -> Sequence[Tensor]:
-    """The parts of ``t`` that have so many matrices along a dimension, one after another."""
-    starts = accumulate((part.shape[dim] for part in parts), initial=0)
+def _slices(t: PackedTensor, where: Any, dim: int, parts: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The parts of ``t`` that have as many matrices along a dimension as ``parts``.
+
+    They follow one another, unless they begin ``where`` the indices of tensor_split say.
+    """
+    starts: Iterable[int] = accumulate((part.shape[dim] for part in parts), initial=0)
+    if isinstance(where, Tensor) and not _tracing.is_compiling():
+        where = where.tolist()
+    if isinstance(where, Sequence) and len(where) == len(parts) - 1:
+        starts = (0, *(slice(start, None).indices(t.shape[dim])[0] for start in where))
     return type(parts)(  # type: ignore[call-arg]
         view(Tensor.narrow, t, dim, start, part.shape[dim])
         for start, part in zip(starts, parts, strict=False)
