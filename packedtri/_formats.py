@@ -267,7 +267,7 @@ def _rfp_of(
 ) -> tuple[Tensor, Tensor]:
     upper = _check_uplo(cls, name, uplo) == "U"
     letters = "NC" if x.is_complex() else "NT"
-    if transr.upper() not in tuple(letters):
+    if not isinstance(transr, str) or transr.upper() not in tuple(letters):
         raise ValueError(f'[{name}] expected transr="N" or "{letters[1]}"; got "{transr}"')
     if x.is_complex() and cls.kind == layout.SYMMETRIC:
         raise NotImplementedError(

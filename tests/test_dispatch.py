@@ -141,6 +141,11 @@ def test_base_types_expand_and_lookups_agree():
 
     assert _values.canonical_type(Mine(torch.zeros(3))) is LowerTriangular
     torch.testing.assert_close((Mine(torch.ones(3)) @ LowerTriangular.eye(2)).packed, torch.ones(3))
+    # As load_state_dict does with either.
+    assert Mine.zeros(2).copy_(LowerTriangular.eye(2)).packed.tolist() == [1, 0, 1]
+    assert LowerTriangular.eye(2).copy_(Mine.zeros(2)).packed.tolist() == [0, 0, 0]
+    with pytest.raises(NotImplementedError, match="one type"):
+        Mine.zeros(2).copy_(UpperTriangular.eye(2))
 
 
 def test_names_and_advice_of_messages():

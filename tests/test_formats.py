@@ -94,8 +94,9 @@ def test_bad_letters(cls):
     for use in (t.to_lapack, t.to_rfp, lambda u: cls.from_lapack(t.packed, u)):
         with pytest.raises(ValueError, match=rf'lapack|rfp.*{cls.__name__}.*got "{wrong}"'):
             use(wrong)
-    with pytest.raises(ValueError, match="transr"):
-        t.to_rfp(LETTERS[cls][0], "C")
+    for letter in ("C", 1):
+        with pytest.raises(ValueError, match="transr"):
+            t.to_rfp(LETTERS[cls][0], letter)
     with pytest.raises(ValueError, match=r"triangular|n\(n\+1\)"):
         cls.from_fill_triangular(torch.zeros(4))
     for convert in (cls.from_lapack, cls.from_rfp, lambda x, uplo: cls.from_fill_triangular(x)):

@@ -354,6 +354,12 @@ def check_rounded_once(f, s, b, rng):
 # ------------------------------------------------------------------------------------------- errors
 
 
+def test_a_number_is_no_right_hand_side() -> None:
+    for n in (0, 2):
+        with pytest.raises(ValueError, match="expected a right-hand side"):
+            packedtri.inv_quad_logdet(Symmetric.eye(n), torch.tensor(1.0))
+
+
 def check_same_error(ours: Callable[[], Any], theirs: Callable[[], Any]) -> None:
     with pytest.raises(LinAlgError) as expected:
         theirs()

@@ -60,7 +60,7 @@ def check_alike(op: Any, first: PackedTensor, args: Args) -> None:
         _check_stays_hermitian(op, first, args)
     for other in args:
         alike = (
-            type(other) is type(first) and other._packed.shape == first._packed.shape
+            other.kind == first.kind and other._packed.shape == first._packed.shape
             if isinstance(other, PackedTensor)
             else not isinstance(other, Tensor) or other.dim() == 0
         )

@@ -49,7 +49,8 @@ def check_upper(name: str, t: PackedTensor, upper: bool) -> None:
 
 def check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
     """Raise where a matrix and dense or packed right-hand sides do not go together."""
-    rows = b.n if isinstance(b, PackedTensor) else b.shape[-2 if left else -1] if b.dim() > 1 else 0
+    # A vector has no rows, also where a matrix has none.
+    rows = b.shape[-2 if left else -1] if b.dim() > 1 else None
     if rows != a.n:
         expected = "(..., n, m)" if left else "(..., m, n)"
         raise ValueError(
