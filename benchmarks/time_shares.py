@@ -13,7 +13,7 @@ import argparse
 import ctypes
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import date
 from functools import partial
@@ -73,8 +73,16 @@ def forced(way: str, n: int) -> Force:
     return method, tile, int(share[2] or 1), int(share[3] or -1), -1
 
 
+def need(keys: Iterable[str], part: Any) -> None:
+    """Raises ValueError where a part of a file has not all of these keys."""
+    for key in keys:
+        if not isinstance(part, dict) or key not in part:
+            raise ValueError(f"there is no {key!r} in {json.dumps(part):.100}")
+
+
 def check(row: dict[str, Any]) -> None:
     """Raises ValueError where a row cannot be timed."""
+    need(("op", "dtype", "n", "m", "us"), row)
     if row["op"] not in CASES:
         raise ValueError(f"cannot time the operation {row['op']!r}")
     if not isinstance(getattr(torch, row["dtype"], None), torch.dtype):
@@ -135,6 +143,7 @@ def main() -> None:
         parser.error("the target is the source, whose timings would be lost")
     try:
         file = json.loads(arguments.source.read_text())
+        need(("meta", "rows"), file)
         for row in file["rows"]:
             check(row)
     except (OSError, ValueError) as error:

@@ -18,6 +18,7 @@ modules against float64 and to time them:
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -130,13 +131,30 @@ def timings(problem: Problem, pair: Pair, seed: Tensor, backward: bool) -> tuple
     return ours_ms, dense_ms
 
 
+def positive(text: str) -> int:
+    """An order."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive integer")
+    return int(text)
+
+
+def usable_device(text: str) -> torch.device:
+    """The CPU, or a GPU that is there."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is none of cpu, cuda and cuda:N")
+    gpus = torch.cuda.device_count()
+    if text != "cpu" and int(text.partition(":")[2] or 0) >= gpus:
+        raise argparse.ArgumentTypeError(f"{text!r} is not here: torch finds {gpus} GPUs")
+    return torch.device(text)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Check and time the problems asked for."""
     default = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     parser = argparse.ArgumentParser(description="KernelBench problems 13, 14, 15 with packedtri.")
     parser.add_argument("--problem", type=int, choices=PROBLEMS, action="append")
-    parser.add_argument("--n", type=int, default=4096)
-    parser.add_argument("--device", type=torch.device, default=default)
+    parser.add_argument("--n", type=positive, default=4096)
+    parser.add_argument("--device", type=usable_device, default=default)
     parser.add_argument("--backward", action="store_true", help="time forward and backward")
     parser.add_argument("--tolerance", type=float, default=1e-4)
     options = parser.parse_args(arguments)

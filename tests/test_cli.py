@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +19,8 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 from packedtri import LowerTriangular
-from packedtri._cli import bench, covariance, report, sizes, timing, work
-from packedtri._cli.app import app
+from packedtri._cli import bench, covariance, demo, environment, report, sizes, timing, work
+from packedtri._cli.app import RealDType, app
 from packedtri._cli.cases import CASES, Problem
 
 CPU = torch.device("cpu")
@@ -51,6 +52,13 @@ def refusal(*arguments: object) -> str:
     return " ".join(result.output.replace("│", " ").split())
 
 
+def help_of(command: str) -> str:
+    """What its --help prints, in lines that are not broken."""
+    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "1000"})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
 def spd(n: int) -> torch.Tensor:
     x = torch.randn(n, 2 * n, dtype=torch.float64)
     return x @ x.mT / n + torch.eye(n)
@@ -64,6 +72,18 @@ def test_info_names_versions_libraries_and_kernels() -> None:
     assert torch.__version__ in output
     assert "_packedtri_cpu.so" in output
     assert "CPU kernels" in output
+
+
+def test_info_prints_brackets_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "kernel", lambda *_, **__: "cpu [packedtri] :warning: foo")
+    assert "cpu [packedtri] :warning: foo" in run("info")
+
+
+def test_info_numbers_gpus_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    output = run("info")
+    assert "none that torch can use" in output
+    assert "GPU 0" not in output
 
 
 def test_module_runs_as_a_program() -> None:
@@ -91,20 +111,77 @@ def test_missing_extra_is_explained() -> None:
 # ------------------------------------------------------------------------------------------ demo
 
 
+def saved(matrix: torch.Tensor, path: Path) -> Path:
+    """The path, to which the matrix is written as its ending says."""
+    with path.open("wb") as file:
+        if path.suffix.lower() == ".npy":
+            np.save(file, matrix.numpy())
+        else:
+            torch.save(matrix, file)
+    return path
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".pt"])
 def test_demo_on_a_matrix_of_the_user(suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"mine{suffix}"
-    matrix = spd(40)
-    np.save(path, matrix.numpy()) if suffix == ".npy" else torch.save(matrix, path)
+    path = saved(spd(40), tmp_path / f"mine{suffix}")
     output = run("demo", "--matrix", path, "--device", "cpu", "--output", tmp_path / "out")
     assert "n = 40" in output
     assert "L @ L" in output
     assert (tmp_path / "out" / "demo.png").stat().st_size > 10_000
 
 
-def test_demo_errors_are_small() -> None:
-    from packedtri._cli import demo
+@pytest.mark.parametrize("suffix", [".NPY", ".Pt", ".PTH"])
+def test_endings_of_files_may_be_capitals(suffix: str, tmp_path: Path) -> None:
+    matrix = spd(5)
+    path = saved(matrix, tmp_path / f"mine{suffix}")
+    torch.testing.assert_close(covariance.load(path), matrix)
 
+
+@pytest.mark.parametrize("dtype", RealDType)
+def test_demo_in_every_dtype(
+    dtype: RealDType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "_save", lambda *_: None)
+    path = saved(spd(9), tmp_path / "mine.npy")
+    where = ["--device", "cpu", "--output", tmp_path]
+    output = run("demo", "--matrix", path, "--dtype", dtype.value, *where)
+    assert "L @ z" in output
+    # Dense torch has no triangular solve in 16-bit types.
+    assert ("L⁻¹ Z" in output) == (dtype.value in ("float32", "float64"))
+
+
+def test_demo_refuses_a_dtype_that_cannot_hold_the_factor(tmp_path: Path) -> None:
+    path = saved(1e12 * spd(9), tmp_path / "mine.npy")
+    message = refusal("demo", "--matrix", path, "--dtype", "float16", "--output", tmp_path)
+    assert "mine.npy: its factor has elements too large for float16" in message
+
+
+def test_demo_tells_what_was_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["demo", "--matrix", saved(spd(9), tmp_path / "mine.npy"), "--device", "cpu"]
+    monkeypatch.setattr(timing, "_waited_s", lambda: 0.0)
+    monkeypatch.setattr(report, "_save", lambda *_: None)
+    assert "*" not in run(*arguments, "--output", tmp_path)
+    monkeypatch.setattr(timing, "_waited_s", time.perf_counter)
+    output = run(*arguments, "--output", tmp_path)
+    assert output.count("* ") == 9
+    assert "* Disturbed by other programs on this machine: 8 of 8 cases. Measure" in output
+
+
+def test_names_of_files_are_printed_and_drawn_as_they_are(tmp_path: Path) -> None:
+    name = r"[bold] $\foo$ :warning:.npy"
+    path = saved(spd(9), tmp_path / name)
+    # Too long for a line of the console.
+    folder = tmp_path / f"[red]{100 * 'x'}"
+    output = run("demo", "--matrix", path, "--device", "cpu", "--output", folder)
+    assert output.count(f"{name}, n = 9") == 2
+    assert f"Plot: {folder}/demo.png\n" in output
+    chosen = ["--op", "L@L", "--n", 4, "--output", folder]
+    output = run("bench", "--device", "cpu", *chosen)
+    assert f"Results: {folder}/bench.json\n" in output
+    assert f"Plot: {folder}/bench.png\n" in output
+
+
+def test_demo_errors_are_small() -> None:
     factor = LowerTriangular.from_dense(torch.linalg.cholesky(spd(70)))
     rows = list(demo.run(factor))
     assert len(rows) == len(demo.jobs(factor))
@@ -159,10 +236,45 @@ def test_unreadable_files_are_explained(tmp_path: Path) -> None:
     assert "expected one tensor; got dict" in refusal("demo", "--matrix", tmp_path / "a.pt")
 
 
-def test_bad_devices_are_explained() -> None:
+def test_bad_devices_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "is no device" in refusal("demo", "--device", "gpu")
     if not torch.cuda.is_available():
         assert "torch finds no GPU here" in refusal("demo", "--device", "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert "'cuda:2': torch finds 2 GPUs here" in refusal("demo", "--device", "cuda:2")
+
+
+@pytest.mark.parametrize("command", ["demo", "bench"])
+def test_seeds_that_torch_refuses_are_explained(command: str) -> None:
+    for seed in (2**64, -(2**63) - 1):
+        assert f"--seed {seed}: torch takes seeds from" in refusal(command, f"--seed={seed}")
+
+
+@pytest.mark.parametrize("command", ["demo", "bench"])
+def test_no_folder_for_results_is_told_before_the_work(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "time_works", None)
+    monkeypatch.setattr(bench, "time_works", None)
+    file = tmp_path / "file"
+    file.touch()
+    arguments = ["--matrix", saved(spd(9), tmp_path / "mine.npy")] if command == "demo" else []
+    # Even root makes no file in the last.
+    for output in (file, file / "folder", Path("/proc")):
+        message = refusal(command, "--device", "cpu", *arguments, "--output", output)
+        assert "is no folder that can be written: " in message
+
+
+def test_help_shows_the_defaults() -> None:
+    text = help_of("bench")
+    for default in ("all", "256, 1024, 2048; none with --batched-n", "256", "float32", "highest"):
+        assert f"[default: ({default})]" in text
+    assert "instead of what git tells" in text
+    for command in ("bench", "demo"):
+        assert "auto" not in help_of(command)
+    assert ".npy, .pt or .pth" in help_of("demo")
+    assert "Multiply, solve and differentiate" in help_of("demo")
 
 
 # ----------------------------------------------------------------------------------------- bench
@@ -198,6 +310,52 @@ def test_bench_runs_the_chosen_operations(tmp_path: Path) -> None:
     assert [(row["op"], row["m"]) for row in rows] == [("cholesky", 9), ("S@x", 1)]
 
 
+def test_bench_records_the_commit_that_it_is_told(tmp_path: Path) -> None:
+    chosen = ["--op", "L@L", "--n", 4, "--no-plot", "--output", tmp_path]
+    run("bench", "--device", "cpu", *chosen, "--commit", "of mine")
+    assert json.loads((tmp_path / "bench.json").read_text())["meta"]["commit"] == "of mine"
+
+
+def test_bench_marks_what_was_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = iter([0.0, timing.CPU_WAITED, 0.9 * timing.CPU_WAITED, 3.0])
+    measure = bench.measure
+    fixed = {"dense_ms": 1.0, "ms": 0.5, "ratio": 2.0}
+    monkeypatch.setattr(bench, "measure", lambda *a: measure(*a) | fixed | {"waited": next(waited)})
+    chosen = ["--op", "L@L", "--n", "4:32:x2", "--no-plot", "--output", tmp_path]
+    output = run("bench", "--device", "cpu", *chosen)
+    rows = [line for line in output.splitlines() if "2.00×" in line]
+    assert ["* 2.00×" in row for row in rows] == [False, True, False, True]
+    assert "* Disturbed by other programs on this machine: 2 of 4 cases. Measure" in output
+
+
+def test_bench_ends_where_there_is_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No machine has so large an address space.
+    sizes = ["--n", 8, "--n", 999_999_999]
+    arguments = ["bench", "--device", "cpu", "--op", "L@L", *sizes, "--output", tmp_path]
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    case = "L@L, float32, n = 999999999, m = 999999999"
+    assert f"There is not enough memory for {case}. What was measured" in result.output
+    assert [row["n"] for row in json.loads((tmp_path / "bench.json").read_text())["rows"]] == [8]
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a kernel failed")
+
+    # Other errors are of the program, and show where.
+    monkeypatch.setattr(bench, "measure", broken)
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert "a kernel failed" in str(result.exception)
+
+
+def test_bench_refuses_numbers_that_torch_cannot_take() -> None:
+    assert "--threads 100000: more than the" in refusal("bench", "--threads", 100_000)
+    message = refusal("bench", "--batched-n", 4, "--batch", 10**30)
+    assert "Invalid value for '--batch'" in message
+
+
 def test_sizes_are_numbers_and_ranges() -> None:
     assert sizes.sizes(["7", "3", "7"]) == [3, 7]
     assert sizes.sizes(["32:256:x2", "48:200:x2"]) == [32, 48, 64, 96, 128, 192, 256]
@@ -206,7 +364,12 @@ def test_sizes_are_numbers_and_ranges() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["0", "-3", "ten", "8:4:x2", "8:64:x1", "8:64:2", "0:64:x2", "8:64"]
+    "text",
+    [
+        *["0", "-3", "ten", "8:4:x2", "8:64:x1", "8:64:2", "0:64:x2", "8:64"],
+        # Too large for torch, or for anybody to wait for.
+        *["9999999999", "8:9999999999:x2", "8:64:x9999999999", "8:64:x1.0000001"],
+    ],
 )
 def test_bad_sizes_are_explained(text: str) -> None:
     assert f"'{text}' is no size: use a positive integer" in refusal("bench", f"--n={text}")
@@ -294,7 +457,12 @@ def test_plot_keeps_given_columns_on_one_line(
 
 
 def test_bench_sets_the_precision(tmp_path: Path) -> None:
-    run("bench", "--device", "cpu", "--op", "L@L", "--n", 9, "--tf32", "--output", tmp_path)
+    chosen = ["--op", "L@L", "--n", 9, "--no-plot", "--output", tmp_path]
+    run("bench", "--device", "cpu", *chosen)
+    (row,) = json.loads((tmp_path / "bench.json").read_text())["rows"]
+    assert row["precision"] == "highest"
+    run("bench", "--device", "cpu", *chosen, "--tf32", "--precision", "high")
+    run("bench", "--device", "cpu", *chosen, "--tf32")
     (row,) = json.loads((tmp_path / "bench.json").read_text())["rows"]
     assert row["precision"] == "high"
     assert bench.precision(torch.float32, torch.device("cuda")) == "tf32"
@@ -377,10 +545,46 @@ def test_bench_leaves_out_what_dense_torch_has_not() -> None:
         ("L@L", torch.bfloat16),
         ("L@L", torch.float32),
     ]
-    message = refusal("bench", "--device", "cpu", "--op", "inverse", "--dtype", "float16")
-    assert "dense torch has none of these operations" in message
-    message = refusal("bench", "--device", "cpu", "--op", "pack", "--conversions")
-    assert "not compared with --conversions" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--op", "inverse", "--dtype", "float16"], "inverse (dense torch has none in float16)"),
+        (["--op", "pack", "--conversions"], "pack (not compared with --conversions)"),
+        (
+            ["--op", "one L@dense"],
+            "one L@dense (needs batches: give their orders with --batched-n)",
+        ),
+    ],
+)
+def test_bench_says_why_it_leaves_out_what_was_asked_for(
+    arguments: list[str], reason: str, tmp_path: Path
+) -> None:
+    arguments = ["bench", "--device", "cpu", "--n", "4", *arguments]
+    assert f"there is nothing to measure: {reason}" in refusal(*arguments)
+    beside = ["--op", "L@L", "--no-plot", "--output", tmp_path]
+    assert f"Left out: {reason}.\n" in run(*arguments, *beside)
+
+
+def test_bench_says_nothing_of_what_was_not_asked_for(tmp_path: Path) -> None:
+    arguments = ["--dtype", "float16", "--dtype", "float32", "--no-plot", "--output", tmp_path]
+    output = run("bench", "--device", "cpu", "--n", 4, *arguments)
+    assert "Left out" not in output
+    arguments += ["--op", "one L@dense", "--op", "cholesky"]
+    output = run("bench", "--device", "cpu", "--n", 4, "--batched-n", 3, *arguments)
+    # In one of two dtypes; there are batches.
+    assert output.count("Left out") == 1
+    assert "Left out: cholesky (dense torch has none in float16).\n" in output
+
+
+def test_bench_refuses_options_without_effect(tmp_path: Path) -> None:
+    assert "--batch is for batches" in refusal("bench", "--device", "cpu", "--batch", 256)
+    message = refusal("bench", "--device", "cpu", "--op", "L@x", "--op", "L@L", "--m", 3)
+    assert "--m is for dense operands of many columns, as syrk, L@dense" in message
+    for mode in ("highest", "medium"):
+        message = refusal("bench", "--device", "cpu", "--tf32", "--precision", mode)
+        assert f"--tf32 stands for --precision high: leave out --precision {mode}" in message
     assert "--calls is for a GPU" in refusal("bench", "--device", "cpu", "--calls")
     assert "--under-load is for a GPU" in refusal("bench", "--device", "cpu", "--under-load")
 

@@ -57,6 +57,25 @@ def test_a_wrong_module_is_noticed(kernelbench) -> None:
     assert max(kernelbench.check(wrong, pair, lower.structure(torch.rand(20, 20)))) > 0.1
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--n", "0"], ["--n=-2"], ["--n", "x"], ["--device", "gpu"], ["--device", "meta"]]
+)
+def test_the_program_refuses_bad_arguments(kernelbench, arguments: list[str], capsys) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        kernelbench.main(arguments)
+    assert f"error: argument {arguments[0].partition('=')[0]}: '" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "gpus"), [("cuda", 0), ("cuda:2", 2)])
+def test_the_program_needs_the_gpu_that_it_is_told(
+    kernelbench, name: str, gpus: int, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(SystemExit, match="2"):
+        kernelbench.main(["--device", name])
+    assert f"'{name}' is not here: torch finds {gpus} GPUs" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("backward", [[], ["--backward"]])
 def test_the_program_checks_and_times(kernelbench, backward, capsys) -> None:
     kernelbench.main(["--n", "48", "--device", "cpu", *backward])

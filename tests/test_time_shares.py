@@ -81,6 +81,7 @@ def test_numbers_are_those_of_the_kernels(time_shares: Any) -> None:
         ("float64-nvidia-h200", "cannot time the way"),
         ("elongated-nvidia-h100-80gb-hbm3", "cannot time the operation"),
         ("shared-images-nvidia-h100-80gb-hbm3", "cannot time the operation"),
+        ("tf32-nvidia-h200", "tf32-nvidia-h200.json: there is no 'dtype'"),
     ],
 )
 def test_other_files_are_refused(name: str, words: str, tmp_path: Path) -> None:
@@ -96,6 +97,31 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
         result = run(source, tmp_path / "output.json")
         assert result.returncode == 2 and words in result.stderr
         assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[1, 2]", "there is no 'meta' in [1, 2]"),
+        ('{"meta": {}}', "there is no 'rows' in"),
+        ('{"meta": {}, "rows": [3]}', "there is no 'op' in 3"),
+        ('{"meta": {}, "rows": [{"op": "L@L", "dtype": "float32", "n": 4}]}', "there is no 'm' in"),
+    ],
+)
+def test_files_without_what_is_needed_are_told(
+    content: str,
+    words: str,
+    time_shares: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = tmp_path / "source.json"
+    source.write_text(content)
+    monkeypatch.setattr(sys, "argv", ["time_shares.py", str(source), str(tmp_path / "output.json")])
+    with pytest.raises(SystemExit, match="2"):
+        time_shares.main()
+    assert f"{source}: {words}" in capsys.readouterr().err
 
 
 def test_timings_are_not_written_over(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryFile
+from typing import Annotated, NoReturn
 
 import torch
 import typer
@@ -27,8 +30,9 @@ app = typer.Typer(
     add_completion=False,
     help="Triangular and symmetric matrices that store and compute on one triangle.",
 )
-# Tables that go to a file or a pipe are not cut to the width of a screen.
-console = Console(width=None if sys.stdout.isatty() else 120)
+# Tables that go to a file or a pipe are not cut to the width of a screen. Names of files may have
+# what rich takes for emojis.
+console = Console(width=None if sys.stdout.isatty() else 120, emoji=False)
 
 
 class DType(str, Enum):
@@ -65,14 +69,17 @@ class Precision(str, Enum):
 
 
 Device = Annotated[
-    str, typer.Option(help="cpu, cuda or cuda:N; by default the GPU where there is one.")
+    str | None, typer.Option(help="cpu, cuda or cuda:N; by default the GPU where there is one.")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the random operands.")]
+_OPS = list(CASES)
+_ORDERS = ["256", "1024", "2048"]
+_BATCH = 256
 _SIZES = "each a number or FIRST:LAST:xFACTOR such as 32:8192:x1.4"
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
+def _device(name: str | None) -> torch.device:
+    if name is None:
         return environment.default_device()
     try:
         device = torch.device(name)
@@ -82,7 +89,47 @@ def _device(name: str) -> torch.device:
         raise typer.BadParameter(f"{name!r}: packedtri runs on cpu and cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise typer.BadParameter(f"{name!r}: torch finds no GPU here; use --device cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise typer.BadParameter(f"{name!r}: torch finds {torch.cuda.device_count()} GPUs here")
     return device
+
+
+def _set_seed(seed: int) -> None:
+    try:
+        torch.manual_seed(seed)
+    except (RuntimeError, ValueError) as error:
+        raise typer.BadParameter(
+            f"--seed {seed}: torch takes seeds from -2**63 to 2**64 - 1"
+        ) from error
+
+
+def _set_threads(threads: int) -> None:
+    processors = len(os.sched_getaffinity(0))
+    if threads > processors:
+        raise typer.BadParameter(f"--threads {threads}: more than the {processors} processors")
+    torch.set_num_threads(threads)
+
+
+def _make_folder(output: Path) -> None:
+    """Makes the folder for results, and sees that files can be made in it."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=output):
+            pass
+    except OSError as error:
+        raise typer.BadParameter(
+            f"--output {output} is no folder that can be written: {error.strerror}"
+        ) from error
+
+
+def _say(text: str) -> None:
+    """Prints a line as it is, with names that are not ours, and does not break it."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def _say_what_was_disturbed(rows: Sequence[benchmark.Row]) -> None:
+    if (text := report.disturbed_text(rows)) is not None:
+        console.print(f"[yellow]{text}[/]")
 
 
 def _progress() -> Progress:
@@ -106,7 +153,9 @@ def info() -> None:
 def demo(
     matrix: Annotated[
         Path | None,
-        typer.Option(help="A covariance of your own (.npy or .pt) instead of the digits' kernel."),
+        typer.Option(
+            help="A covariance of your own (.npy, .pt or .pth) instead of the digits' kernel."
+        ),
     ] = None,
     jitter: Annotated[
         float | None,
@@ -115,13 +164,13 @@ def demo(
     dtype: Annotated[RealDType, typer.Option(help="Element type of the factor.")] = (
         RealDType.float32
     ),
-    device: Device = "auto",
+    device: Device = None,
     output: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("demo-output"),
     seed: Seed = 0,
 ) -> None:
-    """Multiply and differentiate the Cholesky factor of a real covariance, packed and dense."""
+    """Multiply, solve and differentiate with a covariance's Cholesky factor, packed and dense."""
     where = _device(device)
-    torch.manual_seed(seed)
+    _set_seed(seed)
     name = "digits RBF kernel" if matrix is None else matrix.name
     try:
         kernel = covariance.digits() if matrix is None else covariance.load(matrix)
@@ -130,9 +179,12 @@ def demo(
     except covariance.BadCovariance as error:
         raise typer.BadParameter(str(error)) from error
     factor = LowerTriangular(lower.packed.to(where, getattr(torch, dtype.value)))
+    if not factor.packed.isfinite().all():
+        raise typer.BadParameter(f"{name}: its factor has elements too large for {dtype.value}")
     n = factor.shape[-1]
     heading = f"{name}, n = {n}, {dtype.value}, {environment.device_name(where)}"
-    console.print(f"[bold]{heading}[/]")
+    _make_folder(output)
+    console.print(heading, style="bold", markup=False)
     console.print(
         f"The factor takes {bytes_text(factor.packed.nbytes)} packed, "
         f"{bytes_text(n * n * factor.packed.element_size())} dense."
@@ -141,19 +193,25 @@ def demo(
         total = len(demonstration.jobs(factor))
         rows = list(progress.track(demonstration.run(factor), total, description="running"))
     console.print(demonstration.table(rows, heading))
+    _say_what_was_disturbed(rows)
     plot = output / "demo.png"
     report.demo_plot(rows, heading, plot)
-    console.print(f"Plot: {plot}")
+    _say(f"Plot: {plot}")
 
 
 @app.command()
 def bench(
     ops: Annotated[
         list[str] | None,
-        typer.Option("--op", help=f"One of {', '.join(CASES)}; repeatable."),
+        typer.Option("--op", help=f"One of {', '.join(_OPS)}; repeatable.", show_default="all"),
     ] = None,
     orders: Annotated[
-        list[str] | None, typer.Option("--n", help=f"Orders, {_SIZES}; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--n",
+            help=f"Orders, {_SIZES}; repeatable.",
+            show_default=f"{', '.join(_ORDERS)}; none with --batched-n",
+        ),
     ] = None,
     batched_orders: Annotated[
         list[str] | None,
@@ -162,22 +220,32 @@ def bench(
     ragged: Annotated[
         bool, typer.Option("--ragged", help="Take n + 1 beside each order n, for its alignment.")
     ] = False,
-    batch: Annotated[int, typer.Option(help="Matrices in a batched problem.", min=2)] = 256,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            help="Matrices in a batch, with --batched-n.",
+            min=2,
+            max=sizes.LARGEST,
+            show_default=str(_BATCH),
+        ),
+    ] = None,
     columns: Annotated[
         list[str] | None,
         typer.Option("--m", help="Columns of dense operands, n by default; repeatable."),
     ] = None,
     dtypes: Annotated[
-        list[DType] | None, typer.Option("--dtype", help="Element types; repeatable.")
+        list[DType] | None,
+        typer.Option("--dtype", help="Element types; repeatable.", show_default="float32"),
     ] = None,
     precision: Annotated[
-        Precision, typer.Option(help="float32 matmul precision, for both sides.")
-    ] = Precision.highest,
+        Precision | None,
+        typer.Option(help="float32 matmul precision, for both sides.", show_default="highest"),
+    ] = None,
     tf32: Annotated[
         bool,
         typer.Option("--tf32", help="Allow TF32 in float32 products on CUDA: --precision high."),
     ] = False,
-    device: Device = "auto",
+    device: Device = None,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads; torch's choice by default.", min=1)
     ] = None,
@@ -211,39 +279,53 @@ def bench(
     ),
     plot: Annotated[bool, typer.Option(help="Draw times and ratios over n.")] = True,
     commit: Annotated[
-        str | None, typer.Option(help="Recorded in the results where git cannot tell it.")
+        str | None, typer.Option(help="Recorded in the results, instead of what git tells.")
     ] = None,
     seed: Seed = 0,
 ) -> None:
     """Time packed operations against torch on dense matrices; write JSON and a plot."""
     where = _device(device)
-    torch.manual_seed(seed)
-    torch.set_float32_matmul_precision(Precision.high.value if tf32 else precision.value)
+    _set_seed(seed)
     if threads:
-        torch.set_num_threads(threads)
+        _set_threads(threads)
+    if tf32 and precision not in (None, Precision.high):
+        raise typer.BadParameter(
+            f"--tf32 stands for --precision high: leave out --precision {precision.value}"
+        )
+    precision = Precision.high if tf32 else precision or Precision.highest
+    torch.set_float32_matmul_precision(precision.value)
     if calls and where.type != "cuda":
         raise typer.BadParameter("--calls is for a GPU; on a CPU all calls are timed so")
     if under_load and where.type != "cuda":
         raise typer.BadParameter("--under-load is for a GPU, whose clock depends on what it does")
+    if batch and not batched_orders:
+        raise typer.BadParameter("--batch is for batches: give their orders with --batched-n")
     for op in ops or ():
         if op not in CASES:
             raise typer.BadParameter(f"{op!r} is none of {', '.join(CASES)}")
     if not orders and not batched_orders:
-        orders = ["256", "1024", "2048"]
+        orders = _ORDERS
+    torch_dtypes = [d.torch for d in dtypes or [DType.float32]]
     problems = benchmark.problems(
-        ops or list(CASES),
+        ops or _OPS,
         _sizes(orders, ragged),
-        [d.torch for d in dtypes or [DType.float32]],
+        torch_dtypes,
         where,
         _sizes(columns),
         _sizes(batched_orders, ragged),
-        batch,
+        batch or _BATCH,
         conversions,
     )
+    # Only of what was asked for by name.
+    left_out = benchmark.left_out(ops or (), torch_dtypes, bool(batched_orders), conversions)
     if not problems:
-        if conversions and not any(CASES[op].converts for op in ops or CASES):
-            raise typer.BadParameter("these operations are not compared with --conversions")
-        raise typer.BadParameter("dense torch has none of these operations for that")
+        raise typer.BadParameter(f"there is nothing to measure: {'; '.join(left_out)}")
+    if columns and not any(CASES[p.op].columns == "m" for p in problems):
+        which = ", ".join(op for op, case in CASES.items() if case.columns == "m")
+        raise typer.BadParameter(f"--m is for dense operands of many columns, as {which} have them")
+    _make_folder(output)
+    for text in left_out:
+        _say(f"Left out: {text}.")
     results = output / "bench.json"
     # Taken once: it asks the driver, which takes longer than many a case.
     kind = {
@@ -262,11 +344,12 @@ def bench(
     if slower:
         console.print(report.bench_table(slower, "Slower than dense torch, worst first"))
     console.print(f"Slower than dense torch: {len(slower)} of {len(rows)} cases.")
-    console.print(f"Results: {results}")
+    _say_what_was_disturbed(rows)
+    _say(f"Results: {results}")
     if plot:
         picture = output / "bench.png"
         report.bench_plot(rows, title, picture)
-        console.print(f"Plot: {picture}")
+        _say(f"Plot: {picture}")
 
 
 def _sizes(texts: Sequence[str] | None, ragged: bool = False) -> list[int]:
@@ -284,8 +367,31 @@ def _measure_all(
         task = progress.add_task("starting", total=len(problems))
         for problem in problems:
             progress.update(task, description=f"{problem.op} n = {problem.n}")
-            rows.append(benchmark.measure(problem, effort))
+            try:
+                rows.append(benchmark.measure(problem, effort))
+            except (RuntimeError, MemoryError) as error:
+                if not _is_of_memory(error):
+                    raise
+                _end_without_memory(problem, results if rows else None)
             # Written after each problem, so that a run cut short keeps what it measured.
             benchmark.save(results, rows, meta)
             progress.advance(task)
     return rows
+
+
+def _is_of_memory(error: Exception) -> bool:
+    """Whether there was no memory; on a CPU torch has no type of error for that."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or bool(
+        re.search(r"allocate memory|not enough memory|size calculation overflowed", str(error))
+    )
+
+
+def _end_without_memory(problem: Problem, results: Path | None) -> NoReturn:
+    case = f"{problem.op}, {benchmark.dtype_name(problem.dtype)}, n = {problem.n}, m = {problem.m}"
+    if problem.batch > 1:
+        case += f", batch = {problem.batch}"
+    text = f"There is not enough memory for {case}."
+    if results is not None:
+        text += f" What was measured before it is in {results}."
+    typer.echo(text, err=True)
+    raise typer.Exit(1)

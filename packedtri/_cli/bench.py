@@ -39,21 +39,43 @@ def problems(
 ) -> list[Problem]:
     """Every operation in every dtype at every size, alone and, where asked for, in a batch.
 
-    ``columns`` are those of dense operands, as many as the order where none are given. What dense
-    torch does not have in a dtype is left out, as is what needs a batch where there is none, and
-    with ``conversions`` what is one itself.
+    ``columns`` are those of dense operands, as many as the order where none are given. What cannot
+    be measured is left out, for the reasons that :func:`left_out` gives.
     """
     shapes = [(n, 1) for n in sizes] + [(n, batch) for n in batched_sizes]
     return [
         Problem(op, n, m, count, dtype, device, conversions)
         for op in ops
-        if CASES[op].converts or not conversions
         for dtype in dtypes
-        if dtype.itemsize > 2 or CASES[op].sixteen_bits
         for n, count in shapes
-        if count > 1 or not CASES[op].only_batched
+        if _obstacle(op, dtype, count > 1, conversions) is None
         for m in _columns(op, n, columns)
     ]
+
+
+def left_out(
+    ops: Sequence[str], dtypes: Sequence[torch.dtype], batched: bool, conversions: bool
+) -> list[str]:
+    """Which operations :func:`problems` leaves out in some dtype, or altogether, and why."""
+    obstacles = [(op, _obstacle(op, dtype, batched, conversions)) for op in ops for dtype in dtypes]
+    return list(dict.fromkeys(f"{op} ({why})" for op, why in obstacles if why is not None))
+
+
+def _obstacle(op: str, dtype: torch.dtype, batched: bool, conversions: bool) -> str | None:
+    """Why an operation cannot be measured; None where it can."""
+    case = CASES[op]
+    if conversions and not case.converts:
+        return "not compared with --conversions"
+    if dtype.itemsize <= 2 and not case.sixteen_bits:
+        return f"dense torch has none in {dtype_name(dtype)}"
+    if case.only_batched and not batched:
+        return "needs batches: give their orders with --batched-n"
+    return None
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a dtype without that of torch."""
+    return str(dtype).removeprefix("torch.")
 
 
 def _columns(op: str, n: int, asked_for: Sequence[int]) -> Sequence[int]:
@@ -76,7 +98,7 @@ def measure(problem: Problem, effort: Effort) -> Row:
         error, dense_error = first.error(first.packed()), first.error(first.dense())
     return {
         "op": problem.op,
-        "dtype": str(problem.dtype).removeprefix("torch."),
+        "dtype": dtype_name(problem.dtype),
         "precision": precision(problem.dtype, problem.device),
         "n": problem.n,
         "m": problem.m,

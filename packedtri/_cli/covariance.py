@@ -46,13 +46,14 @@ _READERS: dict[str, Callable[[Path], object]] = {
 
 
 def load(path: Path) -> torch.Tensor:
-    """The matrix of a ``.npy`` or ``.pt`` file, in float64, checked for shape and symmetry."""
+    """The matrix of a file of NumPy or torch, in float64, checked for shape and symmetry."""
     if not path.is_file():
         raise BadCovariance(f"{path}: there is no such file")
-    if path.suffix not in _READERS:
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
         raise BadCovariance(f"{path}: expected one of {', '.join(_READERS)} by its ending")
     try:
-        loaded = _READERS[path.suffix](path)
+        loaded = reader(path)
     except Exception as error:  # the readers share no narrower base class of errors
         raise BadCovariance(f"{path}: cannot be read: {error}") from error
     if not isinstance(loaded, torch.Tensor):

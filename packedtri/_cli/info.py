@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 
 import torch
+from rich.markup import escape
 from rich.table import Table
 
 from packedtri import __version__, _library
@@ -20,17 +21,18 @@ def _cuda_library() -> str:
     return "missing: build with nvcc on the path (with PACKEDTRI_CUDA=ON a build without it fails)"
 
 
-def _gpus() -> list[str]:
+def _gpus() -> list[tuple[str, str]]:
     if not torch.cuda.is_available():
-        return ["none that torch can use"]
-    lines = []
+        return [("GPU", "none that torch can use")]
+    rows = []
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)
-        lines.append(
+        line = (
             f"{gpu.name}, sm_{gpu.major}{gpu.minor}, {gpu.multi_processor_count} SMs, "
             f"{gpu.total_memory / 2**30:.0f} GiB"
         )
-    return lines
+        rows.append((f"GPU {index}", line))
+    return rows
 
 
 def _cuda_choices() -> list[tuple[str, str]]:
@@ -64,12 +66,12 @@ def table() -> Table:
         ("CPU library", _library.cpu_library.name),
         ("CUDA library", _cuda_library()),
         ("CPU", f"{environment.cpu_name()}, {torch.get_num_threads()} threads"),
-        *((f"GPU {index}", line) for index, line in enumerate(_gpus())),
+        *_gpus(),
         ("CPU kernels", environment.kernel(torch.device("cpu"))),
     ]
     if torch.cuda.is_available() and _library.cuda_library is not None:
         rows += _cuda_choices()
     result = Table(show_header=False, title="packedtri")
     for name, value in rows:
-        result.add_row(name, value)
+        result.add_row(name, escape(value))
     return result

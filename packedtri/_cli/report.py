@@ -17,9 +17,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from packedtri._cli.cases import CASES
+from packedtri._cli.timing import CPU_WAITED
 
 Row = dict[str, Any]
 
@@ -49,14 +51,31 @@ def bytes_text(count: float) -> str:
     return f"{count:.3g} GiB"
 
 
-def ratio_text(ratio: float) -> str:
-    """How many times faster than dense, green where it is."""
-    return f"[{'green' if ratio >= 1 else 'red'}]{ratio:.2f}×[/]"
+def ratio_text(row: Row) -> str:
+    """How many times faster than dense, green where it is, with a star where it was disturbed."""
+    ratio = row["ratio"]
+    star = "* " if _disturbed(row) else ""
+    return f"{star}[{'green' if ratio >= 1 else 'red'}]{ratio:.2f}×[/]"
+
+
+def _disturbed(row: Row) -> bool:
+    return row["waited"] >= CPU_WAITED
+
+
+def disturbed_text(rows: Sequence[Row]) -> str | None:
+    """What the stars of a table mean; None where it has none."""
+    count = sum(_disturbed(row) for row in rows)
+    if not count:
+        return None
+    return (
+        f"* Disturbed by other programs on this machine: {count} of {len(rows)} cases. "
+        "Measure them again."
+    )
 
 
 def bench_table(rows: Iterable[Row], title: str) -> Table:
     """The rows of a benchmark, for the terminal."""
-    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD)
     table.add_column("op", no_wrap=True)
     table.add_column("dtype", no_wrap=True)
     for name in ("n", "m", "batch", "packed", "dense", "ratio", "TFLOP/s", "error", "dense"):
@@ -70,7 +89,7 @@ def bench_table(rows: Iterable[Row], title: str) -> Table:
             str(r["batch"]),
             milliseconds(r["ms"]),
             milliseconds(r["dense_ms"]),
-            ratio_text(r["ratio"]),
+            ratio_text(r),
             f"{r['tflops']:.3g}" if r["tflops"] else "",
             f"{r['error']:.1e}",
             f"{r['dense_error']:.1e}",
@@ -108,7 +127,7 @@ def bench_plot(rows: Sequence[Row], title: str, path: Path) -> None:
     for times, ratios in pairs[len(panels) :]:
         times.set_axis_off()
         ratios.set_axis_off()
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     figure.legend(handles=_keys(colours), loc="outside lower center", fontsize="small", ncols=4)
     _save(figure, path)
 
@@ -189,7 +208,7 @@ def demo_plot(rows: Sequence[Row], title: str, path: Path) -> None:
     all_axes[0].set_yticks(list(places), [r["op"] for r in rows])
     all_axes[0].invert_yaxis()
     all_axes[0].legend()
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     _save(figure, path)
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_RANGE = re.compile(r"(\d+):(\d+):x(\d+(?:\.\d+)?)")
+#: Sizes have up to nine digits: far more than memory holds.
+LARGEST = 999_999_999
+
+_NUMBER = re.compile(r"\d{1,9}")
+_RANGE = re.compile(r"(\d{1,9}):(\d{1,9}):x(\d{1,9}(?:\.\d{1,9})?)")
+# Ranges with a smaller factor have more sizes than anybody measures.
+_LEAST_FACTOR = 1.001
 
 
 class BadSize(ValueError):
@@ -23,14 +29,14 @@ def sizes(texts: Iterable[str], ragged: bool = False) -> list[int]:
 
 
 def _named(text: str) -> list[int]:
-    if text.isdecimal() and int(text) > 0:
+    if _NUMBER.fullmatch(text) and int(text) > 0:
         return [int(text)]
     match = _RANGE.fullmatch(text)
     first, last, factor = (float(part) for part in match.groups()) if match else (0.0, 0.0, 0.0)
-    if first < 1 or last < first or factor <= 1:
+    if first < 1 or last < first or factor < _LEAST_FACTOR:
         raise BadSize(
             f"{text!r} is no size: use a positive integer such as 1024, or FIRST:LAST:xFACTOR such "
-            "as 32:8192:x1.4, with a factor above 1"
+            f"as 32:8192:x1.4, with a factor of {_LEAST_FACTOR} or more; sizes have up to 9 digits"
         )
     found = []
     size = first

@@ -19,8 +19,9 @@ from packedtri._cli.work import Work
 # Shorter calls than this are timed as replays of a CUDA graph, so that the GPU is measured and not
 # the host that launches on it.
 _GRAPH_BELOW_MS = 100.0
-# A sample in which threads waited for a larger part of its time than this is a disturbed one.
-_CPU_WAITED = 0.02
+#: A sample is a disturbed one from this on: the time for which threads waited for a processor,
+#: summed over them, over the length of the sample.
+CPU_WAITED = 0.02
 # The clock of a GPU at its power limit settles within some tenths of a second.
 _LOAD_MS = 300.0
 # No more operand sets than this are rotated, however small they are.
@@ -85,7 +86,8 @@ class Timing:
     samples: int
     #: Operand sets taken in turn; 1 means that the cache may have been warm.
     sets: int
-    #: On a CPU: the part of its time that threads of the most disturbed sample waited.
+    #: How long threads waited for a processor in the most disturbed sample, summed over them, over
+    #: its length; a timing with CPU_WAITED or more is not to be trusted. 0 on a GPU.
     waited: float = 0.0
 
 
@@ -138,7 +140,7 @@ def time_cpu(packed: Side, dense: Side, effort: Effort) -> Timing:
     while True:
         for side, count, taken in zip(sides, rounds, samples, strict=True):
             taken.append(_cpu_pass(side, count))
-        undisturbed = min(sum(w < _CPU_WAITED for w, _ in taken) for taken in samples)
+        undisturbed = min(sum(w < CPU_WAITED for w, _ in taken) for taken in samples)
         late = len(samples[0]) >= effort.least_samples and time.perf_counter() > deadline
         if undisturbed >= effort.least_samples or late:
             break
@@ -149,7 +151,7 @@ def time_cpu(packed: Side, dense: Side, effort: Effort) -> Timing:
 
 
 def _cpu_pass(side: Side, rounds: int) -> tuple[float, float]:
-    """The part of the time that threads waited for a processor, and milliseconds a call."""
+    """How long threads waited, summed over them, over the length; and milliseconds a call."""
     waited, start = _waited_s(), time.perf_counter()
     _run(side, rounds)
     elapsed = time.perf_counter() - start
