@@ -4,6 +4,7 @@
 
 #include "isa.h"
 #include "kernels.h"
+#include "tasks.h"
 
 namespace packedtri::cpu {
 namespace {
@@ -67,22 +68,24 @@ bool leaves_to_dense(const Product& p) {
 
 void mend(const Product& p, const Threads& threads) {
     if (p.dtype != DType::bf16) throw std::logic_error("[packedtri] only bfloat16 is mended");
+    const int64_t size = p.m * p.n, count = p.batch * size;
+    const auto finite = [&](int64_t begin, int64_t end) {
+        return kernels().finite_bf16(at_element(p.c.data, p.dtype, begin), end - begin);
+    };
+    // Of all matrices at once, by threads: mostly there is nothing to be done.
+    constexpr int64_t piece = 4096;
+    std::atomic<bool> all_finite{true};
+    for_each_run(threads, ceil_div(count, piece), piece, [&](int64_t begin, int64_t end) {
+        if (!finite(begin * piece, std::min(end * piece, count))) all_finite = false;
+    });
+    if (all_finite) return;
     Product one = p;
     one.batch = 1;
-    const auto matrix = [&](const void* data, int64_t batch, int64_t stride) {
-        return static_cast<const int16_t*>(data) + batch * stride;
-    };
     for (int64_t batch = 0; batch < p.batch; ++batch) {
-        const int16_t* c = matrix(p.c.data, batch, p.c.batch_stride);
-        // The largest exponent: of these signed numbers compilers find the greatest by vectors.
-        constexpr int16_t exponent = 0x7f80;
-        int16_t largest = 0;
-        for (int64_t e = 0; e < p.m * p.n; ++e)
-            largest = std::max(largest, static_cast<int16_t>(c[e] & exponent));
-        if (largest != exponent) continue;
-        one.a.data = matrix(p.a.data, batch, p.a.batch_stride);
-        one.b.data = matrix(p.b.data, batch, p.b.batch_stride);
-        one.c.data = const_cast<int16_t*>(c);
+        if (finite(batch * size, (batch + 1) * size)) continue;
+        one.a.data = at_element(p.a.data, p.dtype, batch * p.a.batch_stride);
+        one.b.data = at_element(p.b.data, p.dtype, batch * p.b.batch_stride);
+        one.c.data = at_element(p.c.data, p.dtype, batch * size);
         mm(one, threads);
     }
 }

@@ -126,6 +126,8 @@ struct Kernels {
     int64_t (*cholesky)(const Block& a, int64_t n);
     // One matrix of the batch; returns the same.
     int64_t (*update_cholesky)(const FactorUpdate& p, int64_t batch);
+    // Whether so many elements of bfloat16, which lie side by side, are all finite.
+    bool (*finite_bf16)(const void* elements, int64_t count);
     // Tiles of bfloat16 begin at multiples of this, which is more than 1 where instructions multiply it.
     int64_t bf16_unit = 1;
 };

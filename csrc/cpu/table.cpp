@@ -25,6 +25,7 @@ void solve(const SmallSolve& p);
 void solve_vector(const VectorSubstitution& p);
 int64_t cholesky(const Block& a, int64_t n);
 int64_t update_cholesky(const FactorUpdate& p, int64_t batch);
+bool finite_bf16(const void* elements, int64_t count);
 
 extern const Kernels table;
 const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA),
@@ -46,6 +47,7 @@ const Kernels table{PACKEDTRI_NAME(PACKEDTRI_ISA),
                     solve,
                     solve_vector,
                     cholesky,
-                    update_cholesky};
+                    update_cholesky,
+                    finite_bf16};
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA
