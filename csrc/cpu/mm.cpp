@@ -13,15 +13,20 @@
 namespace packedtri::cpu {
 namespace {
 
-// Multiplications of about ten microseconds: less than this is not worth a second thread.
+// Multiplications of float32 of about ten microseconds: less than this is not worth a second thread.
 constexpr int64_t worth_a_thread = 1 << 20;
+
+// How many of them one of complex elements takes as long as.
+int64_t real_multiplications(DType dtype) {
+    return dtype == DType::c128 ? 8 : dtype == DType::c64 ? 4 : 1;
+}
 
 // What a matrix costs beside its multiplications, in the same unit.
 constexpr int64_t matrix_overhead = 10000;
 
 int64_t multiplications(const Product& p, const Tile& t) {
     const KRange r = k_range(p.a.kind, p.b.kind, t.i0, t.i1, t.j0, t.j1, p.k);
-    return (t.i1 - t.i0) * (t.j1 - t.j0) * r.length();
+    return (t.i1 - t.i0) * (t.j1 - t.j0) * r.length() * real_multiplications(p.dtype);
 }
 
 struct TileSize {

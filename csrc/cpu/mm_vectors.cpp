@@ -93,7 +93,10 @@ void vectors(const Product& p, const Threads& threads) {
     if (kind == Kind::Symmetric && strips > 1) return symmetric_strips(p, strips, threads);
     if (strips == 1) {
         const Operand &triangle = packed(p.a) ? p.a : p.b, &x = packed(p.a) ? p.b : p.a;
-        return for_each_run(threads, p.batch, row_start(p.k), [&](int64_t begin, int64_t end) {
+        // A row of complex elements takes as long as some hundred real ones, however short it is.
+        const bool is_complex = has_complex_elements(p.dtype);
+        const int64_t cost = row_start(p.k) * (is_complex ? 4 : 1) + (is_complex ? 500 * p.k : 0);
+        return for_each_run(threads, p.batch, cost, [&](int64_t begin, int64_t end) {
             kernel.mv_each({matrix_vector(p, begin), end - begin, triangle.batch_stride,
                             x.batch_stride, p.c.batch_stride});
         });
