@@ -136,13 +136,15 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
     const size_t inner_a = inner_dims_of(a, ka), inner_b = inner_dims_of(b, kb);
     Sizes shape = broadcast(batch_of(a, inner_a), batch_of(b, inner_b), "mm");
     const Sizes batch = shape;
+    const int64_t matrices = product_of(batch);
     if (kc == Kind::Lower) shape.push_back(row_start(n));
     if (kc == Kind::Dense && !row) shape.push_back(rows);
     if (kc == Kind::Dense && !column) shape.push_back(cols);
 
     if (into) check_place(*into, shape);
+    const auto result = [&] { return into ? *into : allocate(a, shape); };
     if (product_of(shape) == 0 || size_a[1] == 0) {
-        Tensor c = into ? *into : allocate(a, shape);
+        Tensor c = result();
         return torch::stable::zero_(c);
     }
     const auto product = [&](const Operands& x) {
@@ -164,18 +166,18 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
         return torch::stable::reshape(product(x), shape);
     };
     // A dense left operand times one matrix for the whole batch is a single, taller product.
-    if (const int64_t count = product_of(batch) * rows;
-        ka == Kind::Dense && kc == Kind::Dense && a.dim() > 2 && batch_of(b, inner_b).empty() &&
-        count <= CUDA_REACH) {
+    if (const int64_t count = matrices * rows; ka == Kind::Dense && kc == Kind::Dense &&
+                                               a.dim() > 2 && batch_of(b, inner_b).empty() &&
+                                               count <= CUDA_REACH) {
         const Tensor tall = torch::stable::reshape(a, {count, size_a[1]});
         return by_rows({tall, b, a_kind, b_kind}, count);
     }
     // So can one matrix for a batch of columns be. No kind reads the transpose of a Hermitian one, which is its
     // conjugate.
-    if (const int64_t count = product_of(batch) * cols;
+    if (const int64_t count = matrices * cols;
         ka != Kind::Dense && kb == Kind::Dense && kc == Kind::Dense && b.dim() > 2 &&
         batch_of(a, inner_a).empty() && !is_hermitian(a_kind, dtype) && count <= CUDA_REACH &&
-        turns({dtype, ka, n, cols, product_of(batch), tf32 && dtype == DType::f32})) {
+        turns({dtype, ka, n, cols, matrices, tf32 && dtype == DType::f32})) {
         const Tensor tall = torch::stable::reshape(torch::stable::transpose(b, -2, -1), {count, n});
         const Operands turned{tall, a, b_kind, kind_of_transpose(a_kind)};
         if (cols == 1) return by_rows(turned, count);
@@ -192,21 +194,20 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
     Operand x = operand(wa, ka, size_a, true, row), y = operand(wb, kb, size_b, false, column);
     x.hermitian = is_hermitian(a_kind, dtype);
     y.hermitian = is_hermitian(b_kind, dtype);
-    Product p{
-        dtype, rows, cols, size_a[1], product_of(batch), x, y, Result{nullptr, kc, cols, c_size}};
+    Product p{dtype, rows, cols, size_a[1], matrices, x, y, Result{nullptr, kc, cols, c_size}};
     p.tf32 = tf32 && dtype == DType::f32;
-    const bool another = other.pays(operands, p);
-    const int64_t most = another && p.batch > 1 ? other.at_once(operands, p) : p.batch;
-    if (another && p.batch <= most) return other.run(operands, p);
-    Tensor c = into ? *into : allocate(a, shape);
-    if (another) {
+    if (other.pays(operands, p)) {
+        const int64_t most = matrices > 1 ? other.at_once(operands, p) : 1;
+        if (matrices <= most) return other.run(operands, p);
+        Tensor c = result();
         for_pieces(batch, most, [&](const Piece& piece) {
-            Tensor place = piece.of(c, shape.size() - batch.size());
+            Tensor part = piece.of(c, shape.size() - batch.size());
             torch::stable::copy_(
-                place, product({piece.of(a, inner_a), piece.of(b, inner_b), a_kind, b_kind}));
+                part, product({piece.of(a, inner_a), piece.of(b, inner_b), a_kind, b_kind}));
         });
         return c;
     }
+    Tensor c = result();
     p.c.data = c.mutable_data_ptr();
     run(p);
     return c;
@@ -315,3 +316,9 @@ std::tuple<Tensor, Tensor> mm_pair(const Operands& x, const Operands& y, int64_t
 }
 
 }  // namespace packedtri
+
+// For tests, reached through ctypes of either library: how many bytes copies may take that are left to dense torch. Returns
+// what it was before.
+extern "C" __attribute__((visibility("default"))) int64_t packedtri_limit_copies(int64_t bytes) {
+    return packedtri::copies_limit.exchange(bytes);
+}

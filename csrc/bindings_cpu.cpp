@@ -68,8 +68,3 @@ extern "C" __attribute__((visibility("default"))) int packedtri_cpu_leaves_to_de
     using namespace packedtri;
     return cpu::leaves_to_dense(product_like(dtype, n, m, batch, a_kind, b_kind, c_kind, false));
 }
-
-// For tests, reached through ctypes: how many bytes copies may take that are left to dense torch.
-extern "C" __attribute__((visibility("default"))) void packedtri_cpu_limit_copies(int64_t bytes) {
-    packedtri::copies_limit = bytes;
-}

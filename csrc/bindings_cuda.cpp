@@ -138,11 +138,6 @@ extern "C" __attribute__((visibility("default"))) void packedtri_cuda_force(int 
     packedtri::cuda::force(method, tile, split, split_above, group);
 }
 
-// For tests, reached through ctypes: how many bytes copies may take that are left to dense torch.
-extern "C" __attribute__((visibility("default"))) void packedtri_cuda_limit_copies(int64_t bytes) {
-    packedtri::copies_limit = bytes;
-}
-
 // How to learn whether torch rounds float32 to TF32 in products now. It is asked on any thread.
 extern "C" __attribute__((visibility("default"))) void packedtri_cuda_ask_rounding(
     bool (*rounds)()) {

@@ -40,6 +40,7 @@ def of_elements(cls: Any, elements: Tensor, n: int) -> Tensor:
     return typed
 
 
+@cache
 def recorder(op: Any) -> Recorder:
     """``op`` on types, recorded by one node.
 
@@ -50,9 +51,9 @@ def recorder(op: Any) -> Recorder:
     Returns:
         A function of the type of the result, or None for a plain one, the order, the operands, the
         elements of these, which are themselves where they are plain, and the other arguments of the
-        op. It is to be called where ``is_alone`` holds, and computes alone where ``is_recorded``
-        does not. It returns None where hooks look at what is saved, which know plain tensors, and
-        raises ``NotBareError`` where somebody else takes part.
+        op. It is to be called where ``is_recorded`` holds and ``is_alone`` does. It returns
+        None where hooks look at what is saved, which know plain tensors, and raises
+        ``NotBareError`` where somebody else takes part.
     """
 
     def record(
@@ -62,12 +63,6 @@ def recorder(op: Any) -> Recorder:
         elements: Sequence[Tensor],
         others: Sequence[Any],
     ) -> Tensor | None:
-        if not is_recorded(*operands):
-            if torch.is_grad_enabled():
-                for t in operands:
-                    if "_family" in t.__dict__:
-                        check_source(t)  # type: ignore[arg-type]
-            return of_elements(cls, bare_forms[op](*elements, *others), n)
         if _hooks_of_saved_tensors(True) is not None:
             return None
         for t in operands:
@@ -81,18 +76,26 @@ def recorder(op: Any) -> Recorder:
 
 
 def attempt(
-    record: Recorder,
+    op: Any,
     cls: Any,
     n: int,
     operands: Sequence[Tensor],
     elements: Sequence[Tensor],
     *others: Any,
 ) -> Any:
-    """The result of a recorder, or None where the op goes the general way."""
+    """The result of an op on types, or None where it goes the general way.
+
+    By one node where backward mode records it, else by the bare form; arguments as of a recorder.
+    """
     if not is_alone(elements):
         return None
     try:
-        return record(cls, n, operands, elements, others)
+        if is_recorded(*operands):
+            return recorder(op)(cls, n, operands, elements, others)
+        for t in operands:
+            if "_family" in t.__dict__ and torch.is_grad_enabled():
+                check_source(t)  # type: ignore[arg-type]
+        return of_elements(cls, bare_forms[op](*elements, *others), n)
     except NotBareError:
         return None
 

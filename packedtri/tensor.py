@@ -23,15 +23,15 @@ from packedtri._factories import Factories
 from packedtri._formats import Formats
 from packedtri._in_place import InPlaceProducts
 from packedtri._sharing import Family, Member, share
-from packedtri._typed import attempt, recorder
+from packedtri._typed import attempt
 from packedtri.layout import DTYPES as DTYPES
 
 P = TypeVar("P", bound="PackedTensor")
 
 # What ties a type to other tensors, which stays behind when it is stored or copied.
 _TIES = ("_source", "_family", "_member", "_conjugate_of")
-_unpack = quick(torch.ops.packedtri.unpack.default)
-_record = recorder(torch.ops.packedtri.unpack.default)
+_unpack_op = torch.ops.packedtri.unpack.default
+_unpack = quick(_unpack_op)
 _make_wrapper = Tensor._make_wrapper_subclass
 _is_inference_mode = torch.is_inference_mode_enabled
 _watches_functions = torch._C._is_torch_function_mode_enabled
@@ -185,7 +185,7 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
         inner = self._packed
         if dtype is None or dtype is inner.dtype:
             n = self._n
-            found: Tensor | None = attempt(_record, None, n, (self,), (inner,), n, self.kind)
+            found: Tensor | None = attempt(_unpack_op, None, n, (self,), (inner,), n, self.kind)
             if found is not None:
                 return found
         packed = _nodes.to_packed(self)

@@ -94,8 +94,8 @@ void vectors(const Product& p, const Threads& threads) {
     if (strips == 1) {
         const Operand &triangle = packed(p.a) ? p.a : p.b, &x = packed(p.a) ? p.b : p.a;
         // A row of complex elements takes as long as some hundred real ones, however short it is.
-        const bool is_complex = has_complex_elements(p.dtype);
-        const int64_t cost = row_start(p.k) * (is_complex ? 4 : 1) + (is_complex ? 500 * p.k : 0);
+        const int64_t elements = row_start(p.k),
+                      cost = has_complex_elements(p.dtype) ? 4 * elements + 500 * p.k : elements;
         return for_each_run(threads, p.batch, cost, [&](int64_t begin, int64_t end) {
             kernel.mv_each({matrix_vector(p, begin), end - begin, triangle.batch_stride,
                             x.batch_stride, p.c.batch_stride});

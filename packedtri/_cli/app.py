@@ -387,7 +387,9 @@ def _is_of_memory(error: Exception) -> bool:
 
 
 def _end_without_memory(problem: Problem, results: Path | None) -> NoReturn:
-    case = f"{problem.op}, {benchmark.dtype_name(problem.dtype)}, n = {problem.n}, m = {problem.m}"
+    case = (
+        f"{problem.op}, {environment.dtype_name(problem.dtype)}, n = {problem.n}, m = {problem.m}"
+    )
     if problem.batch > 1:
         case += f", batch = {problem.batch}"
     text = f"There is not enough memory for {case}."

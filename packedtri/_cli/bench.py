@@ -67,15 +67,10 @@ def _obstacle(op: str, dtype: torch.dtype, batched: bool, conversions: bool) -> 
     if conversions and not case.converts:
         return "not compared with --conversions"
     if dtype.itemsize <= 2 and not case.sixteen_bits:
-        return f"dense torch has none in {dtype_name(dtype)}"
+        return f"dense torch has none in {environment.dtype_name(dtype)}"
     if case.only_batched and not batched:
         return "needs batches: give their orders with --batched-n"
     return None
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """The name of a dtype without that of torch."""
-    return str(dtype).removeprefix("torch.")
 
 
 def _columns(op: str, n: int, asked_for: Sequence[int]) -> Sequence[int]:
@@ -98,7 +93,7 @@ def measure(problem: Problem, effort: Effort) -> Row:
         error, dense_error = first.error(first.packed()), first.error(first.dense())
     return {
         "op": problem.op,
-        "dtype": dtype_name(problem.dtype),
+        "dtype": environment.dtype_name(problem.dtype),
         "precision": precision(problem.dtype, problem.device),
         "n": problem.n,
         "m": problem.m,

@@ -57,6 +57,11 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a dtype without that of torch."""
+    return str(dtype).removeprefix("torch.")
+
+
 def default_device() -> torch.device:
     """The GPU where torch and packedtri both can use one, otherwise the CPU."""
     usable = torch.cuda.is_available() and _library.cuda_library is not None

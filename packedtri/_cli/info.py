@@ -40,7 +40,7 @@ def _cuda_choices() -> list[tuple[str, str]]:
     device, kinds = torch.device("cuda", 0), (LOWER, LOWER, LOWER)
     return [
         (
-            f"L @ L, {str(dtype).removeprefix('torch.')}{' in TF32' * tf32}, n = {n}",
+            f"L @ L, {environment.dtype_name(dtype)}{' in TF32' * tf32}, n = {n}",
             environment.kernel(device, dtype, n, n, kinds=kinds, tf32=tf32),
         )
         for dtype, tf32 in (

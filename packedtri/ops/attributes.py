@@ -227,7 +227,7 @@ def _each_in_place(function: Function, self: Sequence[Tensor], *args: Any, **kwa
     compute = getattr(torch, function.__name__[:-1])
     for i, t in enumerate(self):
         if isinstance(t, PackedTensor):
-            check_alike(function, t, tuple(a[i] for a in lists if len(a) > i))
+            check_alike(function, t, tuple(a[i] for a in lists))
     for i, t in enumerate(self):
         of_one = [a[i : i + 1] if _is_list(a) else a for a in args]
         named = {key: a[i : i + 1] if _is_list(a) else a for key, a in kwargs.items()}

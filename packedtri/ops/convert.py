@@ -19,7 +19,7 @@ from packedtri import _bands, _nodes, _tracing, layout
 from packedtri._autograd import library, quick, register_multilinear, register_vmap_over_batch
 from packedtri._bands import real_diagonal
 from packedtri._dtensor import meet, whole
-from packedtri._typed import attempt, recorder
+from packedtri._typed import attempt
 from packedtri._values import describe
 from packedtri.tensor import PackedTensor, check_dtype
 
@@ -27,7 +27,6 @@ P = TypeVar("P", bound=PackedTensor)
 
 _pack = torch.ops.packedtri.pack.default
 _quick_pack = quick(_pack)
-_record = recorder(_pack)
 _unpack = torch.ops.packedtri.unpack.default
 _pack_block = torch.ops.packedtri.pack_block.default
 _unpack_block = torch.ops.packedtri.unpack_block.default
@@ -101,7 +100,7 @@ def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:
     n = x.shape[-1]
     kind = layout.UPPER if cls.kind == layout.UPPER else layout.LOWER
     if not check:
-        found: P | None = attempt(_record, cls, n, (x,), (x,), kind)
+        found: P | None = attempt(_pack, cls, n, (x,), (x,), kind)
         if found is not None:
             return found
     half = _quick_pack(x, kind)

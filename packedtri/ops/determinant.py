@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from packedtri import _nodes
 from packedtri._bands import diagonal
@@ -18,7 +17,7 @@ from packedtri.ops.dense import as_dense, functions
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.positive import Positive, factored, positive
 from packedtri.ops.solve import by_lu, check_system, is_vector
-from packedtri.ops.trsm import widened
+from packedtri.ops.trsm import narrowed, widened
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -65,9 +64,8 @@ def _triangular(function: Function, finish: Function) -> Function:
     """A handler for triangles: from the diagonal, in float32 where it has 16-bit elements."""
 
     def handler(A: PackedTensor) -> Any:
-        dtype = A._packed.dtype
         found = finish(widened(diagonal(_nodes.to_packed(A), A.n)))
-        return found if dtype.itemsize > 2 else tree_map(lambda x: x.to(dtype), found)
+        return narrowed(found, A._packed.dtype)
 
     return handler
 
@@ -85,9 +83,8 @@ def _symmetric(function: Function, of_diagonal: Function, of_positive: Function)
             return of_positive(matrix, A._packed.dtype)
         if not forward_mode():
             return by_lu(function, A)
-        dtype = A._packed.dtype
         found = of_diagonal(_lu_diagonal(widened(A.to_dense())))
-        return found if dtype.itemsize > 2 else tree_map(lambda x: x.to(dtype), found)
+        return narrowed(found, A._packed.dtype)
 
     return handler
 

@@ -12,19 +12,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from packedtri import _nodes
 from packedtri._dtensor import whole
 from packedtri._recording import forward_mode, values_visible
-from packedtri._typed import attempt, recorder
+from packedtri._typed import attempt
 from packedtri._values import describe
 from packedtri.dispatch import Function, row
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.dense import as_dense, densify, functions
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.positive import positive, solve_by_factor
-from packedtri.ops.trsm import first_zero, solve, widened
+from packedtri.ops.trsm import first_zero, narrowed, solve, widened
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -35,7 +34,7 @@ from packedtri.tensor import (
 )
 
 _TRIANGULAR = (LowerTriangular, UpperTriangular)
-_record = recorder(torch.ops.packedtri.solve_triangular.default)
+_op = torch.ops.packedtri.solve_triangular.default
 
 
 def check_upper(name: str, t: PackedTensor, upper: bool) -> None:
@@ -121,7 +120,7 @@ def solve_dense(a: PackedTensor, b: Tensor, left: bool = True, unit: bool = Fals
     if a._packed.dtype.itemsize > 2:
         operands, elements, n = (a, b), (a._packed, b), a._n
         found: Tensor | None = attempt(
-            _record, None, n, operands, elements, n, a.kind, DENSE, left, unit
+            _op, None, n, operands, elements, n, a.kind, DENSE, left, unit
         )
         if found is not None:
             return found
@@ -156,11 +155,7 @@ def by_lu(function: Function, *args: Any, **kwargs: Any) -> Any:
 
     In float32 where elements have 16 bits, of which torch factors none; results are rounded once.
     """
-    dtype = args[0].dtype
-    if dtype.itemsize > 2:
-        return densify(function, *args, **kwargs)
-    found = densify(function, *(x.float() for x in args), **kwargs)
-    return tree_map(lambda x: x.to(dtype) if x.is_floating_point() else x, found)
+    return narrowed(densify(function, *map(widened, args), **kwargs), args[0].dtype)
 
 
 def is_vector(a: PackedTensor, b: Tensor) -> bool:
@@ -198,7 +193,7 @@ def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor
         x = matrix.solve(b if left else b.mH)
         x = x if left else x.mH
     elif forward_mode():
-        x = _solve_lu(widened(A.to_dense()), widened(b), left).to(b.dtype)
+        x = narrowed(_solve_lu(widened(A.to_dense()), widened(b), left), b.dtype)
     else:
         return by_lu(torch.linalg.solve, A, B, left=left)
     return x.squeeze(-1) if vector else x

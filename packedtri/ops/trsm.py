@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from packedtri._autograd import (
     Call,
@@ -35,6 +36,13 @@ _quick_first_zero = quick(_first_zero)
 def widened(x: Tensor) -> Tensor:
     """Elements of 16 bits as float32: steps on the way to a result must not be rounded."""
     return x.float() if x.dtype.itemsize == 2 else x
+
+
+def narrowed(found: Any, dtype: torch.dtype) -> Any:
+    """What was made of ``widened`` elements of this dtype, rounded to it once; integers stay."""
+    if dtype.itemsize > 2:
+        return found
+    return tree_map(lambda x: x.to(dtype) if x.is_floating_point() else x, found)
 
 
 def solve(

@@ -30,7 +30,9 @@ def force() -> Iterator[Force]:
 def limit_copies(device: str) -> Iterator[Callable[[int], None]]:
     """Sets how many bytes of copies dense torch may be left with on the test's device."""
     library = _library.cuda_library if device == "cuda" else _library.cpu_library
-    function = getattr(ctypes.CDLL(str(library)), f"packedtri_{device}_limit_copies")
-    function.argtypes = [ctypes.c_int64]
+    function = ctypes.CDLL(str(library)).packedtri_limit_copies
+    function.argtypes, function.restype = [ctypes.c_int64], ctypes.c_int64
+    before = function(0)
+    function(before)
     yield function
-    function(4 << 30)
+    function(before)
