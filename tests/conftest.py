@@ -13,6 +13,7 @@ import secrets
 import sys
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 # Threads that spin while they wait make a test of many small operations ten times slower on a
@@ -23,6 +24,7 @@ import pytest
 import torch
 
 from packedtri import _library
+from packedtri._cli import timing
 from packedtri.testing import DTYPES
 
 # Makes twins.py importable under every import mode of pytest.
@@ -117,3 +119,11 @@ def process_group() -> Iterator[None]:
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
+
+
+@pytest.fixture
+def short_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of commands that measure: times are not looked at."""
+    for name in ("FULL", "QUICK"):
+        effort = replace(getattr(timing, name), cpu_sample_ms=0.1, cpu_budget_s=0.0)
+        monkeypatch.setattr(timing, name, effort)
