@@ -14,6 +14,7 @@ from cases import (
     assert_same_nonfinite,
     draw_operand,
     each,
+    memory_filled,
     mm,
     on_hopper,
     shifted,
@@ -147,3 +148,17 @@ def test_nonfinite(
             product = stored_product(a, b).to(dtype)
             assert_same_nonfinite(mm(a.stored, b.stored, n, kind, DENSE, DENSE), product, n, DENSE)
     failures.report()
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize("element", [torch.float32, torch.float64], ids=str)
+def test_no_room_for_sums(element: torch.dtype, device: str, rng: torch.Generator) -> None:
+    """A symmetric matrix is read twice where memory has no room for the sums of its columns."""
+    n = 12000
+    s = draw_operand(SYMMETRIC, n, element, rng, draw=random_integers)
+    x = draw_operand(DENSE, n, element, rng, cols=1, draw=random_integers)
+    with memory_filled(x.stored.nbytes, least=2**21):
+        failed = torch.cuda.memory_stats()["num_ooms"]
+        y = torch.ops.packedtri.mm(s.stored, x.stored, n, SYMMETRIC, DENSE, DENSE)
+        assert torch.cuda.memory_stats()["num_ooms"] > failed, "there was room"
+    assert_exact(y, s, x, DENSE)

@@ -115,3 +115,29 @@ def test_long_sums_do_not_depend_on_threads() -> None:
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(*results)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("element", "tf32"),
+    [(torch.float32, False), (torch.float32, True), (torch.bfloat16, False)],
+    ids=str,
+)
+def test_more_rows_than_half_of_what_int_holds(
+    element: torch.dtype, tf32: bool, device: str, rng: torch.Generator
+) -> None:
+    """Both ways around, since a row of one operand is a column of the other."""
+    n, period = 2, 1_000_003
+    count = 2**30 // period + 1
+    if torch.cuda.mem_get_info()[0] < 5 * count * period * n * element.itemsize:
+        pytest.skip("needs more memory")
+    torch.cuda.empty_cache()
+    a = draw_operand(LOWER, n, element, rng, draw=random_integers)
+    few = random_integers((period, n), element, device, rng)
+    expected = few @ a.dense
+    x = few.repeat(count, 1)
+    y = mm(x, a.stored, n, DENSE, LOWER, DENSE, tf32=tf32)
+    assert all(torch.equal(part, expected) for part in y.unflatten(0, (count, period)))
+    y = mm(a.stored.new_tensor([1, 2, 3]), x.mT, n, UPPER, DENSE, DENSE, tf32=tf32).mT
+    expected = few @ few.new_tensor([[1, 0], [2, 3]])
+    assert all(torch.equal(part, expected) for part in y.unflatten(0, (count, period)))
