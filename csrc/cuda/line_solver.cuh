@@ -3,6 +3,7 @@
 
 #include "leaf.h"
 #include "line_steps.cuh"
+#include "pivot_scale.cuh"
 
 namespace packedtri::cuda {
 
@@ -112,8 +113,15 @@ class LineSolver {
 
     // Then a step is a product, without a division to wait for.
     __device__ void invert_diagonal() {
-        for (int c = threadIdx.x; c < padded_; c += blockDim.x)
-            triangle_.at(c, c) = divide(one<T>(), triangle_.at(c, c));
+        for (int r = threadIdx.x; r < padded_; r += blockDim.x) {
+            T& pivot = triangle_.at(r, r);
+            const auto factor = pivot_scale(pivot);
+            if (factor != 1) {
+                scale_elements(r + 1, factor, [&](int c) -> T& { return triangle_.at(r, c); });
+                scale_elements(LINES, factor, [&](int line) -> T& { return x_[r * PITCH + line]; });
+            }
+            pivot = divide(one<T>(), pivot);
+        }
         __syncthreads();
     }
 

@@ -174,7 +174,7 @@ class PanelTiles {
 
 // Work draws its items from args.ticket, args.items() in all.
 template <class Work>
-__global__ void __launch_bounds__(Work::THREADS)
+__global__ void __launch_bounds__(Work::THREADS, 1)
     panel_kernel(const __grid_constant__ typename Work::Args args) {
     extern __shared__ __align__(16) char shared[];
     __shared__ int drawn;

@@ -59,28 +59,30 @@ class PanelSolver : PanelTiles<T> {
     }
 
   private:
-    // Tile (i, k) of triangle t, with reciprocals on the diagonal. Places behind the triangle are those of an identity.
+    // Tile (i, k) of triangle t, with reciprocals on the diagonal and rows that are multiplied by what these need. Places
+    // behind the triangle are those of an identity.
     __device__ void make_image(int t, int i, int k) {
-        const T* const from = solve_.triangle + t * solve_.triangle_batch_stride;
         const int last = solve_.order - 1;
         for_rectangle(PANEL_TILE, PANEL_TILE, [&](int a, int b) {
             const int r = i * PANEL_TILE + (solve_.forward ? a : b),
                       c = k * PANEL_TILE + (solve_.forward ? b : a);
             const bool stored = r <= last && c <= r;
-            const int row = solve_.forward ? r : last - c, col = solve_.forward ? c : last - r;
-            ptx::cp_async<sizeof(T)>(
-                ptx::shared_address(&x_.at(r % PANEL_TILE, c % PANEL_TILE)),
-                stored ? from + (int64_t{row} * solve_.begin + row_start<int>(row) + col) : from,
-                stored);
+            ptx::cp_async<sizeof(T)>(ptx::shared_address(&x_.at(r % PANEL_TILE, c % PANEL_TILE)),
+                                     stored ? element(t, r, c) : solve_.triangle, stored);
         });
         ptx::cp_async_commit();
         ptx::cp_async_wait<0>();
         __syncthreads();
         if (i == k && threadIdx.x < PANEL_TILE) {
-            T& x = x_.at(threadIdx.x, threadIdx.x);
-            const bool one_there =
-                solve_.unit || i * PANEL_TILE + static_cast<int>(threadIdx.x) > last;
-            x = one_there ? one<T>() : divide(one<T>(), x);
+            const int r = threadIdx.x;
+            T& pivot = x_.at(r, r);
+            if (solve_.unit || i * PANEL_TILE + r > last) pivot = one<T>();
+            const auto factor = pivot_scale(pivot);
+            if (factor != 1) {
+                scale_elements(r + 1, factor, [&](int c) -> T& { return x_.at(r, c); });
+                has_scaled_rows(x_) = one<T>();
+            }
+            pivot = divide(one<T>(), pivot);
         }
         __syncthreads();
         this->write(x_, triangle_image(t, i, k));
@@ -110,6 +112,7 @@ class PanelSolver : PanelTiles<T> {
             for (int w = 0; w < WORD; ++w) to.x[w] = difference(to.x[w], sum[w]);
         });
         this->fetch(triangle_image(t, step, step));
+        if (real(has_scaled_rows(this->second())) != 0) scale_lines(t, step);
         LineSteps<T, PANEL_TILE, PANEL_PITCH>(this->second(), x_.data).run(PANEL_TILE);
         if (step + 1 < args_.steps) {
             this->write(x_, image(step));
@@ -119,6 +122,29 @@ class PanelSolver : PanelTiles<T> {
         for_tile(step, [&](const T& from, T* place) {
             if (place) *place = from;
         });
+    }
+
+    // Of an image on the diagonal: one above it, which nothing else reads.
+    __device__ static T& has_scaled_rows(const SharedTriangle<T>& image) {
+        return image.at(0, PANEL_TILE - 1);
+    }
+
+    // As the rows of the triangle are.
+    __device__ void scale_lines(int t, int step) const {
+        const int e = step * PANEL_TILE + threadIdx.x;
+        if (threadIdx.x < PANEL_TILE && e < solve_.order) {
+            scale_elements(PANEL_TILE, pivot_scale(*element(t, e, e)),
+                           [&](int line) -> T& { return x_.at(line, threadIdx.x); });
+        }
+        __syncthreads();
+    }
+
+    // Element (r, c) of triangle t, which is stored.
+    __device__ const T* element(int t, int r, int c) const {
+        const int last = solve_.order - 1, row = solve_.forward ? r : last - c,
+                  col = solve_.forward ? c : last - r;
+        return solve_.triangle + (t * solve_.triangle_batch_stride + int64_t{row} * solve_.begin +
+                                  row_start<int>(row) + col);
     }
 
     // Whether the strip has any elements in the step: outside of a packed triangle there are none.

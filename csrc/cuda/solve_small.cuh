@@ -60,9 +60,16 @@ class SmallSolver {
     }
 
     // Then a step is a product, without a division to wait for.
-    __device__ void invert_diagonal() const {
-        T& x = triangle_[lane_ * (lane_ + 3) / 2];
-        if (lane_ < args_.order) x = args_.unit ? T{1} : T{1} / x;
+    __device__ void invert_diagonal() {
+        const bool divides = lane_ < args_.order && !args_.unit;
+        T* const row = triangle_ + lane_ * (lane_ + 1) / 2;
+        const T factor = divides ? pivot_scale(row[lane_]) : 1;
+        if (__any_sync(~0u, factor != 1)) {
+            for (int c = 0; c <= lane_; ++c) row[c] *= factor;
+#pragma unroll
+            for (int e = 0; e < SIDE; ++e) x_[e] *= __shfl_sync(~0u, factor, e, SIDE);
+        }
+        if (lane_ < args_.order) row[lane_] = divides ? 1 / row[lane_] : 1;
     }
 
     __device__ void load_line() {

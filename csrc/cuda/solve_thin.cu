@@ -118,7 +118,7 @@ class ThinStep {
 };
 
 template <class T, int M, int ORDER>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 1)
     thin_kernel(const __grid_constant__ ThinSolveArgs<T> args) {
     extern __shared__ __align__(16) char shared[];
     start_leaf();

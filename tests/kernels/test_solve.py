@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 from cases import SMALL, Failures, each
+from solve_cases import pack
 from torch import Tensor
 
 from packedtri.layout import DENSE, LOWER, UPPER, numel
@@ -210,6 +211,54 @@ def test_inverses_of_hard_matrices(device: str, dtype: torch.dtype, rng: torch.G
         x = solve(t, (i == j).to(dtype), n, LOWER, LOWER, True, False) * scale
         ratio = residual(densify(t / scale, n, LOWER), densify(x, n, LOWER), identity, True)
         assert ratio < 30, f"{name}: residual {ratio}"
+
+
+@dtypes
+@pytest.mark.parametrize("batch", [(), (40,)], ids=str)
+def test_extreme_pivots(
+    batch: tuple[int, ...], device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    """Pivots whose reciprocals are infinite or subnormal, where the solution is of usual size."""
+    failures = Failures()
+    single = dtype in (torch.float32, torch.complex64)
+    powers = torch.tensor([0, -140, 123] if single else [0, -1065, 1019], device=device)
+    sizes = (1, 5, 31) if SMALL else (1, 5, 16, 31, 33, 64, 100, 200, 513)
+    for n, m, (kind, left) in each(
+        sizes, (1, 3, 70), itertools.product((LOWER, UPPER), (True, False))
+    ):
+        # Single vectors beside larger ones are left to dense torch, which takes reciprocals.
+        if (batch and n * m > 20_000) or (device == "cuda" and not batch and m == 1 and n >= 192):
+            continue
+        # Few small integers, which powers of two leave exact: eight in a row and in a column.
+        t = torch.zeros(*batch, n, n, dtype=dtype, device=device)
+        for distance in range(0, min(n, 36), 5):
+            line = torch.diagonal(t, -distance, -2, -1)
+            low, high = (-1, 2) if distance else (8, 16)
+            line.copy_(torch.randint(low, high, line.shape, generator=rng, device=device))
+        if dtype.is_complex:
+            t = t * (0.5 + 0.5j)
+        shape = (*batch, n, m) if left else (*batch, m, n)
+        x = torch.randint(-1, 2, shape, generator=rng, device=device).to(dtype)
+        dense = t if kind == LOWER else t.mT
+        b = (dense @ x) if left else (x @ dense)
+        by = powers[torch.randint(0, 3, (*batch, n), generator=rng, device=device)]
+        packed = pack(_times_powers(t, by, (kind == LOWER) == left))
+        b = _times_powers(b, by, left)
+        with failures.case(f"{n=}, {m=}, {kind=}, {left=}"):
+            rounding = 8 * epsilon(dtype)
+            torch.testing.assert_close(
+                solve(packed, b, n, kind, DENSE, left, False), x, rtol=rounding, atol=rounding
+            )
+    failures.report()
+
+
+def _times_powers(x: Tensor, powers: Tensor, rows: bool) -> Tensor:
+    """Rows or columns times powers of two, in two steps since no number has the greatest."""
+    powers = powers.unsqueeze(-1 if rows else -2)
+    half = powers // 2
+    two = torch.tensor(2, dtype=torch.float64, device=x.device)
+    wide = x.to(wide_dtype(x.dtype))
+    return (wide * two**half * two ** (powers - half)).to(x.dtype)
 
 
 @dtypes
