@@ -23,6 +23,8 @@ inline bool is_forced(Method method) { return forced.method == static_cast<int>(
 // The method that is forced where all is chosen freely but for tile images, so that what else there is can be timed.
 constexpr int ALL_BUT_IMAGES = -2;
 inline bool images_allowed() { return forced.method != ALL_BUT_IMAGES; }
+// The one that is forced where all is chosen freely but for symmetric operands of float64, which are multiplied by triangles.
+constexpr int BY_TRIANGLES = -3;
 
 // A limit that all sizes are within.
 constexpr int64_t ANY = std::numeric_limits<int64_t>::max();
@@ -276,6 +278,8 @@ Config choose_shared_images(const Product& p);
 bool goes_thin(const Product& p, const Device& device);
 // The same of more vectors of real elements, where there is scratch memory.
 bool goes_by_strips(const Product& p, const Device& device);
+// Whether a symmetric operand is multiplied as two triangles, one after the other, each as is chosen for it.
+bool goes_by_triangles(const Product& p, const Device& device);
 // The same of a hundred vectors or so, and how it has them.
 bool goes_wide(const Product& p, const Device& device);
 Config choose_wide(const Product& p, const Device& device);

@@ -87,7 +87,8 @@ SingleLimits symmetric_limits(const Product& p) {
     if (triangles(p) == 1) return {bits16 ? 500 : p.tf32 ? 501 : 513};
     if (packed && in_parts(p)) return {200, 4.4e7};
     if (packed) return {bits16 ? 500 : 430};
-    if (in_parts(p)) return {280, 7e7};
+    if (in_parts(p) && narrowest(p) >= 280) return {280, 7e7};
+    if (in_parts(p)) return {33, p.k >= 1400 ? 7e7 : 1.6e8};
     if (p.tf32) return {200, 9e7};
     if (!slow_when_dense(p)) return {200, narrowest(p) >= 512 ? 3e8 : 5e8};
     if (row_alignment(p) == 2 && !both) return {250, 6e7};
@@ -99,12 +100,12 @@ SingleLimits single_limits(const Product& p) {
     const double least = least_for_images(p);
     if (narrowest(p) >= 512) return {512, least};
     // Fewer columns beside one triangle have tiles enough for float32, whose other kernels multiply slowly.
-    const bool slow_elsewhere =
-        p.dtype == DType::f32 && triangles(p) == 1 && narrowest(p) >= (p.tf32 ? 128 : 192);
-    const double narrow = slow_elsewhere                            ? (p.tf32 ? 0 : 1.6e8)
-                          : triangles(p) == 1 && slow_when_dense(p) ? 2.8e8
-                                                                    : 5e8;
-    return {128, std::max(least, narrow)};
+    if (triangles(p) == 1 && in_parts(p)) {
+        if (narrowest(p) >= 192) return {192, 1.6e8};
+        return p.k >= 2300 ? SingleLimits{65, least} : SingleLimits{129, 3e8};
+    }
+    if (triangles(p) == 1 && p.tf32) return {128, least};
+    return {128, std::max(least, triangles(p) == 1 && slow_when_dense(p) ? 2.8e8 : 5e8)};
 }
 
 // Whether there is enough to multiply for tile images, of `together` products like this one: making them costs
@@ -170,6 +171,8 @@ bool fusing_pays(const Product& p) {
 // matrix have panels instead. Measured with 8192 and 12288 in 16-bit types and TF32.
 int group_of(const Product& p) {
     if (p.k < BY_GROUPS) return 1;
+    // Of few rows or columns of tiles the cache holds enough, and the longest sums have to come first.
+    if (narrowest(p) <= (in_parts(p) ? 1024 : 256)) return 1;
     if (in_parts(p) || triangles(p) == 0 || has_symmetric(p)) return 8;
     if (triangles(p) == 1) return 1;
     return p.c.kind == Kind::Lower && p.k < FAR_ABOVE ? 1 : 4;

@@ -111,9 +111,14 @@ PartChoice choose_parts(const Product& p, int64_t side, int64_t slots, const Par
         longest = std::max<int64_t>(longest, groups[g].steps);
     }
     const double share = static_cast<double>(all) / static_cast<double>(slots);
-    const auto part = std::max(static_cast<int>(std::ceil(costs.part * share)),
-                               static_cast<int>(ceil_div(longest, PartWork::MOST_PARTS)));
-    if (part + PartWork::LEAST > longest) return {0, uncut};
+    const auto least = std::max<int64_t>(static_cast<int64_t>(std::ceil(costs.part * share)),
+                                         ceil_div(longest, PartWork::MOST_PARTS));
+    // All sums of a group have as many parts then. Else the last parts of some would be the longest, and drawn at last.
+    const int64_t together = lengths_together(p, side),
+                  multiple = together > 1 ? together * PartWork::TILE : 1,
+                  steps = ceil_div(least, multiple) * multiple;
+    if (steps + PartWork::LEAST > longest) return {0, uncut};
+    const auto part = static_cast<int>(steps);
     const double cut = time(part);
     return cut < PAYS * uncut ? PartChoice{part, cut} : PartChoice{0, uncut};
 }

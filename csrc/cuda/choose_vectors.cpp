@@ -88,26 +88,27 @@ struct StripOrders {
 constexpr StripOrders STRIPS_16_BITS[] = {
     {{NEVER, NEVER, NEVER, NEVER, NEVER, NEVER}, NEVER, 5, 16, 1000},  // Sums along rows.
     {{2500, 3500, NEVER, NEVER, NEVER, NEVER}, NEVER, 2, 16, 1000},    // Down columns.
-    {{2500, 3500, 3500, 4000, NEVER, NEVER}, NEVER, 2, 16, 1000},      // Both.
+    {{2500, 3500, 3500, 4500, NEVER, NEVER}, NEVER, 2, 16, 1000},      // Both.
     {{1000, 2000, 2500, 3500, NEVER, NEVER}, NEVER, 2, 16, 1000},      // Where dense torch is slow.
 };
 // Measured on an H200 at the same orders.
 constexpr StripOrders STRIPS_F32[] = {
     {{NEVER, NEVER, 2500, 1500, 1400, 1500}, NEVER, 9, 32, 500},
-    {{NEVER, 8000, 2500, 1500, 2500, 2500}, NEVER, 17, 32, 1000},
-    {{2500, 2500, 500, 2500, 2500, 5500}, 350, 2, 32, 500},
+    {{NEVER, 8000, 2500, 1500, 2500, NEVER}, NEVER, 17, 32, 1000},
+    {{2500, 2500, 500, 2500, 3500, NEVER}, 350, 2, 32, 500},
 };
 constexpr StripOrders STRIPS_F64[] = {
-    {{NEVER, 970, 800, 830, 1700, 1600}, NEVER, 5, 32, 250},
-    {{NEVER, 2500, 2500, 2000, 2000, 1500}, NEVER, 9, 32, 500},
-    {{2500, 700, 1000, 2000, 2500, 2500}, 700, 2, 32, 500},
+    {{NEVER, 970, 800, 830, NEVER, NEVER}, NEVER, 5, 32, 250},
+    {{NEVER, 2500, 2500, 2000, NEVER, NEVER}, NEVER, 9, 32, 500},
+    {{2500, 700, 1000, 2000, NEVER, NEVER}, 700, 2, 32, 500},
 };
 
 bool strips_pay(const Product& p) {
     const int64_t n = p.k, vectors = vectors_of(p);
     const bool both = has_symmetric(p), f64 = p.dtype == DType::f64;
-    // Dense torch multiplies more of them sooner: by larger tiles, or in TF32.
-    if (vectors > (f64 ? 96 : p.tf32 ? (both ? 32 : 64) : 128)) return false;
+    // Larger tiles multiply more of them sooner, dense torch does in TF32, and tile images do in float32 from a certain order on.
+    if (vectors > (f64 ? 32 : p.tf32 ? (both ? 32 : 64) : 128)) return false;
+    if (p.dtype == DType::f32 && vectors > 64 && n > 2000) return false;
     const bool small = element_size(p.dtype) == 2;
     // The kernel for a hundred vectors is faster with them.
     if (small && vectors > 16 && n >= 6000) return false;
@@ -221,6 +222,15 @@ bool turns(const ColumnBatch& x, const Device& device) {
 bool goes_by_strips(const Product& p, const Device& device) {
     return strips_can(p, device) && (forced.method < 0 ? strips_pay(p) && !mirrored_pays(p, device)
                                                        : is_forced(Method::Strips));
+}
+
+bool goes_by_triangles(const Product& p, const Device& device) {
+    if (p.dtype != DType::f64 || !has_symmetric(p) || !device.clusters) return false;
+    if (forced.method == BY_TRIANGLES) return true;
+    if (any_forced() || !has_vectors(p)) return false;
+    // A copy for dense torch takes as long as half of the product (measured on an H200).
+    const int64_t vectors = vectors_of(p);
+    return vectors > 32 && vectors <= 600 && p.k >= (vectors <= 64 ? 2600 : 3600);
 }
 
 Config choose_wide(const Product& p, const Device& device) {

@@ -91,6 +91,12 @@ std::string explain(const Product& asked, const Device& device) {
         return "symmetric operand unpacked, then " + explain(with_unpacked(asked), device);
     }
     const Product p = settled(asked, device);
+    if (goes_by_triangles(p, device)) {
+        Product half = p;
+        for (Operand* x : {&half.a, &half.b})
+            if (x->kind == Kind::Symmetric) x->kind = Kind::Lower;
+        return "two triangles one after the other, " + explain(half, device);
+    }
     const Config c = choose(p, device);
     switch (c.method) {
         case Method::Vector: return explain_vector(p, choose_mv(p, device));

@@ -290,7 +290,7 @@ bool leaves_to_dense(const Product& asked, const Device& device) {
     if (goes_by_strips(p, device) || goes_thin(p, device) || goes_wide(p, device) ||
         (has_symmetric(p) && small_side(p, device) > 0) || mirrored_pays(p, device) ||
         goes_by_fragments(p, device) || goes_resident(p, device) ||
-        goes_by_shared_images(p, device) || goes_joined(p, device))
+        goes_by_shared_images(p, device) || goes_joined(p, device) || goes_by_triangles(p, device))
         return false;
     // Dense, a structural zero times an infinite or nan element is a nan: `mend` makes that good.
     const bool slow_here = slow_without_tf32(p, device);

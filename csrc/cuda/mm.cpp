@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "choice.h"
 #include "engine.h"
 #include "fragments.h"
 #include "kernels.h"
@@ -94,6 +95,8 @@ void mm(const Product& asked, Scratch* scratch, cudaStream_t stream) {
     check_reach({asked.m, asked.n, asked.k, asked.batch});
     const Device& device = current_device();
     const Product p = settled(asked, device);
+    if (scratch && goes_by_triangles(p, device))
+        return by_triangles(p, [&](const Product& part) { mm(part, scratch, stream); });
     const Config config = remembered_choice(p, device, scratch != nullptr);
     switch (config.method) {
         case Method::Vector: return mv(p, scratch, stream);

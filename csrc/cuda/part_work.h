@@ -158,7 +158,12 @@ struct SumCut {
           last(steps - before * part) {}
 };
 
-// All of them. Returns how many there are.
+// How many lengths of sums a group has where they differ: so many that there are few enough groups.
+inline int lengths_together(const Product& p, int64_t side) {
+    return static_cast<int>(ceil_div(ceil_div(p.k, side), PartWork::MOST_GROUPS - 1));
+}
+
+// All of them. Returns how many there are. Where sums differ groups end at multiples of `lengths_together`.
 inline int sum_groups(SumGroup* groups, const Product& p, int64_t side, int64_t slots) {
     const Schedule schedule = schedule_of(p, side, 1);
     const int64_t all = schedule.size() * p.batch, step = side / PartWork::TILE;
@@ -177,16 +182,19 @@ inline int sum_groups(SumGroup* groups, const Product& p, int64_t side, int64_t 
     // Sums that end with the matrix all lack what its last tile lacks.
     const bool to_end = p.a.kind != Kind::Lower && p.b.kind != Kind::Upper;
     const int missing = longest * PartWork::TILE - steps;
-    const auto together = static_cast<int>(ceil_div(longest, PartWork::MOST_GROUPS - 1));
+    const int together = lengths_together(p, side);
     // How many tiles have sums of at least this length.
     const auto longer = [&](int64_t length) {
         if (corner_of(p) == PartWork::Corner::No)
             return schedule.count_long(longest, static_cast<int>(length));
         return (longest + 1 - length) * (longest + 1 - length);
     };
-    for (int length = longest; length > 0; length -= together)
-        until(std::min(all, longer(std::max(1, length - together + 1)) * p.batch),
+    for (int length = longest; length > 0;) {
+        const int next = (length - 1) / together * together;
+        until(std::min(all, longer(next + 1) * p.batch),
               std::min(steps, length * PartWork::TILE - (to_end ? missing : 0)));
+        length = next;
+    }
     until(all, 0);
     return count;
 }

@@ -1,6 +1,6 @@
 // The choice of a CUDA kernel for products with vectors, which needs no GPU.
 #include "cuda/vector_product.h"
-#include "problems.h"
+#include "named_products.h"
 
 // A hundred vectors or so of 16-bit elements have a kernel of their own, if the copy engine can read them.
 void a_hundred_vectors() {
@@ -157,13 +157,14 @@ void some_vectors() {
     CHECK(cuda::choose(p, hopper, false).method == Method::Thin, "without memory");
     CHECK(cuda::choose(p, cuda::Device{108, false}).method == Method::Thin, "another chip");
     CHECK(strips(DType::f32, Kind::Lower, 8192, 64) && cuda::strip_vectors(p) == 64, "float32");
-    CHECK(strips(DType::f64, Kind::Upper, 8192, 64) && cuda::strip_vectors(p) == 32, "two groups");
+    CHECK(strips(DType::f32, Kind::Lower, 1536, 100) && cuda::strip_vectors(p) == 64, "two groups");
+    CHECK(strips(DType::f64, Kind::Upper, 8192, 32) && !strips(DType::f64, Kind::Upper, 8192, 33),
+          "more of float64 have tiles");
     CHECK(strips(DType::f32, Kind::Symmetric, 640, 8), "small");
     CHECK(!strips(DType::f32, Kind::Symmetric, 512, 8), "smaller, which tiles mirror");
     CHECK(!strips(DType::f32, Kind::Symmetric, 1600, 8), "not much larger");
-    CHECK(strips(DType::f32, Kind::Symmetric, 8192, 100), "two groups of a symmetric matrix");
-    CHECK(!strips(DType::f32, Kind::Symmetric, 4096, 100), "not of a smaller one");
-    CHECK(!strips(DType::f32, Kind::Symmetric, 8192, 130), "many vectors");
+    CHECK(!strips(DType::f32, Kind::Symmetric, 8192, 65) && by_images(cuda::choose(p, hopper)),
+          "more of float32 have tile images");
     CHECK(!strips(DType::bf16, Kind::Lower, 8192, 16), "bfloat16");
     CHECK(strips(DType::bf16, Kind::Symmetric, 4096, 16) &&
               !strips(DType::bf16, Kind::Symmetric, 3072, 16),
@@ -181,6 +182,26 @@ void some_vectors() {
     little.scratch = 1000;
     strips(DType::f64, Kind::Symmetric, 8192, 16);
     CHECK(cuda::choose(p, little).method != Method::Strips, "little memory");
+}
+
+// Symmetric matrices of float64 beside more of them are two triangles, where unpacking them would take as long as half of
+// the product does.
+void by_two_triangles() {
+    const auto words = [](DType dtype, const char* op, int64_t n, int64_t m, int64_t batch = 1) {
+        const Product p = batched_product(op, dtype, n, m, batch);
+        CHECK(cuda::leaves_to_dense(p, hopper) != cuda::goes_by_triangles(p, hopper),
+              "one of both");
+        return cuda::explain(p, hopper);
+    };
+    const std::string dense = "unpacked, then dense torch",
+                      two = "two triangles one after the other, direct, tiles ";
+    CHECK(words(DType::f64, "S@dense", 4096, 64).find(two + "64") == 0, "a hundred vectors");
+    CHECK(words(DType::f64, "dense@S", 8192, 600, 4).find(two + "128") == 0, "more, and a batch");
+    CHECK(words(DType::f64, "S@dense", 2048, 64) == dense, "too small");
+    CHECK(words(DType::f64, "S@dense", 3072, 128) == dense, "too small for more vectors");
+    CHECK(words(DType::f64, "S@dense", 4096, 1024) == dense, "much to multiply");
+    CHECK(!cuda::goes_by_triangles(batched_product("S@dense", DType::f64, 4096, 64, 1), ampere),
+          "another chip");
 }
 
 // The columns of a batch that shares one matrix become rows where the matrix is worth more than they are.
@@ -244,6 +265,7 @@ int main() {
     one_vector();
     held_layouts();
     sides_of_a_product();
+    by_two_triangles();
     columns_are_turned();
     few_vectors();
     std::puts("choose_vectors: ok");

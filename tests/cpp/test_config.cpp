@@ -146,6 +146,19 @@ void large_products_make_their_images() {
     CHECK(group(squared(12288)) == 4, "one large image");
     CHECK(group(lower_product(DType::f32, 8192)) == 8, "three parts");
     CHECK(group(times_dense(DType::bf16, 8192, 1)) == 1, "panels");
+    const auto parts = [](int64_t n, int64_t vectors) {
+        Product p = times_columns(DType::f32, n, vectors);
+        p.a.kind = Kind::Symmetric;
+        return p;
+    };
+    CHECK(group(parts(8192, 1025)) == 8 && group(parts(8192, 1024)) == 1, "few columns of tiles");
+    CHECK(method(parts(4096, 256)) == Method::Engine, "columns beside a symmetric matrix");
+    CHECK(!cuda::leaves_to_dense(parts(4096, 256), hopper), "sooner than a copy of it");
+    CHECK(method(parts(2048, 33)) == Method::Engine && method(parts(1024, 64)) != Method::Engine,
+          "from a certain order on");
+    CHECK(method(times_columns(DType::f32, 2500, 80)) == Method::Engine &&
+              method(times_columns(DType::f32, 2048, 80)) != Method::Engine,
+          "beside a triangle");
     cuda::force(1, -1, -1, -1, -1);
     CHECK(method(lower_product(DType::bf16, 12288)) == Method::Engine, "forced");
     cuda::force(4, -1, -1, -1, -1);

@@ -261,7 +261,7 @@ void sums_of_symmetric_matrices_of_16_bits_are_rounded_once() {
 
 // Whatever memory the copies of all of a batch would take.
 void batches_are_left_in_pieces() {
-    Product p = batched_product("S@dense", DType::f64, 4096, 600, 256);
+    Product p = batched_product("S@dense", DType::f64, 4096, 700, 256);
     CHECK(cuda::leaves_to_dense(p, hopper), "a batch");
     CHECK(cuda::copies(p).at_once() == 32, "matrices of 128 MiB");
     p.a.batch_stride = 0;

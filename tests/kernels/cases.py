@@ -43,6 +43,8 @@ PAIR_IDS = [f"{NAMES[a]}-{NAMES[b]}" for a, b in PAIRS]
 Force = Callable[[int, int, int, int, int], None]
 DIRECT, ENGINE, HOPPER, THIN, FUSED, WIDE, WHOLE, STRIPS, MAPPED = 0, 1, 2, 3, 4, 5, 7, 8, 9
 FRAGMENTS, RESIDENT, SHARED_IMAGES = 10, 11, 12
+# Free, but for symmetric operands of float64 (choice.h).
+BY_TRIANGLES = -3
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SIXTEEN_BITS = FLOATS[:2]
 # What the engine multiplies.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import (
+    BY_TRIANGLES,
     FEW_PAIRS,
     HOPPER,
     PAIRS,
@@ -16,13 +17,14 @@ from cases import (
     draw_operand,
     each,
     hopper,
+    memory_filled,
     mm,
     shifted,
     stored_product,
 )
 
 from packedtri import _library
-from packedtri.layout import DENSE, LOWER, UPPER, numel
+from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import (
     assert_product_close,
     densify,
@@ -37,6 +39,7 @@ pytestmark = [pytest.mark.cuda, hopper]
 F64 = torch.float64
 # How many steps parts of sums have; a tile has four. Zero: no sum is cut.
 PARTS = (0, 1, 2, 4, 7)
+SIZES = (1, 2, 3, 31, 65, 130, 257)
 
 tiles = pytest.mark.parametrize("tile", [0, 1], ids=["small", "large"])
 
@@ -49,7 +52,7 @@ def test_values(tile: int, part: int, device: str, rng: torch.Generator, force: 
     failures = Failures()
     # Of the smallest, large tiles have whole lines that bulk copies bring.
     small = ((257 if tile else 130,), FEW_PAIRS)
-    sizes, pairs = small if SMALL else ((1, 2, 3, 31, 65, 130, 257), PAIRS)
+    sizes, pairs = small if SMALL else (SIZES, PAIRS)
     for n, (a_kind, b_kind), c_kind, odd in each(sizes, pairs, (LOWER, DENSE), (False, True)):
         a = draw_operand(a_kind, n, F64, rng, batch=(3,), draw=random_integers)
         b = draw_operand(b_kind, n, F64, rng, batch=(3,), draw=random_integers)
@@ -171,6 +174,54 @@ def test_chosen(
     a, b = (draw_operand(kind, n, F64, rng) for kind in (a_kind, b_kind))
     c = densify(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), n, c_kind)
     assert_product_close(c, a.dense, b.dense, part="lower" if c_kind == LOWER else "full")
+
+
+@pytest.mark.sanitizer
+def test_symmetric_by_triangles(device: str, rng: torch.Generator, force: Force) -> None:
+    """One after the other; both operands may be symmetric, and the result may be packed."""
+    failures = Failures()
+    pairs = [
+        *((SYMMETRIC, DENSE), (DENSE, SYMMETRIC), (SYMMETRIC, LOWER), (UPPER, SYMMETRIC)),
+        (SYMMETRIC, SYMMETRIC),
+    ]
+    for n, (a_kind, b_kind), c_kind in each((65,) if SMALL else SIZES, pairs, (LOWER, DENSE)):
+        a = draw_operand(a_kind, n, F64, rng, batch=(3,), draw=random_integers)
+        b = draw_operand(b_kind, n, F64, rng, draw=random_integers)
+        force(BY_TRIANGLES, -1, -1, -1, -1)
+        with failures.case(f"n={n}, kinds {a_kind}, {b_kind}, {c_kind}"):
+            assert_exact(mm(a.stored, b.stored, n, a_kind, b_kind, c_kind), a, b, c_kind)
+    failures.report()
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize(("n", "m"), [(2600, 33), (3601, 130), (4096, 600)])
+@pytest.mark.parametrize("left", [True, False], ids=["left", "right"])
+def test_columns_beside_symmetric(
+    left: bool, n: int, m: int, device: str, rng: torch.Generator
+) -> None:
+    kinds = (SYMMETRIC, DENSE) if left else (DENSE, SYMMETRIC)
+    gpu = torch.device("cuda", torch.cuda.current_device())
+    assert "two triangles" in _library.cuda_kernel(F64, n, m, 1, (*kinds, DENSE), gpu)
+    rows, cols = (n, m) if left else (m, n)
+    a, b = (
+        draw_operand(kind, n, F64, rng, rows=rows, cols=cols, draw=random_integers)
+        for kind in kinds
+    )
+    assert_exact(mm(a.stored, b.stored, n, *kinds, DENSE), a, b, DENSE)
+
+
+@pytest.mark.skipif(SMALL, reason="large sizes")
+@pytest.mark.parametrize(("n", "a_kind"), [(1500, LOWER), (2560, DENSE)])
+def test_no_room_for_parts(n: int, a_kind: int, device: str, rng: torch.Generator) -> None:
+    """No sum is cut where memory has no room for parts."""
+    c_kind = DENSE if a_kind == LOWER else LOWER
+    a, b = (draw_operand(kind, n, F64, rng, draw=random_integers) for kind in (a_kind, DENSE))
+    size = mm(a.stored, b.stored, n, a_kind, DENSE, c_kind).nbytes
+    with memory_filled(size, least=2**21):
+        failed = torch.cuda.memory_stats()["num_ooms"]
+        c = torch.ops.packedtri.mm(a.stored, b.stored, n, a_kind, DENSE, c_kind)
+        assert torch.cuda.memory_stats()["num_ooms"] > failed, "there was room"
+    assert_exact(c, a, b, c_kind)
 
 
 @pytest.mark.skipif(SMALL, reason="many runs")
