@@ -172,7 +172,8 @@ class PanelTiles {
     bool& next_is_ready_;  // In shared memory.
 };
 
-// Work draws its items from args.ticket, args.items() in all.
+// Work draws its items from args.ticket, args.items() in all. Without a least number of blocks the compiler would spare
+// registers for more of them than have room.
 template <class Work>
 __global__ void __launch_bounds__(Work::THREADS, 1)
     panel_kernel(const __grid_constant__ typename Work::Args args) {
