@@ -302,7 +302,12 @@ def test_errors_of_sums(device):
     for message, call in (
         ("addmm.* does not expand", lambda: torch.addmm(x[None], L, x)),
         ("addmm.* does not expand", lambda: torch.addmm(x[:, :2], L, x)),
-        ("addmm_.* does not expand", lambda: x[:2].clone().addmm_(L, x)),
+        ("addmm_.* of the shape of", lambda: x[:2].clone().addmm_(L, x)),
+        ("addmm_.* of the shape of", lambda: x.expand(3, *x.shape).clone().addmm_(L, x)),
+        (
+            "addmm_.* of the shape of",
+            lambda: LowerTriangular.zeros(3, L.n, device=device).addmm_(L, L),
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -287,6 +287,7 @@ IN_STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "solve": torch.linalg.solve,
     "solve right": lambda s, b: torch.linalg.solve(s, b.mT, left=False),
     "solve a triangle": lambda s, b: torch.linalg.solve(s, s.detach().tril()),
+    "solve_ex": lambda s, b: torch.linalg.solve_ex(s, b)[0],
     "inv": lambda s, b: torch.linalg.inv(s),
     "inv_ex": lambda s, b: torch.linalg.inv_ex(s)[0],
     "cholesky_solve": lambda s, b: torch.cholesky_solve(b, s.tril()),
@@ -302,7 +303,7 @@ IN_STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "power of a triangle": lambda s, b: torch.linalg.matrix_power(s.tril(), -3),
 }
 # Those that take indefinite matrices, which torch factors in float32 too.
-BY_LU = ("solve", "solve right", "solve a triangle", "inv", "inv_ex", "det", "slogdet")
+BY_LU = ("solve", "solve right", "solve a triangle", "solve_ex", "inv", "inv_ex", "det", "slogdet")
 
 
 @pytest.mark.parametrize("name", IN_STEPS)
@@ -379,6 +380,36 @@ def test_singular_triangles_raise_as_torch_does(cls, function, batch):
         function, lambda a: torch.linalg.solve(a, torch.ones(*batch, 3, 1))
     )
     check_same_error(lambda: f(a), lambda: f(a.to_dense()))
+
+
+@pytest.mark.parametrize("cls", TYPES)
+def test_solve_ex_tells_what_solve_raises(cls, dtype, device, rng):
+    """The solution is that of solve, and the first pivot that is zero is told or raised."""
+    for batch, left in itertools.product(((), (2,)), (True, False)):
+        a = make(cls, 5, dtype, batch, device, rng)
+        sides = [a, random((*batch, *((5, 3) if left else (3, 5))), dtype, device, rng)]
+        sides += [random((*batch, 5), dtype, device, rng)] if left else []
+        for b in sides:
+            x, info = found = torch.linalg.solve_ex(a, b, left=left)
+            expected = torch.linalg.solve(a, b, left=left)
+            assert type(x) is type(expected)
+            assert torch.equal(dense(x), dense(expected))
+            assert info.dtype == torch.int32 and info.shape == batch and not info.any()
+            assert type(found) is torch.return_types.linalg_solve_ex
+        zero = cls.zeros(*batch, 5, dtype=dtype, device=device)
+        b = torch.ones(*batch, 5, 5, dtype=dtype, device=device)
+        assert (torch.linalg.solve_ex(zero, b, left=left).info == 1).all()
+        with pytest.raises(LinAlgError, match="solve_ex.*singular"):
+            torch.linalg.solve_ex(zero, b, left=left, check_errors=True)
+        with pytest.raises(ValueError, match=r"linalg.solve_ex. expected a right-hand side"):
+            torch.linalg.solve_ex(a, b[..., :3, :3])
+
+
+def test_solve_ex_of_an_indefinite_matrix_in_forward_mode():
+    p, b = torch.tensor([1.0, 3.0, 1.0], dtype=torch.float64), torch.ones(2, 1).double()
+    ours = torch.func.jacfwd(lambda p: torch.linalg.solve_ex(Symmetric(p), b).result)(p)
+    dense = torch.func.jacfwd(lambda p: torch.linalg.inv(Symmetric(p).to_dense()) @ b)(p)
+    torch.testing.assert_close(ours, dense)
 
 
 def test_inv_ex_of_a_singular_triangle():

@@ -5,8 +5,8 @@
 
 namespace packedtri::cuda {
 
-// A power of two, and 1 unless the reciprocal of the pivot would be infinite or subnormal. A row of an equation that
-// is multiplied by it overflows only where the quotient by the pivot does, and underflows only where that does.
+// A power of two, and 1 unless the reciprocal of the pivot would be infinite or subnormal. What is multiplied by it overflows
+// or underflows only where it is 2^200 times the pivot, or less than it by as much.
 template <class T>
 __device__ typename RealPart<T>::type pivot_scale(T pivot) {
     using R = typename RealPart<T>::type;

@@ -56,7 +56,11 @@ def _sum_in_place(
     # Whatever may raise comes before the first change.
     product = product if alpha == 1 else product * alpha
     if not _is_alike(self, product):
-        _check_expands(name, product, self)
+        if self.shape != product.shape:
+            raise ValueError(
+                f"[{name}] expected a product of the shape of {describe(self)}; "
+                f"got {describe(product)}"
+            )
         _cast(name, self, product)
     if isinstance(self, PackedTensor) and type(product) is not type(self):
         # The sum must have the structure of ``self``, as A @ A.mT has of a Symmetric.

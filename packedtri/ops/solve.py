@@ -164,17 +164,29 @@ def is_vector(a: PackedTensor, b: Tensor) -> bool:
 
 
 def _solve(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor:
-    """torch.linalg.solve for a triangular ``A``, by substitution."""
-    name = "linalg.solve"
+    return _by_substitution("linalg.solve", A, B, left, True)[0]
+
+
+def _solve_ex(
+    A: PackedTensor, B: Tensor, *, left: bool = True, check_errors: bool = False
+) -> Any:
+    found = _by_substitution("linalg.solve_ex", A, B, left, check_errors)
+    return torch.return_types.linalg_solve_ex(found)
+
+
+def _by_substitution(
+    name: str, A: PackedTensor, B: Tensor, left: bool, check_errors: bool
+) -> tuple[Tensor, Tensor]:
+    """The solution for a triangular ``A``, and where its diagonal has the first zero."""
     vector = is_vector(A, B)
     B = as_dense(B) if vector else B
     columns = B.unsqueeze(-1) if vector else B
     check_system(name, A, columns, left)
     # Torch words its error by this name.
-    finish_check = begin_singular_check("torch.linalg.solve", A)
+    finish_check = begin_singular_check(f"torch.{name}", A) if check_errors else None
     x = solve_typed(A, B, left) if type(A) is type(B) else solve_dense(A, columns, left)
-    finish_check()
-    return x.squeeze(-1) if vector else x
+    info = finish_check() if finish_check is not None else singular_info(A)
+    return x.squeeze(-1) if vector else x, info
 
 
 def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor:
@@ -184,29 +196,56 @@ def _solve_symmetric(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor
     among them, converts to dense and takes torch's LU factorization with pivoting (`by_lu`), as all
     do where values cannot be looked at, in torch.compile and torch.func.
     """
+    x = _solve_positive("linalg.solve", A, B, left)
+    if x is not None:
+        return x
+    if not forward_mode():
+        return by_lu(torch.linalg.solve, A, B, left=left)
+    return _solve_lu("torch.linalg.solve", A, B, left, True)[0]
+
+
+def _solve_ex_symmetric(
+    A: PackedTensor, B: Tensor, *, left: bool = True, check_errors: bool = False
+) -> Any:
+    """torch.linalg.solve_ex, likewise."""
+    x = _solve_positive("linalg.solve_ex", A, B, left)
+    if x is not None:
+        found: Any = x, x.new_zeros(A.shape[:-2], dtype=torch.int32)
+    elif not forward_mode():
+        found = by_lu(torch.linalg.solve_ex, A, B, left=left, check_errors=check_errors)
+    else:
+        found = _solve_lu("torch.linalg.solve_ex", A, B, left, check_errors)
+    return torch.return_types.linalg_solve_ex(found)
+
+
+def _solve_positive(name: str, A: PackedTensor, B: Tensor, left: bool) -> Tensor | None:
+    """The solution for a Symmetric or Hermitian ``A`` that is known to be positive definite."""
     vector = is_vector(A, B)
     b = B.unsqueeze(-1) if vector else as_dense(B)
-    check_system("linalg.solve", A, b, left)
+    check_system(name, A, b, left)
     matrix = positive(A)
-    if matrix is not None:
-        # With A = A^H the rows of X in X A = B are the conjugate columns of A X^H = B^H.
-        x = matrix.solve(b if left else b.mH)
-        x = x if left else x.mH
-    elif forward_mode():
-        x = narrowed(_solve_lu(widened(A.to_dense()), widened(b), left), b.dtype)
-    else:
-        return by_lu(torch.linalg.solve, A, B, left=left)
+    if matrix is None:
+        return None
+    # With A = A^H the rows of X in X A = B are the conjugate columns of A X^H = B^H.
+    x = matrix.solve(b if left else b.mH)
+    x = x if left else x.mH
     return x.squeeze(-1) if vector else x
 
 
-def _solve_lu(a: Tensor, b: Tensor, left: bool) -> Tensor:
-    """torch.linalg.solve, whose own forward mode takes the factors for constants.
+def _solve_lu(
+    name: str, A: PackedTensor, B: Tensor, left: bool, check_errors: bool
+) -> tuple[Tensor, Tensor]:
+    """torch.linalg.solve_ex, whose own forward mode takes the factors for constants.
 
     What it computes is right, but not the derivatives of that.
     """
-    lu, pivots, info = torch.linalg.lu_factor_ex(a)
-    torch._linalg_check_errors(info, "torch.linalg.solve", is_matrix=a.dim() == 2)
-    return torch.linalg.lu_solve(lu, pivots, b, left=left)
+    vector = is_vector(A, B)
+    b = B.unsqueeze(-1) if vector else as_dense(B)
+    lu, pivots, info = torch.linalg.lu_factor_ex(widened(A.to_dense()))
+    if check_errors:
+        torch._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
+    x = narrowed(torch.linalg.lu_solve(lu, pivots, widened(b), left=left), b.dtype)
+    return x.squeeze(-1) if vector else x, info
 
 
 def _cholesky_solve(input: Tensor, input2: PackedTensor, upper: bool = False) -> Tensor:
@@ -240,6 +279,7 @@ def _triangular_solve(
 for _cls in _TRIANGULAR:
     row(torch.linalg.solve_triangular, _cls, Tensor, result=Tensor)(_solve_triangular)
     row(torch.linalg.solve, _cls, Tensor, result=Tensor)(_solve)
+    row(torch.linalg.solve_ex, _cls, Tensor)(_solve_ex)
     for _rhs in (Tensor, PackedTensor):
         row(functions("cholesky_solve"), _rhs, _cls, result=Tensor, casts=True)(_cholesky_solve)
         row(functions("triangular_solve"), _rhs, _cls)(_triangular_solve)
@@ -247,6 +287,8 @@ for _cls in _TRIANGULAR:
         _result = _cls if _cls is _other else Tensor
         row(torch.linalg.solve_triangular, _cls, _other, result=_result)(_solve_triangular)
         row(torch.linalg.solve, _cls, _other, result=_result)(_solve)
+        row(torch.linalg.solve_ex, _cls, _other)(_solve_ex)
 for _rhs in (Tensor, PackedTensor):
-    row(torch.linalg.solve, Symmetric, _rhs, result=Tensor)(_solve_symmetric)
-    row(torch.linalg.solve, Hermitian, _rhs, result=Tensor)(_solve_symmetric)
+    for _mirrored in (Symmetric, Hermitian):
+        row(torch.linalg.solve, _mirrored, _rhs, result=Tensor)(_solve_symmetric)
+        row(torch.linalg.solve_ex, _mirrored, _rhs)(_solve_ex_symmetric)
