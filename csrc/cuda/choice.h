@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <utility>
 
 #include "config.h"
 
@@ -278,11 +279,15 @@ Config choose_shared_images(const Product& p);
 bool goes_thin(const Product& p, const Device& device);
 // The same of more vectors of real elements, where there is scratch memory.
 bool goes_by_strips(const Product& p, const Device& device);
-// Whether a symmetric operand is multiplied as two triangles, one after the other, each as is chosen for it.
-bool goes_by_triangles(const Product& p, const Device& device);
 // The same of a hundred vectors or so, and how it has them.
 bool goes_wide(const Product& p, const Device& device);
 Config choose_wide(const Product& p, const Device& device);
+
+// The products that one with a symmetric operand is, C = alpha (L + U) B + beta C: by its stored half as it is, and by its
+// strict half transposed, into the same result.
+std::pair<Product, Product> halves(const Product& p);
+// Whether that is how it is computed, each half as is chosen for it.
+bool goes_by_triangles(const Product& p, const Device& device);
 
 // Whether one dimension of a product is so much longer than the others, and there is so much of it, that dense torch is
 // faster on unpacked copies.

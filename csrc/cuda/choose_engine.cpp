@@ -87,7 +87,7 @@ SingleLimits symmetric_limits(const Product& p) {
     if (triangles(p) == 1) return {bits16 ? 500 : p.tf32 ? 501 : 513};
     if (packed && in_parts(p)) return {200, 4.4e7};
     if (packed) return {bits16 ? 500 : 430};
-    if (in_parts(p) && narrowest(p) >= 280) return {280, 7e7};
+    if (in_parts(p) && (narrowest(p) >= 280 || p.k < 1000)) return {280, 7e7};
     if (in_parts(p)) return {33, p.k >= 1400 ? 7e7 : 1.6e8};
     if (p.tf32) return {200, 9e7};
     if (!slow_when_dense(p)) return {200, narrowest(p) >= 512 ? 3e8 : 5e8};

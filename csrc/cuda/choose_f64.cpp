@@ -42,9 +42,11 @@ Config choose_f64(const Product& p, const Device& device) {
     const Estimate& best = takes_large ? large : small;
     if (is_forced(Method::Hopper) || forced_large) return best.config;
     const SplitEstimate direct = split_direct_sums(p, device);
-    // Long sums of a single column of tiles take longer than the estimate has it.
-    const bool longer = p.k >= 2000 && has_vectors(p) && vectors_of(p) <= 64;
-    if (best.time < direct.time * (longer ? 1.2 : 1)) return best.config;
+    // Direct tiles of a single column, whose sums are long, take longer than their estimate.
+    const bool column = p.c.kind == Kind::Dense &&
+                        (p.a.kind == Kind::Dense) != (p.b.kind == Kind::Dense) &&
+                        vectors_of(p) <= 64;
+    if (best.time < direct.time * (column && p.k >= 2000 ? 1.2 : 1)) return best.config;
     Config config{Method::Direct, TileSize::Small, 1, 1, 1};
     share_sums(config, direct.choice);
     return config;

@@ -106,8 +106,8 @@ constexpr StripOrders STRIPS_F64[] = {
 bool strips_pay(const Product& p) {
     const int64_t n = p.k, vectors = vectors_of(p);
     const bool both = has_symmetric(p), f64 = p.dtype == DType::f64;
-    // Larger tiles multiply more of them sooner, dense torch does in TF32, and tile images do in float32 from a certain order on.
-    if (vectors > (f64 ? 32 : p.tf32 ? (both ? 32 : 64) : 128)) return false;
+    // Larger tiles multiply more of them sooner, dense torch does in TF32, and tile images in float32 from this order on.
+    if (vectors > (p.tf32 ? (both ? 32 : 64) : 128)) return false;
     if (p.dtype == DType::f32 && vectors > 64 && n > 2000) return false;
     const bool small = element_size(p.dtype) == 2;
     // The kernel for a hundred vectors is faster with them.
@@ -224,11 +224,23 @@ bool goes_by_strips(const Product& p, const Device& device) {
                                                        : is_forced(Method::Strips));
 }
 
+std::pair<Product, Product> halves(const Product& p) {
+    Operand Product::* const symmetric = p.a.kind == Kind::Symmetric ? &Product::a : &Product::b;
+    std::pair<Product, Product> both{p, p};
+    (both.first.*symmetric).kind = Kind::Lower;
+    (both.second.*symmetric).kind = Kind::Upper;
+    (both.second.*symmetric).strict = true;
+    both.second.beta = 1;
+    return both;
+}
+
 bool goes_by_triangles(const Product& p, const Device& device) {
     if (p.dtype != DType::f64 || !has_symmetric(p) || !device.clusters) return false;
     if (forced.method == BY_TRIANGLES) return true;
     if (any_forced() || !has_vectors(p)) return false;
-    // A copy for dense torch takes as long as half of the product (measured on an H200).
+    // A copy for dense torch takes as long as half of the product (measured on an H200), unless it is one for a whole batch.
+    const Operand& packed = p.a.kind == Kind::Dense ? p.b : p.a;
+    if (p.batch > 1 && packed.batch_stride == 0) return false;
     const int64_t vectors = vectors_of(p);
     return vectors > 32 && vectors <= 600 && p.k >= (vectors <= 64 ? 2600 : 3600);
 }

@@ -80,22 +80,14 @@ std::string explain_tiles(const Product& p, const Config& c) {
     return text;
 }
 
-}  // namespace
-
-std::string explain(const Product& asked, const Device& device) {
-    if (wide_when_aligned(asked, device))
-        return "rows of the dense operand aligned, then " +
-               explain_wide(asked, choose_wide(asked, device));
-    if (leaves_to_dense(asked, device)) {
-        if (!goes_on_unpacked(asked, device)) return "unpacked, then dense torch";
-        return "symmetric operand unpacked, then " + explain(with_unpacked(asked), device);
-    }
-    const Product p = settled(asked, device);
+// Of a product that is left to none else.
+std::string explain_chosen(const Product& p, const Device& device) {
     if (goes_by_triangles(p, device)) {
-        Product half = p;
-        for (Operand* x : {&half.a, &half.b})
-            if (x->kind == Kind::Symmetric) x->kind = Kind::Lower;
-        return "two triangles one after the other, " + explain(half, device);
+        const auto [first, second] = halves(p);
+        const std::string of_first = explain_chosen(first, device),
+                          of_second = explain_chosen(second, device);
+        return "two triangles one after the other, " + of_first +
+               (of_first == of_second ? "" : "; then " + of_second);
     }
     const Config c = choose(p, device);
     switch (c.method) {
@@ -113,6 +105,19 @@ std::string explain(const Product& asked, const Device& device) {
         case Method::Small: return explain_small(p, small_side(p, device));
         default: return explain_tiles(p, c);
     }
+}
+
+}  // namespace
+
+std::string explain(const Product& asked, const Device& device) {
+    if (wide_when_aligned(asked, device))
+        return "rows of the dense operand aligned, then " +
+               explain_wide(asked, choose_wide(asked, device));
+    if (leaves_to_dense(asked, device)) {
+        if (!goes_on_unpacked(asked, device)) return "unpacked, then dense torch";
+        return "symmetric operand unpacked, then " + explain(with_unpacked(asked), device);
+    }
+    return explain_chosen(settled(asked, device), device);
 }
 
 }  // namespace packedtri::cuda

@@ -39,19 +39,14 @@ bool strips(const Product& p, Scratch& scratch, cudaStream_t stream) {
     }
 }
 
-// C = alpha (L + U) B + beta C by two products: the stored half of a symmetric A as it is, and its strict
-// half transposed. Likewise for B; two symmetric operands make four products. Only real ones come here, and those of
-// 16-bit elements, whose sums are rounded between, only where there is no memory for images or a test forces a kernel.
+// Two symmetric operands make four products. Only real ones come here, and those of 16-bit elements, whose sums are
+// rounded between, only where there is no memory for images or a test forces a kernel.
 template <class Multiply>
-void by_triangles(Product p, const Multiply& multiply) {
-    Operand Product::* symmetric = p.a.kind == Kind::Symmetric ? &Product::a : &Product::b;
-    if ((p.*symmetric).kind != Kind::Symmetric) return multiply(p);
-    (p.*symmetric).kind = Kind::Lower;
-    by_triangles(p, multiply);
-    (p.*symmetric).kind = Kind::Upper;
-    (p.*symmetric).strict = true;
-    p.beta = 1;
-    by_triangles(p, multiply);
+void by_triangles(const Product& p, const Multiply& multiply) {
+    if (!has_symmetric(p)) return multiply(p);
+    const auto [first, second] = halves(p);
+    by_triangles(first, multiply);
+    by_triangles(second, multiply);
 }
 
 void direct_tiles(const Product& p, const Config& config, Scratch* scratch, cudaStream_t stream) {

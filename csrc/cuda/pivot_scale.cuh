@@ -5,18 +5,19 @@
 
 namespace packedtri::cuda {
 
-// A power of two, and 1 unless the reciprocal of the pivot would be infinite or subnormal. What is multiplied by it overflows
-// or underflows only where it is 2^200 times the pivot, or less than it by as much.
+// A power of two: 1 unless the reciprocal of the pivot is infinite, or may be subnormal. Elements that are 2^230 times as large
+// as a small pivot (float64: 2^1990) are infinite with it, also where what they meet is zero.
 template <class T>
 __device__ typename RealPart<T>::type pivot_scale(T pivot) {
     using R = typename RealPart<T>::type;
     constexpr bool SINGLE = sizeof(R) == sizeof(float);
-    constexpr R LEAST = SINGLE ? R(0x1p-126) : R(0x1p-1022), SCALE = SINGLE ? R(0x1p24) : R(0x1p53);
+    // Up to INFINITE reciprocals are infinite, and from SMALL on those of complex numbers may have subnormal parts.
+    constexpr R INFINITE = SINGLE ? R(0x1p-128) : R(0x1p-1024),
+                SMALL = SINGLE ? R(0x1p125) : R(0x1p1021), UP = SINGLE ? R(0x1p24) : R(0x1p53);
     R size;
     if constexpr (is_complex<T>) size = fmax(fabs(pivot.re), fabs(pivot.im));
     else size = fabs(pivot);
-    // The reciprocal of a complex number may be half of that of its larger part.
-    return size < LEAST ? SCALE : size > 1 / (2 * LEAST) ? 1 / SCALE : 1;
+    return size <= INFINITE ? UP : size > SMALL ? R(0.125) : 1;
 }
 
 // The first `count` elements x(i) times that. It is rare, and code that is longer takes longer to be fetched.

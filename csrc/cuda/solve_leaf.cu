@@ -8,8 +8,12 @@ namespace {
 // The threads of a block load two rows of a triangle at a time, and of the largest ones one.
 constexpr int LEAST_THREADS = 128, MOST_THREADS = 256;
 
+// At least so many blocks have room; else the compiler spares registers for more. Those of complex128 take all.
+template <class T>
+constexpr int BLOCKS = sizeof(T) < 16 ? 2 : 1;
+
 template <class T, int LINES>
-__global__ void __launch_bounds__(MOST_THREADS, 2)
+__global__ void __launch_bounds__(MOST_THREADS, BLOCKS<T>)
     solve_kernel(const __grid_constant__ SolveArgs<T> args) {
     extern __shared__ __align__(16) char shared[];
     start_leaf();
@@ -40,7 +44,7 @@ void solve_leaf(const Solve& p, Span block, Span lines, bool conj, cudaStream_t 
         if constexpr (!is_complex<T>) {
             // Several of these lanes' triangles have room where one block would, but take twice as long (measured on an H200).
             const int64_t tiles = ceil_div(lines.length(), 32) * p.batch,
-                          many = current_device().multiprocessors * (args.order <= 16 ? 5 : 16);
+                          many = current_device().multiprocessors * (args.order <= 16 ? 5 : 8);
             if (args.order <= 16 && tiles > many)
                 return launch_small_solve<T, 16>(args, p.batch, stream);
             if (args.order <= 32 && tiles > many)

@@ -117,8 +117,9 @@ class ThinStep {
     int order_;
 };
 
+// A least number of blocks, since without one the compiler spares registers for more than there are.
 template <class T, int M, int ORDER>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(THREADS, 2)
     thin_kernel(const __grid_constant__ ThinSolveArgs<T> args) {
     extern __shared__ __align__(16) char shared[];
     start_leaf();

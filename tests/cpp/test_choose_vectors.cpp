@@ -195,11 +195,16 @@ void by_two_triangles() {
     };
     const std::string dense = "unpacked, then dense torch",
                       two = "two triangles one after the other, direct, tiles ";
-    CHECK(words(DType::f64, "S@dense", 4096, 64).find(two + "64") == 0, "a hundred vectors");
+    CHECK(words(DType::f64, "S@dense", 4096, 64).find(two + "64") == 0, "some vectors");
     CHECK(words(DType::f64, "dense@S", 8192, 600, 4).find(two + "128") == 0, "more, and a batch");
     CHECK(words(DType::f64, "S@dense", 2048, 64) == dense, "too small");
     CHECK(words(DType::f64, "S@dense", 3072, 128) == dense, "too small for more vectors");
     CHECK(words(DType::f64, "S@dense", 4096, 1024) == dense, "much to multiply");
+    Product shared = batched_product("S@dense", DType::f64, 4096, 64, 4);
+    shared.a.batch_stride = 0;
+    CHECK(!cuda::goes_by_triangles(shared, hopper), "one matrix for a batch, copied once");
+    const std::string halves = words(DType::f64, "S@dense", 6144, 33);
+    CHECK(halves.find("; then ") == std::string::npos, "both halves alike: %s", halves.c_str());
     CHECK(!cuda::goes_by_triangles(batched_product("S@dense", DType::f64, 4096, 64, 1), ampere),
           "another chip");
 }
