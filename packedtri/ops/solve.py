@@ -167,9 +167,7 @@ def _solve(A: PackedTensor, B: Tensor, *, left: bool = True) -> Tensor:
     return _by_substitution("linalg.solve", A, B, left, True)[0]
 
 
-def _solve_ex(
-    A: PackedTensor, B: Tensor, *, left: bool = True, check_errors: bool = False
-) -> Any:
+def _solve_ex(A: PackedTensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     found = _by_substitution("linalg.solve_ex", A, B, left, check_errors)
     return torch.return_types.linalg_solve_ex(found)
 
