@@ -1,5 +1,6 @@
 #include "bindings_solve.h"
 
+#include <cstring>
 #include <utility>
 
 #include "arguments.h"
@@ -29,6 +30,14 @@ void check_right_hand_side(const Tensor& b, bool dense, int64_t n, bool left) {
                     "[packedtri::solve_triangular] expected a right-hand side ",
                     left ? "(..., n, m)" : "(..., m, n)", " with n = ", n, "; got ",
                     to_string(sizes_of(b)));
+}
+
+// Fills a tensor that has just been allocated. Small ones are copied before the dispatcher would have been asked to.
+void fill(Tensor& to, const Tensor& from, DType dtype) {
+    const int64_t bytes = to.numel() * element_size(dtype);
+    if (bytes > 65536 || from.is_cuda() || !from.is_contiguous() || from.numel() != to.numel())
+        torch::stable::copy_(to, from);
+    else std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<size_t>(bytes));
 }
 
 }  // namespace
@@ -78,7 +87,7 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
             product_of(shape) / count};
     if (other.pays(p)) return other.run(p);
     Tensor x = allocate(b, shape);
-    torch::stable::copy_(x, b);
+    fill(x, b, dtype);
     p.x = x.mutable_data_ptr();
     run(p);
     return x;
@@ -95,7 +104,7 @@ std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,
     Tensor factor = allocate(packed, sizes_of(packed));
     Tensor info = allocate(packed, batch, torch::headeronly::ScalarType::Int);
     if (factor.numel() == 0) return {factor, torch::stable::zero_(info)};
-    torch::stable::copy_(factor, packed);
+    fill(factor, packed, dtype);
     p.packed = factor.mutable_data_ptr();
     p.info = static_cast<int32_t*>(info.mutable_data_ptr());
     run(p);
@@ -121,9 +130,9 @@ std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x
     Tensor factor = allocate(packed, shape);
     Tensor info = allocate(packed, batch, torch::headeronly::ScalarType::Int);
     if (factor.numel() == 0) return {factor, torch::stable::zero_(info)};
-    torch::stable::copy_(factor, packed);
+    fill(factor, packed, dtype);
     Tensor work = allocate(x, x_shape);
-    torch::stable::copy_(work, x);
+    fill(work, x, dtype);
     run({dtype, downdate, n, k, product_of(batch), factor.mutable_data_ptr(), row_start(n),
          work.mutable_data_ptr(), static_cast<int32_t*>(info.mutable_data_ptr())});
     return {factor, info};

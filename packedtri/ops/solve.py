@@ -48,6 +48,8 @@ def check_upper(name: str, t: PackedTensor, upper: bool) -> None:
 
 def check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
     """Raise where a matrix and dense or packed right-hand sides do not go together."""
+    if _fits_at_once(a, b, left):
+        return
     # A vector has no rows, also where a matrix has none.
     rows = b.shape[-2 if left else -1] if b.dim() > 1 else None
     if rows != a.n:
@@ -65,6 +67,20 @@ def check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
         )
     batches = p.shape[:-1], q.shape[:-1] if isinstance(b, PackedTensor) else q.shape[:-2]
     check_batches(name, a, b, *batches)
+
+
+def _fits_at_once(a: PackedTensor, b: Tensor, left: bool) -> bool:
+    """Whether they go together, by what is quick: one matrix and plain right-hand sides."""
+    p = a._packed
+    return (
+        type(b) is Tensor
+        and p.dim() == 1
+        and b.dim() > 1
+        and b.size(-2 if left else -1) == a._n
+        and b.dtype is p.dtype
+        and b.device == p.device
+        and b.layout is torch.strided
+    )
 
 
 def check_batches(name: str, a: Tensor, b: Tensor, p: torch.Size, q: torch.Size) -> None:
