@@ -68,8 +68,10 @@ class Family:
     def others(self, t: PackedTensor) -> list[str]:
         """Those with elements of ``t`` that are neither it nor what it is a view of, by names."""
         own = (t.__dict__.get("_member"), owner_of(t).__dict__.get("_member"))
-        types = [m for m in _living(self._types) if m not in own and _overlap(t._packed, m.packed)]
-        plain = [x for x in _living(self._plain) if _overlap(t._packed, x)]
+        types = [
+            m for m in _living(self._types) if m not in own and may_overlap(t._packed, m.packed)
+        ]
+        plain = [x for x in _living(self._plain) if may_overlap(t._packed, x)]
         return [m.describe() for m in types] + list(map(_values.describe, plain))
 
     def changed(self, t: PackedTensor) -> bool:
@@ -80,7 +82,7 @@ class Family:
         # This is asked before every product, so without a generator.
         for reference in self._plain.valuerefs():
             x = reference()
-            if x is not None and x.grad_fn is not None and _overlap(t._packed, x):
+            if x is not None and x.grad_fn is not None and may_overlap(t._packed, x):
                 return True
         return False
 
@@ -184,7 +186,7 @@ def shares_memory(a: Tensor, b: Tensor) -> bool:
     return a.untyped_storage()._cdata == b.untyped_storage()._cdata
 
 
-def _overlap(a: Tensor, b: Tensor) -> bool:
+def may_overlap(a: Tensor, b: Tensor) -> bool:
     """Whether two plain tensors may have elements in common."""
     if any(carries_autograd(x) or is_batched(x) for x in (a, b)) or not shares_memory(a, b):
         return False

@@ -395,6 +395,19 @@ def test_orders_that_change_from_call_to_call(cls, name):
 
 
 @each_type
+def test_views_of_what_autograd_records_with_another_order(cls):
+    torch._dynamo.reset()
+    g = torch.compile(lambda t: t.expand(2, *t.shape), backend="aot_eager", fullgraph=True)
+    for n in (4, 3):
+        t = cls.randn(n, dtype=torch.float64, requires_grad=True)
+        ours = g(t * 1)
+        assert type(ours) is cls and torch.equal(dense(ours), dense(t).expand(2, n, n))
+        (grad,) = torch.autograd.grad((dense(ours) ** 2).sum(), t)
+        (expected,) = torch.autograd.grad(2 * (dense(t) ** 2).sum(), t)
+        torch.testing.assert_close(dense(grad), dense(expected))
+
+
+@each_type
 def test_assignments_that_fit_look_at_no_values(cls):
     """Parts of the stored triangle alone; the whole function is one graph."""
     rows, columns = slice(2, 4), slice(0, 2)

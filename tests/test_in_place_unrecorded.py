@@ -56,6 +56,25 @@ def test_batches_are_stretched(cls: type[PackedTensor], device: str) -> None:
 
 
 @each_type
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_matrix_of_the_same_batch_is_an_operand(
+    cls: type[PackedTensor], recorded: bool, device: str
+) -> None:
+    """It is read before it changes itself; of dense tensors torch refuses that."""
+    start = cls.randn(3, N, dtype=torch.float64, device=device)
+    for name, change in CHANGES.items():
+        for at in (slice(0, 1), 1, slice(2, 3)):
+            t, twin = start.clone(), start.to_dense()
+            with torch.set_grad_enabled(recorded):
+                change(t, t[at], t[at])
+            change(twin, start.to_dense()[at], start.to_dense()[at])
+            torch.testing.assert_close(t.to_dense(), twin, msg=f"{name}, {at}")
+    t = start.clone()
+    t -= t[0]
+    assert not t[0].packed.any() and torch.equal(t.packed, start.packed - start.packed[0])
+
+
+@each_type
 def test_a_matrix_of_order_one_is_no_number(cls: type[PackedTensor], device: str) -> None:
     t, one = cls.randn(N, device=device), cls.randn(1, device=device)
     before = t._packed.clone()

@@ -158,6 +158,14 @@ def test_assignments(cls, recorded):
     assert t.to_dense().sum() == 2 * n + 5
 
 
+@each_type
+def test_a_mask_of_batches_and_rows_beside_columns(cls, device):
+    t = cls.randn(2, 3, device=device)
+    mask = torch.tensor([[True, False, True], [True, True, False]], device=device)
+    for columns in (1, -1, slice(None, 2), torch.tensor(0), None, [0, 1, 2, 0]):
+        assert torch.equal(t[mask, columns], t.to_dense()[mask, columns])
+
+
 WHOLE = {
     "integer": 1, "negative": -1, "slice": slice(1, 3), "all": slice(None), "ellipsis": ...,
     "list": [0, 3], "no list": [], "mask": torch.tensor([True, False, True, False, True]),

@@ -7,6 +7,7 @@ gradient scaling. An op on several packed tensors needs them to be of the same t
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -381,6 +382,13 @@ def _to(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
 @aten_row(*_overloads("is_same_size _has_same_storage_numel"))
 def _same_size(op: Any, args: Args, kwargs: Kwargs) -> bool:
     return args[0].shape == args[1].shape
+
+
+@aten_row(*_overloads("sym_stride.int"), computes=False)
+def _sym_stride(op: Any, args: Args, kwargs: Kwargs) -> Any:
+    """What a dense tensor of the shape would have, as of every type; graphs of views ask for it."""
+    t, dim = args
+    return math.prod(t.shape[dim % t.dim() + 1 :])
 
 
 @aten_row(*_overloads("equal"))

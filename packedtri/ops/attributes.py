@@ -20,7 +20,7 @@ from packedtri._recording import (
     is_untransformed,
     ops_are_watched,
 )
-from packedtri._sharing import check_source
+from packedtri._sharing import check_source, may_overlap
 from packedtri._values import REALS, describe
 from packedtri.dispatch import Function, row
 from packedtri.ops.aten import change_unwatched, check_alike, increment_version
@@ -300,7 +300,12 @@ def _expanded(value: Any, t: PackedTensor) -> Any:
     """An operand of the type and order of ``t`` with the batch dimensions of ``t``."""
     if type(value) is not type(t) or value._packed.shape == t._packed.shape or value.n != t.n:
         return value
-    return value.expand(t.shape) if can_expand(value._packed.shape, t._packed.shape) else value
+    if not can_expand(value._packed.shape, t._packed.shape):
+        return value
+    # An op in place might read what it has changed already. What is compiled has no memory yet.
+    if not _tracing.is_compiling() and may_overlap(value._packed, t._packed):
+        value = value.clone()
+    return value.expand(t.shape)
 
 
 for _name in _GETTERS.split():

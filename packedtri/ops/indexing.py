@@ -130,7 +130,8 @@ def _rows_and_columns(
     rest: tuple[Any, ...], n: int, device: torch.device
 ) -> tuple[Tensor, Tensor] | None:
     """Index tensors of rows and columns that broadcast to the shape of the result."""
-    if len(rest) == 1 and rest[0].shape == (n, n):
+    # Beside a mask of batches and rows what is left are columns.
+    if len(rest) == 1 and isinstance(rest[0], Tensor) and rest[0].shape == (n, n):
         i, j = rest[0].to(device).nonzero(as_tuple=True)
         return i, j
     if len(rest) != 2:
