@@ -366,7 +366,13 @@ def _to_packed_dual(t: PackedTensor) -> Tensor:
         primal, tangent = forward_ad.unpack_dual(t)
     if tangent is None:
         return _to_packed_plain(t)
-    return forward_ad.make_dual(_to_packed_plain(primal), _to_packed_plain(tangent))
+    packed = _to_packed_plain(primal)
+    # Torch lays a tangent out in memory as its primal is, which cannot be where that is expanded.
+    return forward_ad.make_dual(_without_expansion(packed), _to_packed_plain(tangent))
+
+
+def _without_expansion(x: Tensor) -> Tensor:
+    return x.contiguous() if 0 in x.stride() and not carries_autograd(x) else x
 
 
 def _from_packed_dual(cls: type[P], packed: Tensor, n: int, shared: bool) -> P:

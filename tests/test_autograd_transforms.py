@@ -416,3 +416,18 @@ def test_results_of_transforms_are_recorded_outside(cls, name, device):
         found += torch.autograd.grad(loss, p)
     torch.testing.assert_close(found[1], found[0])
     torch.testing.assert_close(found[2], found[0])
+
+
+@each_type
+def test_duals_of_one_matrix_of_a_batch_expand(cls, device):
+    """Primal and tangent lie at different places in memory, and the primal over itself."""
+    t, direction = cls.randn(2, 3, device=device), cls.randn(2, 3, device=device)
+    with fwad.dual_level():
+        for dual in (
+            fwad.make_dual(t[0], direction[1]).expand(2, 3, 3),
+            fwad.make_dual(t[0].expand(2, 3, 3), direction[1].expand(2, 3, 3)),
+            fwad.make_dual(t[0].expand(2, 3, 3), direction[[1, 1]]),
+        ):
+            value, tangent = fwad.unpack_dual(dual * 2)
+            for found, of in ((value, t[0]), (tangent, direction[1])):
+                torch.testing.assert_close(dense(found), 2 * dense(of).expand(2, 3, 3))
