@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -127,3 +128,13 @@ def test_products_in_place_cast_nothing(cls, device):
     with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
         assert torch.equal(a.clone().rmul_(b).packed, right.packed)
         assert torch.equal(a.clone().lmul_(b).packed, left.packed)
+
+
+@each_type
+def test_powers(cls):
+    """An inverse is of float32; products of it are not."""
+    for dtype, n in itertools.product((torch.float32, torch.bfloat16), (-3, -2, -1, 0, 1, 2)):
+        t = definite(cls, dtype, "cpu")
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            ours, expected = (torch.linalg.matrix_power(x, n) for x in (t, t.to_dense()))
+        assert type(ours) is cls and ours.dtype == expected.dtype, (dtype, n)

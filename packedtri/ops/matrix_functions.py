@@ -58,6 +58,8 @@ def matrix_power(input: PackedTensor, n: int) -> Tensor:
         return densify(torch.linalg.matrix_power, input, n)
     cls: Any = type(input)
     n = int(n)
+    if n == -1:
+        return _typed(cls, torch.linalg.inv(input))
     if n < 0 and input.dtype.itemsize == 2:
         # Products would multiply the rounding of the inverse.
         wide: Any = input.float()
