@@ -14,23 +14,22 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, _tracing
-from packedtri._bands import real_diagonal
 from packedtri._dtensor import meet
 from packedtri._recording import is_plain
 from packedtri._values import describe
 from packedtri.dispatch import row
 from packedtri.layout import DENSE, LOWER
-from packedtri.ops.dense import as_dense, densify, functions, is_complex_number, write_out
+from packedtri.ops.dense import as_dense, densify, functions, is_complex_number
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.mm import (
     Operand,
     adjoint,
-    autocast_dtype,
     cast_as_mv,
     quick_mm,
     tf32_allowed,
     transposed,
 )
+from packedtri.ops.summands import check_factors, check_real, is_given, is_zero, scaled_sum
 from packedtri.tensor import Hermitian, PackedTensor, Symmetric, check_dtype
 
 P = TypeVar("P", Symmetric, Hermitian)
@@ -88,7 +87,7 @@ def syrk(
     _check_operand("syrk", "A", A)
     (A,), alpha = _within_range(alpha, A)
     packed, n = _square(A, trans, transposed)
-    return _finish("syrk", Symmetric, packed, n, alpha, beta, C, out)
+    return scaled_sum("syrk", Symmetric, packed, n, alpha, beta, C, out)
 
 
 def herk(
@@ -131,10 +130,10 @@ def herk(
         BLAS ``xHERK`` and, for triangular A, LAPACK ``xLAUUM``.
     """
     _check_operand("herk", "A", A)
-    _check_real("herk", alpha=alpha, beta=beta)
+    check_real("herk", alpha=alpha, beta=beta)
     (A,), alpha = _within_range(alpha, A)
     packed, n = _square(A, trans, adjoint)
-    return _finish("herk", Hermitian, packed, n, alpha, beta, C, out)
+    return scaled_sum("herk", Hermitian, packed, n, alpha, beta, C, out)
 
 
 def syr2k(
@@ -183,12 +182,12 @@ def syr2k(
         BLAS ``xSYR2K``.
     """
     _check_pair("syr2k", A, B)
-    _check_factors("syr2k", alpha, beta)
+    check_factors("syr2k", alpha, beta)
     if _folds(A, B, alpha, trans):
         A, alpha = A * alpha, 1
     (A, B), alpha = _within_range(alpha, A, B)
     packed, n = _both_halves(A, B, trans, transposed)
-    return _finish("syr2k", Symmetric, packed, n, alpha, beta, C, out)
+    return scaled_sum("syr2k", Symmetric, packed, n, alpha, beta, C, out)
 
 
 def her2k(
@@ -236,8 +235,8 @@ def her2k(
     Source:
         BLAS ``xHER2K``.
     """
-    _check_real("her2k", beta=beta)
-    _check_factors("her2k", alpha, beta)
+    check_real("her2k", beta=beta)
+    check_factors("her2k", alpha, beta)
     _check_pair("her2k", A, B)
     if is_complex_number(alpha) and not A.is_complex():
         raise ValueError(f"[her2k] expected a real alpha for operands of {A.dtype}")
@@ -249,7 +248,7 @@ def her2k(
             A, alpha = as_dense(A) * alpha, 1
     (A, B), alpha = _within_range(alpha, A, B)
     packed, n = _both_halves(A, B, trans, adjoint)
-    return _finish("her2k", Hermitian, packed, n, alpha, beta, C, out)
+    return scaled_sum("her2k", Hermitian, packed, n, alpha, beta, C, out)
 
 
 def mirrored_product(
@@ -265,11 +264,11 @@ def mirrored_product(
 ) -> P:
     """``alpha A B' + beta C``, or with ``A' B``, where the caller knows that A B' has the type."""
     if cls is Hermitian:
-        _check_real(name, alpha=alpha, beta=beta)
+        check_real(name, alpha=alpha, beta=beta)
     flip = adjoint if cls is Hermitian else transposed
     (A, B), alpha = _within_range(alpha, A, B)
     packed, n = _half(_operand(A), _operand(B), B.shape, trans, flip)
-    return _finish(name, cls, packed, n, alpha, beta, C, out)
+    return scaled_sum(name, cls, packed, n, alpha, beta, C, out)
 
 
 def _check_pair(name: str, A: Tensor, B: Tensor) -> None:
@@ -291,9 +290,9 @@ def _folds(A: Tensor, B: Tensor, alpha: complex | Tensor, trans: bool) -> bool:
 
     Not with 16 bits, which would be rounded once more. Nor where the factor decides the dtype.
     """
-    if not _is_given(alpha) or A.dtype.itemsize == 2 or not (_is_dense(A) and _is_dense(B)):
+    if not is_given(alpha) or A.dtype.itemsize == 2 or not (_is_dense(A) and _is_dense(B)):
         return False
-    if _is_zero(alpha):
+    if is_zero(alpha):
         return False
     if is_complex_number(alpha) and not A.is_complex():
         return False
@@ -387,14 +386,6 @@ def _half(a: Operand, b: Operand, shape: torch.Size, trans: bool, flip: Flip) ->
     return quick_mm(x, y, n, x_kind, y_kind, LOWER, tf32_allowed(x)), n
 
 
-def _check_real(name: str, **factors: Any) -> None:
-    for factor, value in factors.items():
-        if is_complex_number(value):
-            raise TypeError(
-                f"[{name}] a complex {factor} leaves no Hermitian matrix; got {factor}={value}"
-            )
-
-
 def _check_operand(name: str, argument: str, x: Any) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"[{name}] expected a tensor for {argument}; got {describe(x)}")
@@ -402,90 +393,6 @@ def _check_operand(name: str, argument: str, x: Any) -> None:
     meet(x)
     if x.dim() < 2:
         raise ValueError(f"[{name}] expected matrices for {argument}; got {describe(x)}")
-
-
-def _finish(
-    name: str,
-    cls: type[P],
-    packed: Tensor,
-    n: int,
-    alpha: complex | Tensor,
-    beta: float | Tensor | None,
-    C: PackedTensor | None,
-    out: Tensor | None,
-) -> P:
-    """``alpha`` times the product plus ``beta C``, in ``out`` where there is one."""
-    _check_factors(name, alpha, beta)
-    if C is None and beta is not None:
-        raise ValueError(f"[{name}] beta is the factor of C, and no C was given")
-    dtype = packed.dtype
-    packed = _scaled(packed, alpha)
-    if C is not None:
-        _check_matrix(name, cls, C, n, packed.shape[:-1])
-        packed = _add(packed, _elements(name, C, dtype), 1 if beta is None else beta)
-    result = _nodes.from_packed(cls, real_diagonal(packed, cls.kind, n), n)
-    return result if out is None else write_out(name, result, out)
-
-
-def _scaled(packed: Tensor, alpha: complex | Tensor) -> Tensor:
-    """``alpha packed``, where a number 0 says that nothing of the product enters, nan neither."""
-    if _is_zero(alpha):
-        return torch.where(packed.new_zeros((), dtype=torch.bool), packed, 0)
-    return packed * alpha if _is_given(alpha) else packed
-
-
-def _is_zero(factor: complex | Tensor) -> bool:
-    """Whether a factor is the number 0; a tensor is not looked at."""
-    return not isinstance(factor, Tensor) and factor == 0
-
-
-def _is_given(factor: Any) -> bool:
-    """Whether a factor has to be multiplied by; a tensor also where it is one, for its gradient."""
-    return isinstance(factor, Tensor) or factor != 1
-
-
-def _add(packed: Tensor, other: Tensor, beta: Any) -> Tensor:
-    """``packed + beta other``, where a number 0 says that ``other`` is not to be read."""
-    if isinstance(beta, Tensor):
-        return packed + other * beta
-    if beta != 0:
-        return torch.add(packed, other, alpha=beta)
-    # Its batch counts all the same.
-    shape = torch.broadcast_shapes(packed.shape, other.shape)
-    return packed if packed.shape == shape else packed.expand(shape).contiguous()
-
-
-def _elements(name: str, C: PackedTensor, dtype: torch.dtype) -> Tensor:
-    """The stored elements of ``C`` as autocast has them, which must be of the product's dtype."""
-    elements = _nodes.to_packed(C)
-    elements = elements.to(autocast_dtype(elements))
-    if elements.dtype != dtype:
-        raise ValueError(
-            f"[{name}] expected C of {dtype}; got {describe(C)} of {elements.dtype}. "
-            f"Convert it with .to({dtype})"
-        )
-    return elements
-
-
-def _check_factors(name: str, *factors: Any) -> None:
-    for factor in factors:
-        if isinstance(factor, Tensor) and factor.dim() > 0:
-            raise TypeError(
-                f"[{name}] expected a number or a tensor of no dimensions for a factor; "
-                f"got {describe(factor)}"
-            )
-
-
-def _check_matrix(name: str, cls: type[P], C: Any, n: int, batch: torch.Size) -> None:
-    if not isinstance(C, cls):
-        raise TypeError(f"[{name}] expected a {cls.__name__} for C; got {describe(C)}")
-    if C.n != n:
-        raise ValueError(f"[{name}] expected C of order {n}; got {describe(C)}")
-    if not can_broadcast(C._packed.shape[:-1], batch):
-        raise ValueError(
-            f"[{name}] expected C with a batch that broadcasts to {tuple(batch)} of the product; "
-            f"got {describe(C)}"
-        )
 
 
 @row(functions("addr"), casts=True)
