@@ -29,10 +29,9 @@ from packedtri.ops.mm import (
     tf32_allowed,
     transposed,
 )
-from packedtri.ops.summands import check_factors, check_real, is_given, is_zero, scaled_sum
+from packedtri.ops.summands import P, check_factors, check_real, is_given, is_zero, scaled_sum
 from packedtri.tensor import Hermitian, PackedTensor, Symmetric, check_dtype
 
-P = TypeVar("P", Symmetric, Hermitian)
 F = TypeVar("F", bound="complex | Tensor")
 # The transpose of an operand, or its conjugate transpose.
 Flip = Callable[[Tensor, int], Operand]
