@@ -42,7 +42,7 @@ void solve_leaf(const Solve& p, Span block, Span lines, bool conj, cudaStream_t 
         args.first_line = static_cast<int>(lines.begin);
         args.last_line = static_cast<int>(lines.end);
         if constexpr (!is_complex<T>) {
-            // Several of these lanes' triangles have room where one block would, but take twice as long (measured on an H200).
+            // With a right-hand side a lane more triangles have room at once, but each takes twice as long (measured on an H200).
             const int64_t tiles = ceil_div(lines.length(), 32) * p.batch,
                           many = current_device().multiprocessors * (args.order <= 16 ? 5 : 8);
             if (args.order <= 16 && tiles > many)
