@@ -53,9 +53,12 @@ inline bool beside_dense(const Product& p) {
     return has_symmetric(p) && (p.a.kind == Kind::Dense || p.b.kind == Kind::Dense);
 }
 
-// The dense operand of a product of a packed matrix and vectors (has_vectors).
+// The operands of a product of a packed matrix and vectors (has_vectors).
 inline const Operand& dense_operand(const Product& p) {
     return p.a.kind == Kind::Dense ? p.a : p.b;
+}
+inline const Operand& packed_operand(const Product& p) {
+    return p.a.kind == Kind::Dense ? p.b : p.a;
 }
 
 // Whether elements of a matrix, whose lines are so far apart, can be counted in 32 bits, with `beyond` rows and columns

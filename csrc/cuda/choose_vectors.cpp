@@ -150,8 +150,7 @@ bool wide_pays(const Product& p) {
     if (p.batch == 1) return false;
     if (n >= 2000) return vectors <= 256;
     // One triangle for all of them would be read again for each.
-    const Operand& triangle = p.a.kind == Kind::Dense ? p.b : p.a;
-    return n >= 500 && triangle.batch_stride != 0 && n * n * p.batch >= int64_t{8} << 20 &&
+    return n >= 500 && packed_operand(p).batch_stride != 0 && n * n * p.batch >= int64_t{8} << 20 &&
            vectors <= 128;
 }
 
@@ -239,8 +238,7 @@ bool goes_by_triangles(const Product& p, const Device& device) {
     if (forced.method == BY_TRIANGLES) return true;
     if (any_forced() || !has_vectors(p)) return false;
     // A copy for dense torch takes as long as half of the product (measured on an H200), unless it is one for a whole batch.
-    const Operand& packed = p.a.kind == Kind::Dense ? p.b : p.a;
-    if (p.batch > 1 && packed.batch_stride == 0) return false;
+    if (p.batch > 1 && packed_operand(p).batch_stride == 0) return false;
     const int64_t vectors = vectors_of(p);
     return vectors > 32 && vectors <= 600 && p.k >= (vectors <= 64 ? 2600 : 3600);
 }

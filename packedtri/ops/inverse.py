@@ -12,7 +12,7 @@ from packedtri._bands import real_diagonal
 from packedtri.dispatch import Function, row
 from packedtri.ops.dense import functions
 from packedtri.ops.positive import invert_by_factor, positive
-from packedtri.ops.solve import begin_singular_check, by_lu, check_upper, singular_info
+from packedtri.ops.solve import begin_singular_check, by_lu, check_upper
 from packedtri.ops.trsm import invert_triangle, widened
 from packedtri.tensor import (
     Hermitian,
@@ -65,10 +65,9 @@ for _function in (torch.linalg.inv, *functions("inverse")):
 
 
 def _inv_ex_triangular(A: PackedTensor, *, check_errors: bool = False) -> Any:
-    finish_check = begin_singular_check("linalg.inv_ex", A) if check_errors else None
+    finish_check = begin_singular_check("linalg.inv_ex", A, check_errors)
     inverse = _inverse_triangular(A)
-    info = finish_check() if finish_check is not None else singular_info(A)
-    return torch.return_types.linalg_inv_ex((inverse, info))
+    return torch.return_types.linalg_inv_ex((inverse, finish_check()))
 
 
 def _inv_ex_symmetric(A: PackedTensor, *, check_errors: bool = False) -> Any:

@@ -48,39 +48,25 @@ def check_upper(name: str, t: PackedTensor, upper: bool) -> None:
 
 def check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
     """Raise where a matrix and dense or packed right-hand sides do not go together."""
-    if _fits_at_once(a, b, left):
-        return
     # A vector has no rows, also where a matrix has none.
-    rows = b.shape[-2 if left else -1] if b.dim() > 1 else None
-    if rows != a.n:
+    rows = b.size(-2 if left else -1) if b.dim() > 1 else None
+    if rows != a._n:
         expected = "(..., n, m)" if left else "(..., m, n)"
         raise ValueError(
             f"[{name}] expected a right-hand side {expected} for {describe(a)}; got {describe(b)}"
         )
     p, q = a._packed, b._packed if isinstance(b, PackedTensor) else b
     check_strided(name, q)
-    if (p.dtype, p.device) != (q.dtype, q.device):
+    if p.dtype is not q.dtype or p.device != q.device:
         raise ValueError(
             f"[{name}] expected both operands to have the same dtype and device; "
             f"got {describe(a)} of {p.dtype} on {p.device} and "
             f"{describe(b)} of {q.dtype} on {q.device}"
         )
-    batches = p.shape[:-1], q.shape[:-1] if isinstance(b, PackedTensor) else q.shape[:-2]
-    check_batches(name, a, b, *batches)
-
-
-def _fits_at_once(a: PackedTensor, b: Tensor, left: bool) -> bool:
-    """Whether they go together, by what is quick: one matrix and plain right-hand sides."""
-    p = a._packed
-    return (
-        type(b) is Tensor
-        and p.dim() == 1
-        and b.dim() > 1
-        and b.size(-2 if left else -1) == a._n
-        and b.dtype is p.dtype
-        and b.device == p.device
-        and b.layout is torch.strided
-    )
+    # One matrix goes with every batch.
+    if p.dim() > 1:
+        batch = q.shape[:-1] if isinstance(b, PackedTensor) else q.shape[:-2]
+        check_batches(name, a, b, p.shape[:-1], batch)
 
 
 def check_batches(name: str, a: Tensor, b: Tensor, p: torch.Size, q: torch.Size) -> None:
@@ -92,13 +78,18 @@ def check_batches(name: str, a: Tensor, b: Tensor, p: torch.Size, q: torch.Size)
         )
 
 
-def begin_singular_check(name: str, t: PackedTensor) -> Callable[[], Tensor]:
+def begin_singular_check(
+    name: str, t: PackedTensor, check_errors: bool = True
+) -> Callable[[], Tensor]:
     """Ask whether a triangular matrix has a zero on its diagonal, before work that must not wait.
 
     Returns:
-        A function to call when the work is under way. It raises torch's error for a zero, or
-        returns LAPACK's info, shape (*batch): 0, or the position of the first zero counted from 1.
+        A function to call when the work is under way. It raises torch's error for a zero where
+        errors are checked, or returns LAPACK's info, shape (*batch): 0, or the position of the
+        first zero counted from 1.
     """
+    if not check_errors:
+        return lambda: singular_info(t)
     info = whole(singular_info(t))
     known = _to_host(info) if values_visible(info) else None
 
@@ -197,9 +188,9 @@ def _by_substitution(
     columns = B.unsqueeze(-1) if vector else B
     check_system(name, A, columns, left)
     # Torch words its error by this name.
-    finish_check = begin_singular_check(f"torch.{name}", A) if check_errors else None
+    finish_check = begin_singular_check(f"torch.{name}", A, check_errors)
     x = solve_typed(A, B, left) if type(A) is type(B) else solve_dense(A, columns, left)
-    info = finish_check() if finish_check is not None else singular_info(A)
+    info = finish_check()
     return x.squeeze(-1) if vector else x, info
 
 

@@ -269,7 +269,10 @@ def each(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
 
 @contextlib.contextmanager
 def memory_filled(room: int, least: int) -> Iterator[None]:
-    """Takes all GPU memory that torch may have, by `least` bytes and more, but for `room` bytes."""
+    """Takes all GPU memory that torch may have, by `least` bytes and more, but for `room` bytes.
+
+    What runs then must have asked for more than that.
+    """
     # Small tensors have memory of their own.
     spare = [torch.empty(n, dtype=torch.uint8, device="cuda") for n in (2**19, room)]
     torch.cuda.empty_cache()
@@ -284,7 +287,9 @@ def memory_filled(room: int, least: int) -> Iterator[None]:
                 continue
             size //= 2
         spare.clear()
+        failed = torch.cuda.memory_stats()["num_ooms"]
         yield
+        assert torch.cuda.memory_stats()["num_ooms"] > failed, "there was room"
     finally:
         pieces.clear()
         torch.cuda.set_per_process_memory_fraction(1.0)
