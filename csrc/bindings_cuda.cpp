@@ -32,26 +32,6 @@ Tensor unpacked_mm(const Operands& x, int64_t n, bool tf32, const Product& p) {
                     static_cast<int64_t>(p.c.kind), tf32);
 }
 
-// Whether a copy of the dense operand with aligned rows pays (wide_when_aligned). It must have a matrix for each
-// product: of one that is broadcast a copy would have to be broadcast again.
-bool pays_aligned(const Operands& x, const Product& p) {
-    const bool left = p.a.kind == Kind::Dense;
-    const Operand& dense = left ? p.a : p.b;
-    return (left ? x.a : x.b).numel() == p.batch * dense.rows * dense.cols &&
-           cuda::wide_when_aligned(p, cuda::current_device());
-}
-
-// The same matrices, with rows that begin at multiples of 16 bytes.
-Tensor with_aligned_rows(const Tensor& x) {
-    const int64_t word = 16 / static_cast<int64_t>(x.element_size());
-    Sizes shape = sizes_of(x);
-    const int64_t cols = shape.back();
-    shape.back() = ceil_div(cols, word) * word;
-    Tensor memory = allocate(x, shape);
-    Tensor rows = torch::stable::narrow(memory, x.dim() - 1, 0, cols);
-    return torch::stable::copy_(rows, x);
-}
-
 Tensor multiply(const Operands& operands, int64_t n, int64_t c_kind, bool tf32) {
     const Tensor &a = operands.a, &b = operands.b;
     // Operands on different devices are told apart by the checks that follow.
@@ -60,22 +40,13 @@ Tensor multiply(const Operands& operands, int64_t n, int64_t c_kind, bool tf32) 
     return mm(
         operands, n, c_kind, tf32,
         [&](const Product& p) { cuda::mm(p, &scratch, current_stream()); },
-        {{[&](const Operands& x, const Product& p) {
-              if (pays_aligned(x, p)) return true;
+        {{[&](const Operands&, const Product& p) {
               // Dense torch may round what must not be.
               return cuda::leaves_to_dense(p, cuda::current_device()) &&
                      (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
           },
-          [&](const Operands& x, const Product& p) {
-              if (!pays_aligned(x, p)) return unpacked_mm(x, n, tf32, p);
-              const bool left = p.a.kind == Kind::Dense;
-              return multiply({left ? with_aligned_rows(x.a) : x.a,
-                               left ? x.b : with_aligned_rows(x.b), x.a_kind, x.b_kind, x.into},
-                              n, c_kind, tf32);
-          }},
-         [](const Operands& x, const Product& p) {
-             return pays_aligned(x, p) ? p.batch : cuda::copies(p).at_once();
-         }},
+          [&](const Operands& x, const Product& p) { return unpacked_mm(x, n, tf32, p); }},
+         [](const Operands&, const Product& p) { return cuda::copies(p).at_once(); }},
         [](const ColumnBatch& x) { return cuda::turns(x, cuda::current_device()); });
 }
 

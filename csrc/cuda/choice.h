@@ -284,7 +284,6 @@ bool goes_thin(const Product& p, const Device& device);
 bool goes_by_strips(const Product& p, const Device& device);
 // The same of a hundred vectors or so, and how it has them.
 bool goes_wide(const Product& p, const Device& device);
-Config choose_wide(const Product& p, const Device& device);
 
 // The products that one with a symmetric operand is, C = alpha (L + U) B + beta C: by its stored half as it is, and by its
 // strict half transposed, into the same result.

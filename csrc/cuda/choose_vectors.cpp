@@ -6,6 +6,7 @@
 #include "choice.h"
 #include "engine_layout.h"
 #include "strip_units.h"
+#include "wide_units.h"
 
 namespace packedtri::cuda {
 namespace {
@@ -67,6 +68,8 @@ bool strips_can(const Product& p, const Device& device) {
     if (has_complex_elements(p.dtype)) return false;
     if (!has_vectors(p) || is_mv(p) || !device.clusters) return false;
     if (p.k == 0 || p.k > STRIP_ORDER) return false;
+    // Of 16-bit triangles each element has one product.
+    if (element_size(p.dtype) == 2 && !has_symmetric(p)) return false;
     const int64_t vectors = strip_vectors(p), matrices = ceil_div(vectors_of(p), vectors) * p.batch;
     const StripSums sums = strip_sums(strip_units(p.k), matrices, device.multiprocessors,
                                       strips_sum_rows(p), strips_sum_columns(p));
@@ -84,14 +87,7 @@ struct StripOrders {
     // Of batches of at least 8000 rows: for so many vectors, from this order on.
     int64_t least_vectors, most_vectors, in_batch;
 };
-// Measured on an H100 at orders of 256 to 12288.
-constexpr StripOrders STRIPS_16_BITS[] = {
-    {{NEVER, NEVER, NEVER, NEVER, NEVER, NEVER}, NEVER, 5, 16, 1000},  // Sums along rows.
-    {{2500, 3500, NEVER, NEVER, NEVER, NEVER}, NEVER, 2, 16, 1000},    // Down columns.
-    {{2500, 3500, 3500, 4500, NEVER, NEVER}, NEVER, 2, 16, 1000},      // Both.
-    {{1000, 2000, 2500, 3500, NEVER, NEVER}, NEVER, 2, 16, 1000},      // Where dense torch is slow.
-};
-// Measured on an H200 at the same orders.
+// Measured on an H200 at orders of 256 to 12288.
 constexpr StripOrders STRIPS_F32[] = {
     {{NEVER, NEVER, 2500, 1500, 1400, 1500}, NEVER, 9, 32, 500},
     {{NEVER, 8000, 2500, 1500, 2500, NEVER}, NEVER, 17, 32, 1000},
@@ -109,11 +105,12 @@ bool strips_pay(const Product& p) {
     // Larger tiles multiply more of them sooner, dense torch does in TF32, and tile images in float32 from this order on.
     if (vectors > (p.tf32 ? (both ? 32 : 64) : 128)) return false;
     if (p.dtype == DType::f32 && vectors > 64 && n > 2000) return false;
-    const bool small = element_size(p.dtype) == 2;
-    // The kernel for a hundred vectors is faster with them.
-    if (small && vectors > 16 && n >= 6000) return false;
-    const int sums = both ? (small && slow_when_dense(p) ? 3 : 2) : strips_sum_rows(p) ? 0 : 1;
-    const StripOrders& orders = (small ? STRIPS_16_BITS : f64 ? STRIPS_F64 : STRIPS_F32)[sums];
+    // A symmetric matrix, whose elements are loaded once for two products. Of smaller ones the kernel for a hundred vectors
+    // loads them twice sooner.
+    if (element_size(p.dtype) == 2)
+        return vectors <= 32 && (p.batch == 1 ? n >= 3500 : n >= 1000 && n * p.batch >= 8000);
+    const int sums = both ? 2 : strips_sum_rows(p) ? 0 : 1;
+    const StripOrders& orders = (f64 ? STRIPS_F64 : STRIPS_F32)[sums];
     if (p.batch > 1 && n * p.batch >= 8000 && n >= orders.in_batch &&
         vectors >= orders.least_vectors && vectors <= orders.most_vectors)
         return true;
@@ -124,50 +121,47 @@ bool strips_pay(const Product& p) {
     return n >= orders.least[bucket - STRIP_VECTORS];
 }
 
-// Whether a product has the kernel for a hundred vectors or so, which has to map the dense operand or a copy.
-bool wide_fits(const Product& p, const Device& device) {
-    return device.clusters && element_size(p.dtype) == 2 && has_vectors(p) && p.k > 0;
+// Whether a product can have the kernel for a hundred vectors or so: there has to be room for the sums that are added up at
+// last.
+bool wide_can(const Product& p, const Device& device) {
+    if (!device.clusters || element_size(p.dtype) != 2 || !has_vectors(p) || p.k == 0) return false;
+    const WideUnits units{static_cast<int>(ceil_div(p.k, WIDE_SIDE)), strips_sum_rows(p),
+                          strips_sum_columns(p)};
+    const int64_t vectors = wide_vectors(p), matrices = ceil_div(vectors_of(p), vectors) * p.batch;
+    return wide_sums(units, matrices, device.multiprocessors) * vectors * 4 <= device.scratch;
 }
 
-// Whether it is faster than the others (measured on an H100): than few vectors at a time from 17 on, where these
-// read a triangle by columns from 9 on; than dense torch and tile images up to some hundred. Of a symmetric
-// matrix it reads the triangle twice.
-bool wide_pays(const Product& p) {
-    const int64_t n = p.k, vectors = vectors_of(p);
-    if (has_symmetric(p)) {
-        if (vectors > 256) return false;
-        if (p.batch == 1) return n >= 6000;
-        if (n >= 1500) return true;
-        return n >= 1000 && n * n * p.batch >= int64_t{16} << 20 && vectors <= 64;
-    }
-    const bool by_columns = p.a.kind == Kind::Dense && !sums_along_rows(p);
-    if (vectors <= (by_columns && n >= 4000 ? 8 : 16)) return false;
-    // Small tiles share the sums of fewer steps.
-    if (n >= 3000) {
-        if (p.batch == 1 && n <= most_mapped(vectors) && maps_dense_operand(p)) return false;
-        return vectors <= (n < 4000 ? 128 : n < 6000 ? 256 : 512);
-    }
-    if (p.batch == 1) return false;
-    if (n >= 2000) return vectors <= 256;
+// Whether it is faster than the others and than dense torch on unpacked copies (measured on an H200 at orders of 128 to
+// 12288): small tiles share the sums of fewer steps, and tile images multiply more vectors sooner.
+bool wide_pays_of_batch(const Product& p) {
+    const int64_t n = p.k, vectors = vectors_of(p), elements = n * n * p.batch;
     // One triangle for all of them would be read again for each.
-    return n >= 500 && packed_operand(p).batch_stride != 0 && n * n * p.batch >= int64_t{8} << 20 &&
-           vectors <= 128;
+    if (n < 2000 && packed_operand(p).batch_stride == 0) return false;
+    if (has_symmetric(p)) {
+        if (vectors > 128) return false;
+        const bool many = elements >= int64_t{64} << 20;
+        return n >= (vectors <= 8 || (vectors <= 64 && many) ? 1000 : 1500);
+    }
+    if (vectors <= 8) return n >= 1000 && p.batch <= (sums_along_rows(p) ? 4 : 16);
+    return vectors <= 64 && n >= (vectors <= 16 ? 1000 : 500) && elements >= int64_t{16} << 20;
 }
 
-// What a choice of `split` and `tile` takes, in the time of a tile of up to 128 vectors. Clusters share the work
-// evenly, unless there are fewer parts than clusters; putting sums together takes as long as a few tiles.
-double wide_cost(const Product& p, int split, TileSize tile, int multiprocessors) {
-    const int64_t vectors = vectors_of(p), at_once = wide_vectors(vectors, tile),
-                  groups = ceil_div(p.k, WIDE_OUT), steps = ceil_div(p.k, WIDE_STEPS),
-                  items = groups * ceil_div(vectors, at_once) * p.batch,
-                  clusters = multiprocessors / split;
-    const double longest = static_cast<double>(has_symmetric(p) ? steps + 2 : steps),
-                 average = has_symmetric(p) ? longest : (longest + 2) / 2,
-                 all = average * static_cast<double>(items),
-                 sums = split == 1 ? 3 : 4.0 + split * 0.75;
-    return (std::max(all / static_cast<double>(clusters), longest) / split +
-            static_cast<double>(ceil_div(items, clusters)) * sums) *
-           (at_once > 128 ? 1.2 : 1);
+bool wide_pays(const Product& p) {
+    if (p.batch > 1) return wide_pays_of_batch(p);
+    const int64_t n = p.k, vectors = vectors_of(p);
+    if (vectors > 256) return false;
+    if (has_symmetric(p)) {
+        // It reads the triangle twice, which takes as long as to unpack it where there are few rows beside many vectors.
+        if (n >= 5600 || (n >= 2000 && slow_when_dense(p))) return true;
+        if (n >= 2000) return vectors <= (n < 2300 ? 64 : 128);
+        // Other kernels bring these in line element by element.
+        if (vectors > 64 && !maps_dense_operand(p)) return n >= 1000;
+        if (n >= 1400) return vectors <= 4;
+        return n >= (vectors <= 4 ? 1000 : 750) && vectors <= 16;
+    }
+    if (vectors <= 4) return n >= (sums_along_rows(p) ? 1800 : 1000);
+    if (vectors <= 16) return n >= 1200;
+    return n >= (vectors <= 64 ? 2300 : vectors <= 128 ? 2700 : 4300);
 }
 
 }  // namespace
@@ -178,18 +172,7 @@ bool goes_thin(const Product& p, const Device& device) {
 }
 
 bool goes_wide(const Product& p, const Device& device) {
-    if (!wide_fits(p, device) || !maps_dense_operand(p)) return false;
-    return forced.method < 0 ? wide_pays(p) : is_forced(Method::Wide);
-}
-
-bool wide_when_aligned(const Product& p, const Device& device) {
-    if (any_forced() || is_mv(p) || !wide_fits(p, device) || !wide_pays(p)) return false;
-    if (maps_dense_operand(p) || goes_by_strips(p, device) || goes_by_fragments(p, device))
-        return false;
-    // Of a triangle a few vectors at a time are as quick as a copy.
-    if (!has_symmetric(p) && vectors_of(p) <= 16) return false;
-    // One dense matrix for a whole batch would be copied for each.
-    return p.batch == 1 || dense_operand(p).batch_stride != 0;
+    return wide_can(p, device) && (forced.method < 0 ? wide_pays(p) : is_forced(Method::Wide));
 }
 
 bool turns(const ColumnBatch& x, const Device& device) {
@@ -241,21 +224,6 @@ bool goes_by_triangles(const Product& p, const Device& device) {
     if (p.batch > 1 && packed_operand(p).batch_stride == 0) return false;
     const int64_t vectors = vectors_of(p);
     return vectors > 32 && vectors <= 600 && p.k >= (vectors <= 64 ? 2600 : 3600);
-}
-
-Config choose_wide(const Product& p, const Device& device) {
-    Config best{};
-    double least = std::numeric_limits<double>::infinity();
-    for (const TileSize tile : {TileSize::Small, TileSize::Large})
-        for (int split = 1; split <= std::min(8, device.multiprocessors); split *= 2) {
-            const double cost = wide_cost(p, split, tile, device.multiprocessors);
-            if (cost >= least) continue;
-            least = cost;
-            best = {Method::Wide, tile, split, 1, 1};
-        }
-    if (const int tile = forced.tile; tile >= 0) best.tile = static_cast<TileSize>(tile);
-    if (const int split = forced.split; split >= 1) best.split = split;
-    return best;
 }
 
 }  // namespace packedtri::cuda

@@ -58,10 +58,11 @@ Config choose(const Product& p, const Device& device, bool scratch, int together
     if (remembered_tf32_tiles(p, device, together)) return choose_direct(p, device, scratch);
     if (goes_by_shared_images(p, device)) return choose_shared_images(p);
     if (goes_resident(p, device)) return choose_resident(p, device);
-    if (goes_by_fragments(p, device)) return choose_fragments(p, device);
+    const bool wide = scratch && goes_wide(p, device);
+    if (!wide && goes_by_fragments(p, device)) return choose_fragments(p, device);
     if (scratch && goes_joined(p, device)) return choose_joined(p, device);
     if (scratch && goes_by_strips(p, device)) return {Method::Strips, TileSize::Small, 1, 1, 1};
-    if (goes_wide(p, device)) return choose_wide(p, device);
+    if (wide) return {Method::Wide, TileSize::Small, 1, 1, 1};
     if (goes_thin(p, device)) return {Method::Thin, TileSize::Small, 1, 1, 1};
     if (small_side(p, device)) return {Method::Small, TileSize::Small, 1, 1, 1};
     Config config = choose_direct(p, device, scratch);

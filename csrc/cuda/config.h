@@ -156,13 +156,6 @@ constexpr int tile_shared_kib(DType dtype, TileSize size) {
     return 0;
 }
 
-// Tiles of Method::Wide: elements of each vector of the result, and steps of the sum at once.
-constexpr int WIDE_OUT = 128, WIDE_STEPS = 64;
-// Of how many of them a block has tiles.
-constexpr int wide_vectors(int64_t vectors, TileSize size) {
-    return vectors <= 64 ? 64 : vectors <= 128 || size == TileSize::Small ? 128 : 256;
-}
-
 // Whether the rows of an operand's memory are its own rows, not its columns.
 inline bool runs_along_rows(const Operand& x) {
     if (x.stagger != Stagger::None) return x.stagger == Stagger::Rows;
@@ -224,13 +217,19 @@ inline int64_t resident_tasks(const Product& p, TileSize tile) {
     return ceil_div(p.k, 16 * shape.rows) * ceil_div(vectors_of(p), 8 * shape.cols);
 }
 
-// How many vectors Method::Strips has at once.
+// How many vectors Method::Strips has at once: of elements of 2 bytes at least as many as a product of warpgroups pays for.
 inline int strip_vectors(const Product& p) {
     const int64_t vectors = vectors_of(p);
-    return vectors <= 8 ? 8 : vectors <= 16 ? 16 : vectors <= 32 || p.dtype == DType::f64 ? 32 : 64;
+    if (vectors <= 8 && element_size(p.dtype) > 2) return 8;
+    return vectors <= 16 ? 16 : vectors <= 32 || p.dtype != DType::f32 ? 32 : 64;
+}
+// The same of Method::Wide.
+inline int wide_vectors(const Product& p) {
+    const int64_t vectors = vectors_of(p);
+    return vectors <= 16 ? 16 : vectors <= 64 ? 64 : vectors <= 128 ? 128 : 256;
 }
 
-// Which sums it has: along the rows of the triangle's memory, and down its columns.
+// Which sums these have: along the rows of the triangle's memory, and down its columns.
 inline bool strips_sum_rows(const Product& p) { return has_symmetric(p) || sums_along_rows(p); }
 inline bool strips_sum_columns(const Product& p) { return has_symmetric(p) || !sums_along_rows(p); }
 
@@ -274,9 +273,6 @@ bool leaves_to_dense(const Factor& p);
 // What is copied of a product then.
 Copies copies(const Product& p);
 
-// Whether the kernel for a hundred vectors only lacks rows of the dense operand that begin at multiples of 16 bytes,
-// and a copy that has them pays.
-bool wide_when_aligned(const Product& p, const Device& device);
 // Whether the columns of a batch are turned into the rows of one product: not where they can be joined as they lie.
 bool turns(const ColumnBatch& x, const Device& device);
 

@@ -5,12 +5,9 @@
 namespace packedtri::cuda {
 namespace {
 
-std::string explain_wide(const Product& p, const Config& config) {
-    std::string text =
-        std::to_string(wide_vectors(vectors_of(p), config.tile)) + " vectors at once";
-    if (has_symmetric(p)) text += ", two passes over the triangle";
-    if (config.split > 1) text += ", sums shared by " + std::to_string(config.split) + " blocks";
-    return text;
+std::string explain_wide(const Product& p) {
+    return std::to_string(wide_vectors(p)) + " vectors at once" +
+           (has_symmetric(p) ? ", two passes over the triangle" : "");
 }
 
 std::string explain_small(const Product& p, int side) {
@@ -95,7 +92,7 @@ std::string explain_chosen(const Product& p, const Device& device) {
         case Method::Thin:
             return has_symmetric(p) ? "a few vectors, two passes over the triangle"
                                     : "a few vectors";
-        case Method::Wide: return explain_wide(p, c);
+        case Method::Wide: return explain_wide(p);
         case Method::Strips:
             return "strips of the triangle, " + std::to_string(strip_vectors(p)) +
                    " vectors at once";
@@ -110,9 +107,6 @@ std::string explain_chosen(const Product& p, const Device& device) {
 }  // namespace
 
 std::string explain(const Product& asked, const Device& device) {
-    if (wide_when_aligned(asked, device))
-        return "rows of the dense operand aligned, then " +
-               explain_wide(asked, choose_wide(asked, device));
     if (leaves_to_dense(asked, device)) {
         if (!goes_on_unpacked(asked, device)) return "unpacked, then dense torch";
         return "symmetric operand unpacked, then " + explain(with_unpacked(asked), device);

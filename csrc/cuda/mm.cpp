@@ -97,7 +97,10 @@ void mm(const Product& asked, Scratch* scratch, cudaStream_t stream) {
         case Method::Vector: return mv(p, scratch, stream);
         case Method::Thin:
             return by_triangles(p, [&](const Product& part) { mm_thin(part, stream); });
-        case Method::Wide: return mm_wide(p, config, stream);
+        case Method::Wide: {
+            if (!mm_wide(p, *scratch, stream)) mm(p, nullptr, stream);
+            return;
+        }
         case Method::Strips: {
             if (!strips(p, *scratch, stream)) mm(p, nullptr, stream);
             return;

@@ -22,7 +22,7 @@ class StripConsumer {
     // Tile `step` of the block, once it is there; and that the warp is done with it.
     __device__ Tile take(int step) {
         shared_.ring.wait_full(step);
-        return at_.tile(shared_.tiles[step % Shape::STAGES]);
+        return {shared_.tiles[step % Shape::STAGES], at_.place()};
     }
     __device__ static void clear(Sums& sums) {
 #pragma unroll
@@ -177,24 +177,21 @@ class StripColumns : StripConsumer<T, Shape> {
     using Base::args_, Base::shared_, Base::at_, Base::warp_;
     using typename Base::Acc;
     using Sums = typename Base::Sums;
-    // What the team multiplies at once, and so many times of a tile and of a strip.
-    static constexpr int TEAM_COLUMNS = STRIP_STEPS * Shape::TEAM / 32,
-                         EACH = Shape::TILE / TEAM_COLUMNS, PARTS = STRIP_WIDTH / TEAM_COLUMNS;
+    static_assert(Shape::TILE == STRIP_STEPS * Shape::TEAM / 32,
+                  "what the team multiplies at once");
 
   public:
     __device__ StripColumns(const StripArgs<T>& args, typename Shape::Shared& shared)
         : Base(args, shared), column_(warp_ * STRIP_STEPS) {}
 
     __device__ void run() {
-        Sums sums[PARTS] = {};
+        Sums sums[Shape::TILES] = {};
         for (int u = 0, step = 0; u < at_.units; ++u) {
             shared_.band_ring.wait_full(u);
 #pragma unroll
             for (int tile = 0; tile < Shape::TILES; ++tile, ++step) {
                 const auto memory = Base::take(step);
-#pragma unroll
-                for (int part = 0; part < EACH; ++part)
-                    if (at_.exists(tile)) add_tile(sums[tile * EACH + part], memory, tile, part, u);
+                if (at_.exists(tile)) add_tile(sums[tile], memory, tile, u);
                 ptx::mbarrier_arrive(shared_.ring.empty(step));
             }
             ptx::mbarrier_arrive(shared_.band_ring.empty(u));
@@ -205,27 +202,25 @@ class StripColumns : StripConsumer<T, Shape> {
 
   private:
     // 16 columns. Of a symmetric matrix the diagonal is added with the rows.
-    __device__ void add_tile(Sums& sums, typename Base::Tile memory, int tile, int part,
-                             int u) const {
+    __device__ void add_tile(Sums& sums, typename Base::Tile memory, int tile, int u) const {
         const bool bad = shared_.bad_bands[u % 2] == u;
-        const int column = part * TEAM_COLUMNS + column_;
 #pragma unroll(Shape::UNROLLED)
         for (int k = 0; k < STRIP_BAND; k += STRIP_STEPS) {
-            const int i0 = at_.row() + k, j0 = at_.column(tile) + column;
-            Base::template add_block<false>(sums, memory.from(k, column), shared_.bands[u % 2], k,
+            const int i0 = at_.row() + k, j0 = at_.column(tile) + column_;
+            Base::template add_block<false>(sums, memory.from(k, column_), shared_.bands[u % 2], k,
                                             i0, {i0 - j0 - (Shape::BOTH ? 1 : 0), args_.n - i0},
                                             bad);
         }
     }
 
-    __device__ void store(Sums (&sums)[PARTS], Acc* to) const {
+    __device__ void store(Sums (&sums)[Shape::TILES], Acc* to) const {
 #pragma unroll
-        for (int part = 0; part < PARTS; ++part) {
-            Base::each_pair(sums[part], part * TEAM_COLUMNS + column_,
+        for (int tile = 0; tile < Shape::TILES; ++tile) {
+            Base::each_pair(sums[tile], tile * Shape::TILE + column_,
                             [&](int c, int v, Acc x, Acc y) {
                                 to[c * Shape::VECTORS + v] = x, to[c * Shape::VECTORS + v + 1] = y;
                             });
-            Base::clear(sums[part]);
+            Base::clear(sums[tile]);
         }
     }
 

@@ -27,7 +27,7 @@ template <int VECTORS>
 struct StripMath<float, VECTORS> {
     static constexpr int STAGES = VECTORS < 64 ? 4 : 3;
     // Of the rows of a tile: a warp reads 4 elements of 8 rows, or 8 of 4, from no bank more than twice.
-    static constexpr int PITCH = STRIP_TILE<float> + 8;
+    static constexpr int PITCH = STRIP_TILE + 8;
     static constexpr bool NEEDS_ORDINARY = true;
     // Elements that three parts cannot hold because they are small are multiplied with UP before. Sums are finite all
     // the same beside elements of the triangle below MOST and of the vectors below MOST_OF_VECTORS.

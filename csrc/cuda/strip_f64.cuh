@@ -10,7 +10,7 @@ struct StripMath<double, VECTORS> {
     static constexpr int STAGES = VECTORS == 32 ? 3 : 4;
     // Of the rows of a tile: half a warp reads 4 x 4 elements along either side, from as good as 16 different pairs
     // of banks.
-    static constexpr int PITCH = STRIP_TILE<double> + 4;
+    static constexpr int PITCH = STRIP_TILE + 4;
     // Tensor cores multiply nan and infinity like any other number.
     static constexpr bool NEEDS_ORDINARY = false;
 

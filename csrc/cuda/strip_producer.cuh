@@ -35,7 +35,7 @@ class StripProducer {
 
   private:
     __device__ typename Shape::Tile stage(int step) const {
-        return at_.tile(shared_.tiles[step % Shape::STAGES]);
+        return {shared_.tiles[step % Shape::STAGES], at_.place()};
     }
 
     // The words in which the stored elements of the rows lie, from that on in which they begin. A warp starts the copies of its lanes one after the other, so all warps have some.

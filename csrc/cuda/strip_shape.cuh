@@ -3,41 +3,13 @@
 
 #include <algorithm>
 
-#include "../index.h"
 #include "hopper.cuh"
 #include "ring.cuh"
-#include "strip_16bit.cuh"
+#include "strip_args.cuh"
 #include "strip_f32.cuh"
 #include "strip_f64.cuh"
-#include "strip_units.h"
 
 namespace packedtri::cuda {
-
-// Y = T X for a packed matrix T of order n, in groups of vectors.
-template <class T>
-struct StripArgs {
-    const T* triangle;
-    const T* x;
-    T* y;
-    int64_t triangle_batch_stride, x_batch_stride, y_batch_stride;
-    // From one element of a vector to the next, and from vector to vector.
-    int64_t x_step, x_next, y_step, y_next;
-    int n, vectors, batch, groups;
-    int at_once;  // Vectors of a group.
-    StripUnits units;
-    int64_t all;  // Units of all groups of all matrices.
-    int blocks;
-    bool rows, columns;  // Which sums there are.
-    using Acc = typename Accumulator<T>::type;
-    Acc* by_rows;  // STRIP_BAND elements of a group of vectors for each unit.
-    Acc*
-        by_columns;  // STRIP_WIDTH elements of them for each strip that a block has: see column_sums.
-
-    // A block comes from strip to strip, so block + strip is another number for each pair of them.
-    __device__ Acc* column_sums(int64_t block, int64_t matrix, int strip) const {
-        return by_columns + (block + matrix * units.strips() + strip) * STRIP_WIDTH * at_once;
-    }
-};
 
 // What a block is made of: eight warps for the sums over rows, eight for those over columns, as far as there are such,
 // and four that load.
@@ -46,7 +18,7 @@ struct StripShape {
     using Math = StripMath<T, VECTORS_>;
     using Tile = StripTile<T, Math::PITCH>;
     // Tiles of a unit, and their columns.
-    static constexpr int TILE = STRIP_TILE<T>, TILES = STRIP_WIDTH / TILE;
+    static constexpr int TILE = STRIP_TILE, TILES = STRIP_WIDTH / TILE;
     static constexpr int VECTORS = VECTORS_, STAGES = Math::STAGES;
     static constexpr bool ROWS = ROWS_, COLUMNS = COLUMNS_, BOTH = ROWS && COLUMNS;
     static constexpr int TEAM = 256, CONSUMERS = BOTH ? 2 * TEAM : TEAM, PRODUCERS = 128,
@@ -127,9 +99,8 @@ class StripWalk {
         const int i = row() + r;
         return i < args.n ? max(0, min(Shape::TILE, i + 1 - column(tile))) : 0;
     }
-    __device__ typename Shape::Tile tile(T* memory) const {
-        return {memory, static_cast<unsigned>(ptx::past_word(triangle))};
-    }
+    // Where it begins in a word of 16 bytes.
+    __device__ unsigned place() const { return static_cast<unsigned>(ptx::past_word(triangle)); }
 
     // Element k of vector c of the group; and four that are 4 steps apart.
     __device__ T element(int k, int c) const {

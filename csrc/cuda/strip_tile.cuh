@@ -29,8 +29,7 @@ struct StripTile {
 };
 
 // Columns of a tile. Each of its rows is a copy of its own, which take as long if they are shorter.
-template <class T>
-constexpr int STRIP_TILE = sizeof(T) == 2 ? 256 : 128;
+constexpr int STRIP_TILE = 128;
 
 // Steps of a sum that a warp multiplies at once, as many as rows or columns.
 constexpr int STRIP_STEPS = 16;
@@ -44,7 +43,7 @@ struct StripBlock {
     __device__ bool has_any() const { return below > -STRIP_STEPS && rows > 0; }
 };
 
-// How elements are multiplied: strip_16bit.cuh, strip_f32.cuh, strip_f64.cuh.
+// How elements are multiplied: strip_f32.cuh, strip_f64.cuh.
 template <class T, int VECTORS, class = void>
 struct StripMath;
 

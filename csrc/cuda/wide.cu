@@ -1,71 +1,85 @@
-// Four warps have the copy engine bring pieces of rows of the triangle to shared memory, as they lie: in words of
-// 16 bytes, in which a row begins anywhere. Two warpgroups bring them in line, as image blocks (image.h), and
-// multiply them by blocks of the vectors, which the copy engine brings in that order. The triangle is the left
-// operand of the tensor cores whichever side it is on: rows times T are the rows of Tᵀ times columns.
+// The triangle is cut into tiles of 128 x 128, and every block has equally many of them, which follow one another: those of
+// 128 rows, or of 128 columns, up to the diagonal, and then of others. The copy engine brings their rows as they lie, and the
+// vectors at their columns or rows as image blocks. Two warpgroups multiply, with the triangle as the left operand, which
+// tensor cores take from registers, and so need no alignment there. What a block has of a sum goes to scratch memory, and a
+// second kernel adds it up, in the order of the blocks. The triangle is the left operand whichever side it is on: rows times
+// T are the rows of Tᵀ times columns.
 #include "wide.h"
 
-#include <algorithm>
-
-#include "launch.h"
-#include "tensor_map.h"
-#include "wide_loader.cuh"
-#include "wide_product.cuh"
+#include "add_parts.cuh"
+#include "mapped_vectors.cuh"
+#include "wide_groups.cuh"
 
 namespace packedtri::cuda {
 namespace {
 
-template <class T, int C, bool X_ALONG>
-__global__ void __launch_bounds__(WIDE_THREADS, 1)
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::COMPILED_THREADS, 1)
     wide_kernel(const __grid_constant__ WideArgs<T> args) {
-    extern __shared__ __align__(1024) char shared[];
-    if (threadIdx.x == 0) WideBarriers<C>(shared).init(args.thin.split);
-    if (args.thin.split > 1) ptx::cluster_sync();
-    else __syncthreads();
-    ptx::wait_for_dependency();
-    ptx::launch_dependents();
-    if (threadIdx.x >= WIDE_MULTIPLIERS) {
-        ptx::keep_registers<64>();
-        WideLoader<T, C>(args, shared).run();
-    } else {
-        ptx::take_registers<216>();
-        WideProduct<T, C, X_ALONG>(args, shared).run();
+#if PACKEDTRI_HOPPER
+    extern __shared__ __align__(1024) char memory[];
+    auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory);
+    if (threadIdx.x == 0) {
+        ptx::prefetch_map(&args.x);
+        shared.ring.start(Shape::PRODUCERS, Shape::CONSUMERS);
     }
+    __syncthreads();
+    ptx::launch_dependents();
+    const WideWalk<T, Shape> at(args);
+    ptx::wait_for_dependency();
+    if (threadIdx.x >= Shape::CONSUMERS) {
+        ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
+        produce_wide<T, Shape>(shared, at);
+    } else {
+        ptx::take_registers<Shape::CONSUMER_REGISTERS>();
+        WideConsumer<T, Shape>(shared, at).run();
+    }
+#endif
 }
 
-template <class T, int C>
-void launch(const WideArgs<T>& args, bool x_along, cudaStream_t stream) {
-    using Tile = WideTile<C>;
-    const ThinArgs<T>& thin = args.thin;
-    const auto kernel = x_along ? wide_kernel<T, C, true> : wide_kernel<T, C, false>;
+template <class T, int VECTORS, bool X_ALONG>
+void launch(const WideArgs<T>& args, cudaStream_t stream) {
+    using Shape = WideShape<T, VECTORS, X_ALONG>;
+    const auto kernel = wide_kernel<T, Shape>;
     allow_shared(kernel);
-    const int64_t items = ceil_div(thin.n, WIDE_OUT) * ceil_div(thin.vectors, C) * thin.batch,
-                  clusters = std::min<int64_t>(
-                      items,
-                      clusters_at_once(kernel, WIDE_THREADS, Tile::SHARED_BYTES, thin.split));
-    launch_overlapping(kernel, dim3(static_cast<unsigned>(clusters * thin.split)), WIDE_THREADS,
-                       args, stream, "cannot launch a product", thin.split, Tile::SHARED_BYTES);
+    launch_overlapping(kernel, grid_of(args.blocks), Shape::THREADS, args, stream,
+                       "cannot launch a product", 1, sizeof(typename Shape::Shared));
+    launch_add_parts<T, VECTORS>(args, stream);
+}
+
+template <bool X_ALONG, class T>
+void launch(const WideArgs<T>& args, cudaStream_t stream) {
+    switch (args.at_once) {
+        case 16: return launch<T, 16, X_ALONG>(args, stream);
+        case 64: return launch<T, 64, X_ALONG>(args, stream);
+        case 128: return launch<T, 128, X_ALONG>(args, stream);
+        default: return launch<T, 256, X_ALONG>(args, stream);
+    }
 }
 
 template <class T>
-void run(const Product& p, const Config& config, cudaStream_t stream) {
-    const bool left = p.a.kind != Kind::Dense, symmetric = has_symmetric(p);
-    const Operand& x = left ? p.b : p.a;
-    WideArgs<T> args{thin_args<T>(p), map_of(x, p.dtype, p.batch), x.batch_stride == 0,
-                     symmetric || sums_along_rows(p), symmetric || !sums_along_rows(p)};
-    args.thin.split = config.split;
-    const bool x_along = runs_along_rows(x) != left;
-    switch (wide_vectors(args.thin.vectors, config.tile)) {
-        case 64: return launch<T, 64>(args, x_along, stream);
-        case 128: return launch<T, 128>(args, x_along, stream);
-        default: return launch<T, 256>(args, x_along, stream);
-    }
+bool run(const Product& p, Scratch& scratch, cudaStream_t stream) {
+    const MappedVectors<T> vectors(p);
+    WideArgs<T> args(p, wide_vectors(p));
+    args.units = {static_cast<int>(ceil_div(p.k, WIDE_SIDE)), args.rows, args.columns};
+    args.all = args.units.all() * args.matrices();
+    args.blocks = static_cast<int>(std::min<int64_t>(args.all, current_device().multiprocessors));
+    const int64_t floats = wide_sums(args.units, args.matrices(), args.blocks) * args.at_once;
+    args.sums = static_cast<float*>(
+        scratch.reserve_if_free(floats * int64_t{sizeof(float)} + vectors.bytes()));
+    if (!args.sums) return false;
+    args.x = vectors.map(args, args.sums + floats, stream);
+    args.one_x = vectors.one();
+    if (vectors.along()) launch<true>(args, stream);
+    else launch<false>(args, stream);
+    return true;
 }
 
 }  // namespace
 
-void mm_wide(const Product& p, const Config& config, cudaStream_t stream) {
-    if (p.dtype == DType::f16) run<__half>(p, config, stream);
-    else run<__nv_bfloat16>(p, config, stream);
+bool mm_wide(const Product& p, Scratch& scratch, cudaStream_t stream) {
+    return p.dtype == DType::f16 ? run<__half>(p, scratch, stream)
+                                 : run<__nv_bfloat16>(p, scratch, stream);
 }
 
 }  // namespace packedtri::cuda

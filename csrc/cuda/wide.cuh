@@ -1,163 +1,146 @@
-// A packed matrix times a hundred vectors or so: who computes what, and what a block has in shared memory.
+// What the warps of the kernel for a hundred vectors or so (wide.cu) share: the work of their block, and its shared memory.
 #pragma once
 
 #include <algorithm>
 
 #include "hopper.cuh"
 #include "image.h"
-#include "thin.cuh"
-#include "triangle_16bit.cuh"
+#include "packed_rows.cuh"
+#include "ring.cuh"
+#include "strip_units.h"
+#include "vector_args.cuh"
+#include "wide_units.h"
 
 namespace packedtri::cuda {
 
-// Warps that load, and two warpgroups that multiply, each a half of the elements of the result.
-constexpr int WIDE_MULTIPLIERS = 256, WIDE_LOADERS = 128,
-              WIDE_THREADS = WIDE_MULTIPLIERS + WIDE_LOADERS;
-static_assert(WIDE_OUT == 2 * Image::SIDE && WIDE_STEPS == Image::SIDE, "");
-
-// What a block with C vectors has in shared memory: stages of rows of the triangle as they lie in memory, of a few
-// tiles each, so that pieces of rows are long; behind them tiles in line and tiles of vectors, in whose place sums
-// are put, and barriers.
-template <int C>
-struct WideTile {
-    static constexpr int TILES = C > 128 ? 2 : 4;  // Of a stage of rows.
-    // Pieces of rows of a stage, and a word for what they begin and end in.
-    static constexpr int ROWS_PITCH = TILES * WIDE_STEPS * 2 + 16,
-                         COLUMNS_PITCH = WIDE_OUT * 2 + 16;
-    static constexpr int RAW_STAGES = 2, RAW_BYTES = std::max(WIDE_OUT * ROWS_PITCH,
-                                                              TILES * WIDE_STEPS * COLUMNS_PITCH);
-    static constexpr int T_STAGES = 2, T_BYTES = WIDE_OUT * WIDE_STEPS * 2;
-    static constexpr int X_STAGES = 3, X_BYTES = C * WIDE_STEPS * 2;
-    static constexpr int T_AT = (RAW_STAGES * RAW_BYTES + 1023) / 1024 * 1024,
-                         X_AT = T_AT + T_STAGES * T_BYTES, X_END = X_AT + X_STAGES * X_BYTES;
-    // Of sums, whose neighbours are those of the result in memory: rows begin in different banks.
-    static constexpr int ACROSS_PITCH = C + 8, ALONG_PITCH = WIDE_OUT + 4;
-    static constexpr int BARRIERS =
-        std::max(X_END, T_AT + std::max(WIDE_OUT * ACROSS_PITCH, C* ALONG_PITCH) * 4);
-    static constexpr int SHARED_BYTES = BARRIERS + 8 * (2 * RAW_STAGES + X_STAGES + 2);
-    static_assert(SHARED_BYTES <= 227 * 1024, "");
-};
-
 template <class T>
-struct WideArgs {
-    ThinArgs<T> thin;
+struct WideArgs : VectorArgs<T> {
+    using VectorArgs<T>::VectorArgs;
     CUtensorMap x;
     bool one_x;  // All matrices of a batch are multiplied by the same vectors.
-    // Whether the rows of the triangle enter, and its columns; of a symmetric matrix both do, the diagonal
-    // with the rows.
-    bool by_rows, by_columns;
-};
+    WideUnits units;
+    int64_t all;  // Units of all matrices.
+    int blocks;
+    // WIDE_SIDE elements of a group of vectors for each group of units that a block has some of. It comes from group to
+    // group, so block + group is another number for each pair of them.
+    float* sums;
 
-// A part of the result: elements [first, first + WIDE_OUT) of C vectors from `vector` on.
-struct WideItem {
-    int vector, first;
-    int64_t batch;
-};
-
-// Parts that share rows of a triangle are neighbours, and the longest sums come first. Clusters take them in turn,
-// there and back, so that who begins with the longest gets shorter ones afterwards.
-template <class T>
-class WideItems {
-  public:
-    __device__ WideItems(const WideArgs<T>& args, int vectors_at_once)
-        : args_(args), at_once_(vectors_at_once),
-          vectors_(static_cast<int>(ceil_div(args.thin.vectors, vectors_at_once))),
-          groups_(static_cast<int>(ceil_div(args.thin.n, WIDE_OUT))),
-          cluster_(static_cast<int>(blockIdx.x) / args.thin.split),
-          clusters_(static_cast<int>(gridDim.x) / args.thin.split) {}
-
-    // The item of a turn of this block's cluster; false if there is none any more.
-    __device__ bool get(int turn, WideItem& item) const {
-        const int64_t start = int64_t{turn} * clusters_,
-                      index = start + (turn % 2 == 0 ? cluster_ : clusters_ - 1 - cluster_);
-        const int64_t of_group = int64_t{vectors_} * args_.thin.batch;
-        if (index >= of_group * groups_) return false;
-        const int group = static_cast<int>(index / of_group);
-        const auto within = static_cast<int>(index % of_group);
-        item = {within % vectors_ * at_once_,
-                (args_.by_rows ? groups_ - 1 - group : group) * WIDE_OUT, within / vectors_};
-        return true;
+    __device__ float* sums_of(int64_t block, int64_t matrix, int group) const {
+        return sums + (block + matrix * units.all_groups() + group) * WIDE_SIDE * this->at_once;
     }
+
+    // What blocks have of element i: sums along rows, then those down columns.
+    struct Parts {
+        const float* from[2];
+        int first, count;  // Parts of the first kind, and all.
+        int apart;
+        __device__ const float* at(int s) const {
+            return s < first ? from[0] + int64_t{s} * apart : from[1] + int64_t{s - first} * apart;
+        }
+    };
+    __device__ Parts parts(int64_t matrix, int i) const {
+        Parts parts{{nullptr, nullptr}, 0, 0, WIDE_SIDE * this->at_once};
+        const auto add = [&](int group, int kind) {
+            const int64_t unit = matrix * units.all() + units.before(group);
+            const auto block = block_of_unit(unit, blocks, all),
+                       last = block_of_unit(unit + units.tiles(group) - 1, blocks, all);
+            parts.from[kind] = sums_of(block, matrix, group) + i % WIDE_SIDE * this->at_once;
+            parts.count += static_cast<int>(last - block) + 1;
+        };
+        if (units.rows) add(units.row_group(i), 0);
+        parts.first = parts.count;
+        if (units.columns) add(units.column_group(i), 1);
+        return parts;
+    }
+};
+
+// What a block is made of: two warpgroups that multiply, each 64 rows or columns of a tile, and one that loads.
+template <class T, int VECTORS_, bool X_ALONG_>
+struct WideShape {
+    static constexpr int VECTORS = VECTORS_;
+    static constexpr bool X_ALONG = X_ALONG_;
+    static constexpr int GROUP = 128, CONSUMERS = 2 * GROUP,
+                         PRODUCERS = VECTORS <= 128 ? 2 * GROUP : GROUP,
+                         THREADS = CONSUMERS + PRODUCERS;
+    // With fewer registers there is room for blocks of the kernel that follows.
+    static constexpr int COMPILED_THREADS = VECTORS <= 64 ? 640 : THREADS,
+                         COMPILED_REGISTERS = 65536 / COMPILED_THREADS / 8 * 8,
+                         PRODUCER_REGISTERS = 40,
+                         CONSUMER_REGISTERS =
+                             (THREADS * COMPILED_REGISTERS - PRODUCERS * PRODUCER_REGISTERS) /
+                             CONSUMERS / 8 * 8;
+    using Rows = PackedRows<T, WIDE_SIDE>;
+    // Image blocks of the vectors, 64 of them by 64 steps.
+    static constexpr int X_BLOCKS = std::max(VECTORS / Image::SIDE, 1),
+                         X_BYTES = WIDE_SIDE / Image::SIDE * X_BLOCKS * Image::BLOCK_BYTES;
+    static constexpr int STAGES = VECTORS <= 64 ? 4 : VECTORS <= 128 ? 3 : 2;
+    struct Shared {
+        alignas(1024) char x[STAGES][X_BYTES];
+        char rows[STAGES][Rows::bytes(WIDE_SIDE)];
+        Ring<STAGES> ring;
+    };
+    static_assert(sizeof(Shared) <= 227 * 1024, "");
+};
+
+// Where a warp stands in the units of its block.
+template <class T, class Shape>
+class WideWalk {
+  public:
+    const WideArgs<T>& args;
+    int64_t matrix;  // Which of all groups of vectors of all matrices.
+    int group;       // Of the matrix.
+    int left;        // Units from this one on.
+    int step = 0;
+    bool begins = true;  // Whether the unit is the first one of its group that the block has.
+    bool of_rows;        // Whether the sums are those along rows.
+    const T* triangle;
+    int vector;
+
+    __device__ explicit WideWalk(const WideArgs<T>& args) : args(args) {
+        const int64_t first = first_unit(blockIdx.x, args.blocks, args.all);
+        left = static_cast<int>(first_unit(blockIdx.x + 1, args.blocks, args.all) - first);
+        matrix = first / args.units.all();
+        const int64_t within = first - matrix * args.units.all(),
+                      side = within >= args.units.of_side(),
+                      of_side = within - side * args.units.of_side(), row = row_of(of_side);
+        group = static_cast<int>(side * args.units.groups + row);
+        enter_matrix();
+        enter_group();
+        tile_ = static_cast<int>(of_side - row_start(row));
+    }
+    __device__ void next() {
+        --left, ++step, ++tile_;
+        begins = tile_ == tiles_;
+        if (!begins) return;
+        if (++group == args.units.all_groups()) {
+            group = 0;
+            ++matrix;
+            enter_matrix();
+        }
+        enter_group();
+    }
+    // Whether the unit is the last one of its group that the block has.
+    __device__ bool ends() const { return left == 1 || tile_ + 1 == tiles_; }
+    __device__ int row() const { return of_rows ? first_ : first_ + tile_ * WIDE_SIDE; }
+    __device__ int column() const { return of_rows ? tile_ * WIDE_SIDE : first_; }
+    // How many elements of row 0 of the tile are stored, were there more of them; row r has r more.
+    __device__ int stored() const { return row() + 1 - column(); }
+    // Whether all of its elements are.
+    __device__ bool is_whole() const { return row() > column() && row() + WIDE_SIDE <= args.n; }
 
   private:
-    const WideArgs<T>& args_;
-    const int at_once_, vectors_, groups_, cluster_, clusters_;
-};
-
-// A block's share of the sum for an item: tiles [from, to), those along rows of the triangle before those down
-// its columns, which begin at `first`.
-struct WideShare {
-    int rows, from, to;
-
-    template <class T>
-    __device__ WideShare(const WideArgs<T>& args, const WideItem& item) {
-        const ThinArgs<T>& thin = args.thin;
-        const int last = min(thin.n, item.first + WIDE_OUT),  // Sums along rows end here.
-            rank = static_cast<int>(blockIdx.x) % thin.split;
-        rows = args.by_rows ? static_cast<int>(ceil_div(last, WIDE_STEPS)) : 0;
-        const int columns =
-            args.by_columns ? static_cast<int>(ceil_div(thin.n - item.first, WIDE_STEPS)) : 0;
-        from = (rows + columns) * rank / thin.split;
-        to = (rows + columns) * (rank + 1) / thin.split;
+    __device__ void enter_matrix() {
+        const int64_t of_batch = matrix / args.groups;
+        vector = static_cast<int>(matrix - of_batch * args.groups) * Shape::VECTORS;
+        triangle = args.triangle + of_batch * args.triangle_batch_stride;
     }
-    // The step at which a tile begins.
-    __device__ int step(const WideItem& item, int tile) const {
-        return tile < rows ? tile * WIDE_STEPS : item.first + (tile - rows) * WIDE_STEPS;
+    __device__ void enter_group() {
+        of_rows = args.units.is_of_rows(group);
+        first_ = args.units.first(group);
+        tiles_ = args.units.tiles(group);
+        tile_ = 0;
     }
-    // Calls f(along rows, tiles, step at which the first one begins) for stages of up to `most` tiles.
-    template <class F>
-    __device__ __forceinline__ void for_stages(const WideItem& item, int most, F f) const {
-        for (int tile = from, count; tile < to; tile += count) {
-            const bool by_rows = tile < rows;
-            count = min(most, (by_rows ? min(rows, to) : to) - tile);
-            f(by_rows, count, step(item, tile));
-        }
-    }
-};
-
-template <class T>
-__device__ Triangle<T> triangle_of(const WideArgs<T>& args, const WideItem& item, bool by_rows) {
-    const ThinArgs<T>& thin = args.thin;
-    return {thin.triangle + item.batch * thin.triangle_batch_stride, thin.n,
-            by_rows || !args.by_rows ? 1 : 0};
-}
-
-// The barriers of a block, by their addresses.
-template <int C>
-class WideBarriers {
-    using Tile = WideTile<C>;
-
-  public:
-    __device__ explicit WideBarriers(char* shared)
-        : at_(ptx::shared_address(shared) + Tile::BARRIERS) {}
-
-    __device__ void init(int split) const {
-        for (int s = 0; s < Tile::RAW_STAGES; ++s) {
-            ptx::mbarrier_init(rows_come(s), WIDE_LOADERS);
-            ptx::mbarrier_init(rows_used(s), WIDE_MULTIPLIERS);
-        }
-        for (int s = 0; s < Tile::X_STAGES; ++s) ptx::mbarrier_init(vectors_come(s), 1);
-        ptx::mbarrier_init(summed(), split);
-        ptx::mbarrier_init(stored(), split);
-        ptx::mbarrier_init_fence();
-    }
-    // Of a stage of rows.
-    __device__ uint32_t rows_come(int stage) const { return at_ + stage % Tile::RAW_STAGES * 8; }
-    __device__ uint32_t rows_used(int stage) const {
-        return rows_come(stage) + Tile::RAW_STAGES * 8;
-    }
-    __device__ static int rows_parity(int stage) { return stage / Tile::RAW_STAGES % 2; }
-    // Of the vectors of a tile.
-    __device__ uint32_t vectors_come(int tile) const {
-        return at_ + (2 * Tile::RAW_STAGES + tile % Tile::X_STAGES) * 8;
-    }
-    __device__ static int vectors_parity(int tile) { return tile / Tile::X_STAGES % 2; }
-    // All blocks of the cluster have put their sums where others read them; have read them.
-    __device__ uint32_t summed() const { return at_ + (2 * Tile::RAW_STAGES + Tile::X_STAGES) * 8; }
-    __device__ uint32_t stored() const { return summed() + 8; }
-
-  private:
-    const uint32_t at_;
+    int tile_, tiles_, first_;  // Of the group, and the first row or column of its sums.
 };
 
 }  // namespace packedtri::cuda

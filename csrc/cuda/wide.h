@@ -2,13 +2,12 @@
 // the triangle, as with few vectors (thin.h), but with as much to multiply as they can.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include "config.h"
+#include "kernels.h"
 
 namespace packedtri::cuda {
 
-// For products that have Method::Wide.
-void mm_wide(const Product& p, const Config& config, cudaStream_t stream);
+// For products that have Method::Wide. Returns whether the scratch memory was to be had that it needs; otherwise nothing is
+// launched.
+bool mm_wide(const Product& p, Scratch& scratch, cudaStream_t stream);
 
 }  // namespace packedtri::cuda

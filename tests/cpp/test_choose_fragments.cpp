@@ -67,8 +67,8 @@ void columns() {
               method(DType::f64, Kind::Symmetric, 3100, 8) == Method::Strips,
           "as far as was measured");
     CHECK(method(DType::c128, Kind::Lower, 3072, 64) == Method::Fragments, "complex128");
-    CHECK(method(DType::bf16, Kind::Symmetric, 2048, 4) == Method::Fragments &&
-              method(DType::bf16, Kind::Symmetric, 4096, 4) == Method::Strips,
+    CHECK(method(DType::bf16, Kind::Symmetric, 900, 4) == Method::Fragments &&
+              method(DType::bf16, Kind::Symmetric, 1024, 4) == Method::Wide,
           "rows of columns that are not aligned");
 }
 

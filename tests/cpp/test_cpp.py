@@ -53,6 +53,7 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
         "test_part_work",
         "test_remembered",
         "test_strip_units",
+        "test_wide_units",
         "test_blocks",
         "test_image",
         "test_line_tile",
@@ -294,6 +295,17 @@ def test_vectors_have_the_kernels_that_were_fastest(tmp_path: Path) -> None:
         ours = {x: time for x, time in row["us"].items() if x != "dense"}
         losses[row["op"], row["dtype"]].append(ours[name] / min(ours.values()))
     assert_fastest(losses, len(shares), mean=1.05, most=1.5)
+
+
+def test_some_vectors_have_the_kernels_that_were_fastest(tmp_path: Path) -> None:
+    """Of 16-bit elements: the kernels for some vectors against timings of them and of all else."""
+    fields = ("dtype", "op", "n", "m", "batch")
+    shares = shares_of("some_vectors.cpp", "some-vectors-nvidia-h200.json", fields, tmp_path)
+    losses = defaultdict(list)
+    for row, (kernel,) in shares:
+        us = {way: time for way, time in row["us"].items() if way != "dense"}
+        losses[row["op"]].append(us[kernel] / min(us.values()))
+    assert_fastest(losses, len(shares), mean=1.01, most=1.25)
 
 
 def test_poison_reaches_the_bindings(tmp_path: Path) -> None:

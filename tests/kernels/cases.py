@@ -140,6 +140,11 @@ def draw_operand(
     return Operand(draw(shape, dtype, rng.device, rng), kind, n)
 
 
+def strip_kinds(dtype: torch.dtype) -> tuple[int, ...]:
+    """The kinds of matrices whose products with some vectors can go by strips."""
+    return (SYMMETRIC,) if dtype in SIXTEEN_BITS else (LOWER, UPPER, SYMMETRIC)
+
+
 def vector_layouts(x: Tensor) -> dict[str, Tensor]:
     """The same matrices with rows, or columns, that lie side by side, with and without gaps."""
     gaps = x.new_full((*x.shape[:-1], x.shape[-1] + 3), math.nan)

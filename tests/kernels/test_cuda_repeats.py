@@ -13,13 +13,16 @@ from cases import (
     FLOATS,
     FUSED,
     HOPPER,
+    SIXTEEN_BITS,
     SMALL,
     STRIPS,
+    WIDE,
     Force,
     draw_operand,
     each,
     hopper,
     mm,
+    strip_kinds,
 )
 from torch import Tensor
 
@@ -204,13 +207,26 @@ def test_strips_at_once(device: str, rng: torch.Generator, force: Force) -> None
     n, m = 2600, 16
     force(STRIPS, -1, -1, -1, -1)
     calls: list[Call] = []
-    for dtype, kind in each(FLOATS, (LOWER, UPPER, SYMMETRIC)):
+    cases = [(dtype, kind) for dtype in FLOATS for kind in strip_kinds(dtype)]
+    for dtype, kind in cases:
         gpu = torch.device("cuda", torch.cuda.current_device())
         kernel = _library.cuda_kernel(dtype, n, m, 1, (kind, DENSE, DENSE), gpu)
         assert "strips" in kernel, kernel
         a, x = random((numel(n),), dtype, device, rng), random((n, m), dtype, device, rng)
         calls.append(partial(mm, a, x, n, kind, DENSE, DENSE))
     assert_independent(calls, turns=200)
+
+
+@hopper
+def test_wide_at_once(device: str, rng: torch.Generator, force: Force) -> None:
+    """A hundred vectors or so, whose sums meet in scratch memory."""
+    n = 2600
+    force(WIDE, -1, -1, -1, -1)
+    calls: list[Call] = []
+    for dtype, kind, m in each(SIXTEEN_BITS, (LOWER, UPPER, SYMMETRIC), (12, 100)):
+        a, x = random((numel(n),), dtype, device, rng), random((n, m), dtype, device, rng)
+        calls.append(partial(mm, a, x, n, kind, DENSE, DENSE))
+    assert_independent(calls, turns=100)
 
 
 def test_factors_at_once(device: str, rng: torch.Generator) -> None:

@@ -22,6 +22,7 @@ from cases import (
     mm,
     shifted,
     stored_product,
+    strip_kinds,
     vector_layouts,
 )
 
@@ -37,13 +38,15 @@ MANY = 60
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
 
-def by_strips(force: Force, dtype: torch.dtype) -> None:
-    """Gives all products that can have it the kernel for strips."""
+def by_strips(force: Force, dtype: torch.dtype) -> tuple[int, ...]:
+    """Gives all products that can have it the kernel for strips; tells of which kinds."""
     force(STRIPS, -1, -1, -1, -1)
     device = torch.device("cuda", torch.cuda.current_device())
-    for kind in KINDS:
+    kinds = strip_kinds(dtype)
+    for kind in kinds:
         kernel = _library.cuda_kernel(dtype, 300, 12, 1, (kind, DENSE, DENSE), device)
         assert "strips" in kernel, kernel
+    return kinds
 
 
 @pytest.mark.sanitizer
@@ -57,8 +60,8 @@ def test_strips_forced(
     """Columns, and rows on the other side, at sizes around those of bands, tiles and strips."""
     failures = Failures()
     sizes = (67, 300) if SMALL else (1, 2, 31, 32, 33, 127, 128, 129, 255, 257, 300, 513, 1030)
-    by_strips(force, dtype)
-    for n, kind, batch in each(sizes, KINDS, ((), (MANY if SMALL else 3,))):
+    kinds = by_strips(force, dtype)
+    for n, kind, batch in each(sizes, kinds, ((), (MANY if SMALL else 3,))):
         a = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
         b = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=vectors, draw=random_integers)
         c = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=vectors, draw=random_integers)
@@ -78,8 +81,8 @@ def test_strips_start_anywhere(
 ) -> None:
     """Rows that begin at every place in a word of 16 bytes, and matrices of batches likewise."""
     failures = Failures()
-    by_strips(force, dtype)
-    for n, kind, by in each((290,) if SMALL else (290, 701), KINDS, range(8)):
+    kinds = by_strips(force, dtype)
+    for n, kind, by in each((290,) if SMALL else (290, 701), kinds, range(8)):
         a = draw_operand(kind, n, dtype, rng, batch=(2,), draw=random_integers)
         b = draw_operand(DENSE, n, dtype, rng, cols=11, draw=random_integers)
         with failures.case(f"{n=}, {kind=}, {by} elements further"):
@@ -95,9 +98,9 @@ def test_strips_of_batches(
     """One matrix for many, and one dense operand for many."""
     failures = Failures()
     n = 290
-    by_strips(force, dtype)
+    kinds = by_strips(force, dtype)
     for kind, (packed_batch, dense_batch), m in each(
-        KINDS, (((MANY,), ()), ((), (MANY,)), ((2, 1), (3,))), (5, 70)
+        kinds, (((MANY,), ()), ((), (MANY,)), ((2, 1), (3,))), (5, 70)
     ):
         a = draw_operand(kind, n, dtype, rng, batch=packed_batch, draw=random_integers)
         b = draw_operand(DENSE, n, dtype, rng, batch=dense_batch, cols=m, draw=random_integers)
@@ -112,8 +115,7 @@ def test_strips_accuracy(
 ) -> None:
     """Elements with all of their bits, and sums that several blocks and strips share."""
     failures = Failures()
-    by_strips(force, dtype)
-    for kind, m in each(KINDS, (5, 16, 32, 60)):
+    for kind, m in each(by_strips(force, dtype), (5, 16, 32, 60)):
         n = 3001
         a = draw_operand(kind, n, dtype, rng)
         b = draw_operand(DENSE, n, dtype, rng, cols=m)
@@ -132,8 +134,8 @@ def test_strips_not_finite(
     """Elements that are not finite meet no zero that is not stored, and lose nothing."""
     failures = Failures()
     n, m, batch = (300, 12, MANY) if SMALL else (700, 40, 20)
-    by_strips(force, dtype)
-    for kind, left, bad in each(KINDS, (True, False), ("packed", "dense", "one row")):
+    kinds = by_strips(force, dtype)
+    for kind, left, bad in each(kinds, (True, False), ("packed", "dense", "one row")):
         x = random_integers((batch, numel(n)), dtype, device, rng)
         y = random_integers((batch, n, m) if left else (batch, m, n), dtype, device, rng)
         # What a block has found in one matrix must not be taken for what is in the next.
@@ -218,8 +220,7 @@ def test_rounding_of_parts_has_no_sign(device: str, force: Force) -> None:
 def test_strips_repeat(dtype: torch.dtype, device: str, rng: torch.Generator, force: Force) -> None:
     """Results do not depend on which block is first."""
     n, m = 2500, 24
-    by_strips(force, dtype)
-    for kind in KINDS:
+    for kind in by_strips(force, dtype):
         a, b = random((numel(n),), dtype, device, rng), random((n, m), dtype, device, rng)
         first = mm(a, b, n, kind, DENSE, DENSE)
         for _ in range(200):

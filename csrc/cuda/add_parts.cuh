@@ -1,0 +1,77 @@
+// Adds up the parts of sums that blocks have written, of products of a packed matrix and vectors.
+#pragma once
+
+#include "hopper.cuh"
+#include "launch.h"
+#include "triangle_16bit.cuh"
+#include "vector_args.cuh"
+
+namespace packedtri::cuda {
+
+constexpr int ADD_PARTS_THREADS = 256;
+
+// Element i of a vector of the result, of 16-bit elements, over stored elements only.
+template <class T>
+__device__ __noinline__ float sum_of_stored(const VectorArgs<T>& args, int64_t batch, int i,
+                                            int vector) {
+    const T *x = args.x + batch * args.x_batch_stride + vector * args.x_next,
+            *triangle = args.triangle + batch * args.triangle_batch_stride;
+    float sum = 0;
+    if (args.rows) sum += Triangle<T>(triangle, args.n, 1).sum(x, args.x_step, i, true);
+    // The diagonal of a symmetric matrix is in the sum along the row.
+    if (args.columns)
+        sum += Triangle<T>(triangle, args.n, args.rows ? 0 : 1).sum(x, args.x_step, i, false);
+    return sum;
+}
+
+// Four vectors of an element of the result have a lane, or some lanes, each of which adds up a share of the parts, all of
+// them on their way at once. `args.parts(matrix, i)` says how many there are of element i, and where each one lies.
+template <class T, int VECTORS, class Args>
+__global__ void __launch_bounds__(ADD_PARTS_THREADS)
+    add_parts_kernel(const __grid_constant__ Args args) {
+    constexpr int FOURS = VECTORS / 4, LANES = FOURS < 32 ? 32 : FOURS, SHARES = LANES / FOURS,
+                  ROWS = ADD_PARTS_THREADS / LANES;
+    const unsigned of_matrix = (static_cast<unsigned>(args.n) + ROWS - 1) / ROWS;
+    const int64_t matrix = blockIdx.x / of_matrix, batch = matrix / args.groups;
+    const auto i = static_cast<int>(blockIdx.x % of_matrix * ROWS + threadIdx.x / LANES);
+    const int c = threadIdx.x % FOURS * 4, share = threadIdx.x % LANES / FOURS,
+              vector = static_cast<int>(matrix - batch * args.groups) * VECTORS + c;
+    const auto parts = args.parts(matrix, i);
+    ptx::wait_for_dependency();
+    ptx::launch_dependents();
+    if (i >= args.n) return;
+    using Acc = typename Accumulator<T>::type;
+    struct alignas(16) Four {
+        Acc x[4];
+    } sum{};
+#pragma unroll 8
+    for (int s = share; s < parts.count; s += SHARES) {
+        const Four part = *reinterpret_cast<const Four*>(parts.at(s) + c);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sum.x[e] += part.x[e];
+    }
+#pragma unroll
+    for (int lanes = FOURS; lanes < LANES; lanes *= 2)
+#pragma unroll
+        for (Acc& x : sum.x) x += __shfl_xor_sync(~0u, x, lanes);
+    if (share != 0) return;
+    T* const y = args.y + batch * args.y_batch_stride + i * args.y_step + vector * args.y_next;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+        if (vector + e >= args.vectors) break;
+        // Tensor cores multiply 16-bit elements with zeros that are not stored, which makes nan of infinite ones.
+        if constexpr (sizeof(T) == 2)
+            if (!isfinite(sum.x[e])) sum.x[e] = sum_of_stored<T>(args, batch, i, vector + e);
+        y[e * args.y_next] = Accumulator<T>::round(sum.x[e]);
+    }
+}
+
+template <class T, int VECTORS, class Args>
+void launch_add_parts(const Args& args, cudaStream_t stream) {
+    constexpr int LANES = std::max(32, VECTORS / 4), ROWS = ADD_PARTS_THREADS / LANES;
+    launch_overlapping(add_parts_kernel<T, VECTORS, Args>,
+                       grid_of(args.matrices() * ceil_div(args.n, ROWS)), ADD_PARTS_THREADS, args,
+                       stream, "cannot launch a sum");
+}
+
+}  // namespace packedtri::cuda

@@ -1,0 +1,74 @@
+// The kernels behind strips.h for symmetric matrices with elements of 2 bytes, for Hopper.
+//
+// Strips and bands are those of strips.cuh, but warpgroups multiply two bands at once, a step, and the copy engine brings
+// the vectors, as image blocks. The rows of the triangle lie in shared memory as in memory, beginning anywhere in a word of
+// 16 bytes. Tensor cores want only their right operand aligned there, and take the left one from registers: the triangle as
+// it is, or transposed, so that what is loaded once is multiplied twice.
+#pragma once
+
+#include "add_parts.cuh"
+#include "mapped_vectors.cuh"
+#include "strip_groups.cuh"
+#include "strips.h"
+
+namespace packedtri::cuda {
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    strip_steps_kernel(const __grid_constant__ StripStepArgs<T> args) {
+#if PACKEDTRI_HOPPER
+    extern __shared__ __align__(1024) char memory[];
+    const StripStages<Shape> stages(memory);
+    if (threadIdx.x == 0) {
+        ptx::prefetch_map(&args.x_map);
+        stages.init();
+    }
+    __syncthreads();
+    ptx::launch_dependents();
+    const StripStepWalk<T, Shape> at(args);
+    ptx::wait_for_dependency();
+    if (threadIdx.x >= Shape::CONSUMERS) {
+        ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
+        StripStepProducer<T, Shape>(args, stages, at).run();
+    } else if (threadIdx.x < Shape::TEAM) {
+        ptx::keep_registers<Shape::ROW_REGISTERS>();
+        StripStepRows<T, Shape>(args, stages, at).run();
+    } else {
+        ptx::take_registers<Shape::COLUMN_REGISTERS>();
+        StripStepColumns<T, Shape>(args, stages, at).run();
+    }
+#endif
+}
+
+template <class T, int VECTORS, bool X_ALONG>
+void launch_strip_steps(const StripStepArgs<T>& args, cudaStream_t stream) {
+    using Shape = StripStepShape<T, VECTORS, X_ALONG>;
+    const auto kernel = strip_steps_kernel<T, Shape>;
+    allow_shared(kernel);
+    launch_overlapping(kernel, grid_of(args.blocks), Shape::THREADS, args, stream,
+                       "cannot launch a product", 1, Shape::SHARED_BYTES);
+    launch_add_parts<T, VECTORS>(args, stream);
+}
+
+template <bool X_ALONG, class T>
+void launch_strip_steps(const StripStepArgs<T>& args, cudaStream_t stream) {
+    if (args.at_once == 16) launch_strip_steps<T, 16, X_ALONG>(args, stream);
+    else launch_strip_steps<T, 32, X_ALONG>(args, stream);
+}
+
+template <class T>
+bool run_strips_16bit(const Product& p, Scratch& scratch, cudaStream_t stream) {
+    const MappedVectors<T> vectors(p);
+    StripStepArgs<T> args(p, current_device().multiprocessors);
+    const int64_t bytes = args.bytes();
+    void* const memory = scratch.reserve_if_free(bytes + vectors.bytes());
+    if (!memory) return false;
+    args.put_sums(memory);
+    args.x_map = vectors.map(args, static_cast<char*>(memory) + bytes, stream);
+    args.one_x = vectors.one();
+    if (vectors.along()) launch_strip_steps<true>(args, stream);
+    else launch_strip_steps<false>(args, stream);
+    return true;
+}
+
+}  // namespace packedtri::cuda

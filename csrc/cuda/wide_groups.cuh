@@ -1,0 +1,116 @@
+// What the warpgroups of the kernel for a hundred vectors or so (wide.cu) do.
+#pragma once
+
+#include "wgmma_left.cuh"
+#include "wide.cuh"
+
+namespace packedtri::cuda {
+
+template <class T, class Shape>
+__device__ void produce_wide(typename Shape::Shared& shared, WideWalk<T, Shape> at) {
+    const WideArgs<T>& args = at.args;
+    const auto thread = static_cast<int>(threadIdx.x) - Shape::CONSUMERS;
+    for (; at.left > 0; at.next()) {
+        shared.ring.wait_empty(at.step);
+        const int stage = at.step % Shape::STAGES, row = at.row(), column = at.column();
+        const uint32_t full = shared.ring.full(at.step);
+        if (thread < 32 && ptx::elect()) {
+            ptx::mbarrier_expect(full, Shape::X_BYTES);
+            const int matrix = args.one_x ? 0 : static_cast<int>(at.matrix / args.groups);
+#pragma unroll
+            for (int block = 0; block < Shape::X_BYTES / Image::BLOCK_BYTES; ++block) {
+                const int k = (at.of_rows ? column : row) + block / Shape::X_BLOCKS * Image::SIDE,
+                          vector = at.vector + block % Shape::X_BLOCKS * Image::SIDE;
+                ptx::tensor_load(ptx::shared_address(shared.x[stage]) + block * Image::BLOCK_BYTES,
+                                 &args.x, matrix, Shape::X_ALONG ? vector : k,
+                                 Shape::X_ALONG ? k : vector, full);
+            }
+        }
+        // A warp starts the copies of its lanes one after the other, so all warps have some.
+        constexpr int EACH = WIDE_SIDE / (Shape::PRODUCERS / 32);
+        const int r = thread / 32 * EACH + thread % 32;
+        if (thread % 32 < EACH && row + r < args.n)
+            typename Shape::Rows(shared.rows[stage], at.triangle)
+                .copy(r, at.triangle + row_start(row + r) + column, min(WIDE_SIDE, at.stored() + r),
+                      at.triangle + row_start(args.n), full);
+        ptx::mbarrier_arrive(full);
+    }
+}
+
+template <class T, class Shape>
+class WideConsumer {
+    static constexpr int SIDE = 64, STEPS = WIDE_SIDE / 16;
+    using Rows = LeftRows<T, WIDE_SIDE>;
+    using Columns = LeftColumns<T, WIDE_SIDE>;
+
+  public:
+    __device__ WideConsumer(typename Shape::Shared& shared, const WideWalk<T, Shape>& at)
+        : shared_(shared), at_(at),
+          first_(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / Shape::GROUP, 0) * SIDE) {}
+
+    __device__ void run() {
+        for (; at_.left > 0; at_.next()) {
+            shared_.ring.wait_full(at_.step);
+            const typename Shape::Rows rows(shared_.rows[at_.step % Shape::STAGES], at_.triangle);
+            if (at_.of_rows) {
+                const Rows left(rows, first_, at_.stored());
+                if (at_.is_whole()) add<false>(left);
+                else add<true>(left);
+            } else {
+                // Of a symmetric matrix the diagonal is added with the rows.
+                const Columns left(rows, first_, at_.args.n - at_.row(),
+                                   at_.stored() - at_.args.rows);
+                if (at_.is_whole()) add<false>(left);
+                else add<true>(left);
+            }
+            if (at_.ends()) store();
+        }
+    }
+
+  private:
+    // The products of a tile, two at a time.
+    template <bool PARTLY, class Left>
+    __device__ __forceinline__ void add(const Left& left) {
+        constexpr int AT_ONCE = 2;
+        const uint64_t x =
+            tile_descriptor(ptx::shared_address(shared_.x[at_.step % Shape::STAGES]));
+#pragma unroll
+        for (int s = 0; s < STEPS; s += AT_ONCE) {
+            auto& a = a_[s / AT_ONCE % 2];
+#pragma unroll
+            for (int y = 0; y < AT_ONCE; ++y) left.template load<PARTLY>(a[y], (s + y) * 16);
+            ptx::wgmma_fence();
+#pragma unroll
+            for (int y = 0; y < AT_ONCE; ++y) {
+                constexpr int IN_BLOCK = Image::SIDE / 16;
+                const int k = s + y,
+                          away = k / IN_BLOCK * Shape::X_BLOCKS * (Image::BLOCK_BYTES >> 4) +
+                                 k % IN_BLOCK * (Shape::X_ALONG ? STEP_ALONG : STEP_ACROSS);
+                ptx::wgmma<Shape::VECTORS, !Shape::X_ALONG>(acc_, a[y], x + away,
+                                                            !at_.begins || k > 0, T{});
+            }
+            ptx::wgmma_commit();
+            ptx::wgmma_wait<1>();
+        }
+        ptx::wgmma_wait();
+        ptx::mbarrier_arrive(shared_.ring.empty(at_.step));
+    }
+
+    __device__ void store() const {
+        float* const to = at_.args.sums_of(blockIdx.x, at_.matrix, at_.group);
+        const bool rows = at_.of_rows;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const int out = first_ + (rows ? Rows::row_of(h) : Columns::column_of(h));
+            ptx::store_sums<Shape::VECTORS>(acc_, h, to + out * Shape::VECTORS);
+        }
+    }
+
+    typename Shape::Shared& shared_;
+    WideWalk<T, Shape> at_;
+    const int first_;  // Row or column of a tile.
+    uint32_t a_[2][2][4];
+    float acc_[Shape::VECTORS / 2];
+};
+
+}  // namespace packedtri::cuda
