@@ -46,8 +46,12 @@ BatchLimits batch_limits(const Product& p) {
         return limits({200, 0.3}, either({240, 0.2}, {144, 0.2}), {144, 0.25});
     if (count == 2 && same_image(p.a, p.b)) return limits({257, 0.5}, {350, 0.8}, {180, 0.3});
     if (count == 2) return limits(either({350, 0.5}, {257, 0.3}), {257, 0.6}, {257, 0.2});
-    if (packed && count == 0)
-        return limits(either({64, 0.3}, {257, 0.25}), {180, 0.25}, {200, 0.2});
+    if (packed && count == 0) {
+        // In TF32 dense torch has many small aligned ones sooner.
+        const BatchLimits tf32{180, 0.25}, small{180, 0.25, 5};
+        return limits(either({64, 0.3}, {257, 0.25}),
+                      either(narrowest(p) < 600 ? small : tf32, tf32), {200, 0.2});
+    }
     // The only one that was not timed.
     if (packed) return limits({200, 0.6}, {300, 0.6}, {300, 0.6});
     return limits(either({250, 2.5}, {112, 0.3}), {180, 0.2}, {180, 0.4});
