@@ -197,7 +197,7 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
     Product p{dtype, rows, cols, size_a[1], matrices, x, y, Result{nullptr, kc, cols, c_size}};
     p.tf32 = tf32 && dtype == DType::f32;
     if (other.pays(operands, p)) {
-        const int64_t most = matrices > 1 ? other.at_once(operands, p) : 1;
+        const int64_t most = matrices > 1 ? other.at_once(p) : 1;
         if (matrices <= most) return other.run(operands, p);
         Tensor c = result();
         for_pieces(batch, most, [&](const Piece& piece) {

@@ -43,7 +43,7 @@ struct MmArguments {
 // others. So the other way is told which they are.
 struct OtherMm : OtherWay<Tensor, Operands, Product> {
     // How many matrices of a batch go that way at once.
-    std::function<int64_t(const Operands&, const Product&)> at_once;
+    std::function<int64_t(const Product&)> at_once;
 };
 
 // Each takes what the op of the same name is given and a function that runs the kernel; `run` is

@@ -18,7 +18,7 @@ Tensor multiply(const Operands& operands, int64_t n, int64_t c_kind, bool tf32) 
               };
               return dense_mm(x, n, p, {unpack_here, pack_here, mend});
           }},
-         [](const Operands&, const Product& p) { return cpu::copies(p).at_once(); }},
+         [](const Product& p) { return cpu::copies(p).at_once(); }},
         cpu::turns);
 }
 

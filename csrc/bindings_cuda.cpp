@@ -46,7 +46,7 @@ Tensor multiply(const Operands& operands, int64_t n, int64_t c_kind, bool tf32) 
                      (tf32 || cuda::is_mv(p) || !dense_torch_rounds(p.dtype));
           },
           [&](const Operands& x, const Product& p) { return unpacked_mm(x, n, tf32, p); }},
-         [](const Operands&, const Product& p) { return cuda::copies(p).at_once(); }},
+         [](const Product& p) { return cuda::copies(p).at_once(); }},
         [](const ColumnBatch& x) { return cuda::turns(x, cuda::current_device()); });
 }
 

@@ -3,6 +3,7 @@
 
 #include "hopper.cuh"
 #include "launch.h"
+#include "scalar.cuh"
 #include "triangle_16bit.cuh"
 #include "vector_args.cuh"
 

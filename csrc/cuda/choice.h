@@ -181,6 +181,10 @@ bool tf32_tiles_win(const Product& p, const Device& device, int together);
 // What is known of that without an estimate.
 bool tf32_tiles_may_win(const Product& p, const Device& device, int together);
 
+// Whether a product is one of many small pairs of dense matrices in TF32 with packed results, all of which dense torch
+// multiplies sooner: measured on an H200 with 512 of orders 256 to 512.
+bool many_small_pairs(const Product& p, const Device& device);
+
 // Whether there is a direct kernel for Hopper: for float64, and for small tiles of 16-bit elements and in TF32.
 bool hopper_can(const Product& p, TileSize tile, const Device& device);
 
@@ -190,7 +194,7 @@ constexpr int64_t MOST_SHARED = 3200;
 // of them find room.
 constexpr int64_t MOST_SHARED_SYMMETRIC = 4224;
 // Up to which order a triangle has these beside so many aligned columns, which the copy engine brings (Method::Mapped),
-// before dense torch, the kernel for a hundred vectors and images.
+// before dense torch and images, where the kernel for a hundred vectors does not come first.
 constexpr int64_t most_mapped(int64_t vectors) { return vectors <= 256 ? MOST_SHARED : 0; }
 // Up to how many multiplications more columns have them.
 constexpr double LEAST_UNPACKED = 795.0 * 795 * 795;
@@ -280,9 +284,8 @@ Config choose_shared_images(const Product& p);
 
 // Whether a product has the kernel for few vectors, and is fastest with it.
 bool goes_thin(const Product& p, const Device& device);
-// The same of more vectors of real elements, where there is scratch memory.
+// The same of more vectors of real elements, and of a hundred or so of 16-bit elements, where there is scratch memory.
 bool goes_by_strips(const Product& p, const Device& device);
-// The same of a hundred vectors or so, and how it has them.
 bool goes_wide(const Product& p, const Device& device);
 
 // The products that one with a symmetric operand is, C = alpha (L + U) B + beta C: by its stored half as it is, and by its

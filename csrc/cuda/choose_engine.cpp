@@ -46,12 +46,8 @@ BatchLimits batch_limits(const Product& p) {
         return limits({200, 0.3}, either({240, 0.2}, {144, 0.2}), {144, 0.25});
     if (count == 2 && same_image(p.a, p.b)) return limits({257, 0.5}, {350, 0.8}, {180, 0.3});
     if (count == 2) return limits(either({350, 0.5}, {257, 0.3}), {257, 0.6}, {257, 0.2});
-    if (packed && count == 0) {
-        // In TF32 dense torch has many small aligned ones sooner.
-        const BatchLimits tf32{180, 0.25}, small{180, 0.25, 5};
-        return limits(either({64, 0.3}, {257, 0.25}),
-                      either(narrowest(p) < 600 ? small : tf32, tf32), {200, 0.2});
-    }
+    if (packed && count == 0)
+        return limits(either({64, 0.3}, {257, 0.25}), {180, 0.25}, {200, 0.2});
     // The only one that was not timed.
     if (packed) return limits({200, 0.6}, {300, 0.6}, {300, 0.6});
     return limits(either({250, 2.5}, {112, 0.3}), {180, 0.2}, {180, 0.4});
@@ -59,6 +55,7 @@ BatchLimits batch_limits(const Product& p) {
 
 // Whether a batch, of `together` products, has enough to multiply for tile images.
 bool enough_in_batch(const Product& p, const Device& device, int together) {
+    if (many_small_pairs(p, device)) return false;
     constexpr int64_t side = engine_tile_side(TileSize::Small);
     const BatchLimits limits = batch_limits(p);
     const double filled = static_cast<double>(p.m) * static_cast<double>(p.n) / covered(p, side),
@@ -216,6 +213,13 @@ bool dense_pair_pays(const Product& p, const Device& device) {
         return !slow &&
                (from(28, 500) || from(45, 100) || from(55, 64) || from(171, 32) || from(528, 16));
     return from(105, 16) || from(78, 96) || (!slow && from(45, 160));
+}
+
+bool many_small_pairs(const Product& p, const Device& device) {
+    if (!p.tf32 || p.batch < 200 || triangles(p) > 0 || has_symmetric(p) ||
+        p.c.kind != Kind::Lower || slow_when_dense(p) || narrowest(p) <= 200 || longest(p) > 600)
+        return false;
+    return work(p, engine_tile_side(TileSize::Small), device.multiprocessors).tiles_per_slot >= 5;
 }
 
 bool images_pay_in_batch(const Product& p, const Device& device, int together) {

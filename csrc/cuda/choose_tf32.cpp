@@ -87,11 +87,9 @@ bool tf32_tiles_may_win(const Product& p, const Device& device, int together) {
 
 bool tf32_tiles_win(const Product& p, const Device& device, int together) {
     if (!tf32_tiles_may_win(p, device, together)) return false;
-    // The images of so many matrices are made at the speed of the memory, for which the figures above are too high; those of
-    // dense ones need not be made.
-    const double others_gain = p.batch < 200 || p.k <= 200              ? 1
-                               : triangles(p) == 0 && !has_symmetric(p) ? 1.5
-                                                                        : 1.15;
+    if (many_small_pairs(p, device)) return false;
+    // The images of so many matrices are made at the speed of the memory, for which the figures above are too high.
+    const double others_gain = p.batch >= 200 && p.k > 200 ? 1.15 : 1;
     return others_gain * split_direct_sums(p, device).time < time_of_others(p, others(p));
 }
 

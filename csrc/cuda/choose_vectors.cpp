@@ -1,7 +1,6 @@
 // The kernels for a packed operand and a dense one of a few vectors, or of a hundred or so.
 #include <algorithm>
 #include <iterator>
-#include <limits>
 
 #include "choice.h"
 #include "engine_layout.h"
@@ -72,7 +71,7 @@ bool strips_can(const Product& p, const Device& device) {
     if (element_size(p.dtype) == 2 && !has_symmetric(p)) return false;
     const int64_t vectors = strip_vectors(p), matrices = ceil_div(vectors_of(p), vectors) * p.batch;
     const StripSums sums = strip_sums(strip_units(p.k), matrices, device.multiprocessors,
-                                      strips_sum_rows(p), strips_sum_columns(p));
+                                      adds_rows(p), adds_columns(p));
     const int64_t size = std::max<int64_t>(element_size(p.dtype), 4);
     return sums.all() * vectors * size <= device.scratch;
 }
@@ -109,7 +108,7 @@ bool strips_pay(const Product& p) {
     // loads them twice sooner.
     if (element_size(p.dtype) == 2)
         return vectors <= 32 && (p.batch == 1 ? n >= 3500 : n >= 1000 && n * p.batch >= 8000);
-    const int sums = both ? 2 : strips_sum_rows(p) ? 0 : 1;
+    const int sums = both ? 2 : adds_rows(p) ? 0 : 1;
     const StripOrders& orders = (f64 ? STRIPS_F64 : STRIPS_F32)[sums];
     if (p.batch > 1 && n * p.batch >= 8000 && n >= orders.in_batch &&
         vectors >= orders.least_vectors && vectors <= orders.most_vectors)
@@ -124,11 +123,15 @@ bool strips_pay(const Product& p) {
 // Whether a product can have the kernel for a hundred vectors or so: there has to be room for the sums that are added up at
 // last.
 bool wide_can(const Product& p, const Device& device) {
-    if (!device.clusters || element_size(p.dtype) != 2 || !has_vectors(p) || p.k == 0) return false;
-    const WideUnits units{static_cast<int>(ceil_div(p.k, WIDE_SIDE)), strips_sum_rows(p),
-                          strips_sum_columns(p)};
+    if (!device.clusters || element_size(p.dtype) != 2 || !has_vectors(p)) return false;
+    if (p.k == 0 || p.k > STRIP_ORDER) return false;
+    const WideUnits units{static_cast<int>(ceil_div(p.k, WIDE_SIDE)), adds_rows(p),
+                          adds_columns(p)};
     const int64_t vectors = wide_vectors(p), matrices = ceil_div(vectors_of(p), vectors) * p.batch;
-    return wide_sums(units, matrices, device.multiprocessors) * vectors * 4 <= device.scratch;
+    constexpr int64_t BYTES = 4;
+    // Before what many matrices need is more than an integer holds.
+    if (matrices > device.scratch / (WIDE_SIDE * vectors * BYTES)) return false;
+    return wide_sums(units, matrices, device.multiprocessors) * vectors * BYTES <= device.scratch;
 }
 
 // Whether it is faster than the others and than dense torch on unpacked copies (measured on an H200 at orders of 128 to
@@ -182,7 +185,7 @@ bool turns(const ColumnBatch& x, const Device& device) {
     const auto bytes = [&](int64_t elements) {
         return static_cast<double>(elements) * static_cast<double>(element_size(x.dtype));
     };
-    // A symmetric matrix is read twice. A single column is a row as it lies.
+    // A symmetric matrix counts twice, as most kernels read it. A single column is a row as it lies.
     const double matrix = bytes(row_start(x.n)) * (is_triangular(x.kind) ? 1 : 2),
                  spared = matrix * static_cast<double>(x.count - 1),
                  copied = x.cols == 1 ? 0 : 4 * bytes(x.n * x.cols * x.count);

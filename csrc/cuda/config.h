@@ -14,7 +14,7 @@ struct Device {
     int multiprocessors;
     bool clusters;         // Thread block clusters, and machine code of ours that uses them.
     int shared_kib = 227;  // Shared memory that one block may have.
-    int64_t scratch = int64_t{4} << 30;  // Bytes that tile images may take.
+    int64_t scratch = int64_t{4} << 30;  // Bytes that tile images, or parts of sums, may take.
     // How many clusters of four and of eight blocks fit whose blocks have a multiprocessor each; zero: as usual.
     int fours = 0, eights = 0;
     // Whether its tensor cores multiply float64 about as fast as other units multiply float32.
@@ -45,10 +45,9 @@ Device describe(int multiprocessors, int major, int shared_kib, int64_t memory);
 // blocks that go from one tile to the next, with scratch memory (persistent.cuh), small tiles of 16-bit elements and in TF32
 // by its tensor cores (main_loop_wgmma.cuh). Thin: for a dense operand of few vectors (thin.h).
 // Fused: the engine, which makes the images while it multiplies, instead of a kernel before it. Wide: for a dense
-// operand of a hundred vectors or so (wide.h), of which Tile says how many a block has: 128 or 256, or 64 where there
-// are no more. Vector: for one vector (mv.h). Small: for many small products (small.h, small_side). Strips: for a
-// dense operand of some vectors, by tensor cores and with scratch memory (strips.h). Mapped: like Hopper for 16-bit
-// elements, but a dense operand whose rows are aligned comes by the copy engine (loader_mapped.cuh), to tiles that Tile
+// operand of a hundred vectors or so, with scratch memory (wide.h). Vector: for one vector (mv.h). Small: for many small
+// products (small.h, small_side). Strips: for a dense operand of some vectors, by tensor cores and with scratch memory
+// (strips.h). Mapped: like Hopper for 16-bit elements, but a dense operand whose rows are aligned comes by the copy engine (loader_mapped.cuh), to tiles that Tile
 // calls large where they are twice as long along it. Fragments: small
 // tiles by the tensor cores for float64, to whose registers elements go straight from memory (fragments.h). Resident: for
 // batches beside dense matrices, with the packed operand in a block's shared memory as a whole (resident.h). SharedImages:
@@ -229,9 +228,9 @@ inline int wide_vectors(const Product& p) {
     return vectors <= 16 ? 16 : vectors <= 64 ? 64 : vectors <= 128 ? 128 : 256;
 }
 
-// Which sums these have: along the rows of the triangle's memory, and down its columns.
-inline bool strips_sum_rows(const Product& p) { return has_symmetric(p) || sums_along_rows(p); }
-inline bool strips_sum_columns(const Product& p) { return has_symmetric(p) || !sums_along_rows(p); }
+// Which sums both have: along the rows of the triangle's memory, and down its columns.
+inline bool adds_rows(const Product& p) { return has_symmetric(p) || sums_along_rows(p); }
+inline bool adds_columns(const Product& p) { return has_symmetric(p) || !sums_along_rows(p); }
 
 // Those of a single one have kernels of their own (mv.h).
 inline bool is_mv(const Product& p) { return has_vectors(p) && vectors_of(p) == 1; }

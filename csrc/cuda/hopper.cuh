@@ -46,25 +46,19 @@ __device__ __forceinline__ void mbarrier_init_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-// Waits for the end of a phase: across the cluster, if what other blocks wrote before they arrived is to be read.
-template <bool ACROSS_CLUSTER = false>
+// Waits for the end of a phase.
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, int parity) {
 #if PACKEDTRI_HOPPER
-#define PACKEDTRI_TRY_WAIT(ORDER)         \
-    asm volatile(                         \
-        "{\n.reg .pred p;\n"              \
-        "mbarrier.try_wait.parity" ORDER  \
-        ".shared::cta.b64 p, [%1], %2;\n" \
-        "selp.u32 %0, 1, 0, p;\n}"        \
-        : "=r"(done)                      \
-        : "r"(barrier), "r"(parity)       \
-        : "memory")
     uint32_t done = 0;
     do {
-        if constexpr (ACROSS_CLUSTER) PACKEDTRI_TRY_WAIT(".acquire.cluster");
-        else PACKEDTRI_TRY_WAIT("");
+        asm volatile(
+            "{\n.reg .pred p;\n"
+            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, p;\n}"
+            : "=r"(done)
+            : "r"(barrier), "r"(parity)
+            : "memory");
     } while (!done);
-#undef PACKEDTRI_TRY_WAIT
 #endif
 }
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
@@ -104,15 +98,6 @@ __device__ __forceinline__ uint32_t peer_address(uint32_t address, uint32_t rank
 __device__ __forceinline__ void mbarrier_arrive_peer(uint32_t barrier) {
 #if PACKEDTRI_HOPPER
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
-#endif
-}
-
-// Arrives at a barrier of any block of the cluster, after all that this thread, and those it has met, have
-// written.
-__device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier) {
-#if PACKEDTRI_HOPPER
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
-                 : "memory");
 #endif
 }
 

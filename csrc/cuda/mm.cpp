@@ -40,7 +40,7 @@ bool strips(const Product& p, Scratch& scratch, cudaStream_t stream) {
 }
 
 // Two symmetric operands make four products. Only real ones come here, and those of 16-bit elements, whose sums are
-// rounded between, only where there is no memory for images or a test forces a kernel.
+// rounded between, only where there is no scratch memory or a test forces a kernel.
 template <class Multiply>
 void by_triangles(const Product& p, const Multiply& multiply) {
     if (!has_symmetric(p)) return multiply(p);

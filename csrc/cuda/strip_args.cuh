@@ -1,7 +1,9 @@
 // What the kernels for strips (strips.cuh, strips_16bit.cuh) are asked to do.
 #pragma once
 
+#include "scalar.cuh"
 #include "strip_units.h"
+#include "unit_shares.h"
 #include "vector_args.cuh"
 
 namespace packedtri::cuda {

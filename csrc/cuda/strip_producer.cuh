@@ -38,7 +38,8 @@ class StripProducer {
         return {shared_.tiles[step % Shape::STAGES], at_.place()};
     }
 
-    // The words in which the stored elements of the rows lie, from that on in which they begin. A warp starts the copies of its lanes one after the other, so all warps have some.
+    // The words in which the stored elements of the rows lie, from that on in which they begin. A warp starts the copies of
+    // its lanes one after the other, so all warps have some.
     __device__ void copy_rows(int step, int tile) const {
         constexpr unsigned EACH = STRIP_BAND / WARPS;
         const unsigned lane = thread_ % 32, r = thread_ / 32 * EACH + lane % EACH;

@@ -44,7 +44,7 @@ struct StripBlock {
 };
 
 // How elements are multiplied: strip_f32.cuh, strip_f64.cuh.
-template <class T, int VECTORS, class = void>
+template <class T, int VECTORS>
 struct StripMath;
 
 }  // namespace packedtri::cuda

@@ -1,4 +1,4 @@
-// How the work of the kernel for strips (strips.cuh) is numbered and shared. Free of CUDA.
+// How the work of the kernels for strips (strips.cuh, strips_16bit.cuh) is numbered. Free of CUDA.
 #pragma once
 
 #include "../index.h"
@@ -43,15 +43,6 @@ constexpr StripSums strip_sums(StripUnits units, int64_t matrices, int64_t block
                                bool columns) {
     return {rows ? units.all() * matrices * STRIP_BAND : 0,
             columns ? (blocks + matrices * units.strips()) * STRIP_WIDTH : 0};
-}
-
-// `all` units in the same order for each of some blocks, of which each has at least one: where those of a block begin,
-// and the block that has a unit.
-PACKEDTRI_HD constexpr int64_t first_unit(int64_t block, int64_t blocks, int64_t all) {
-    return all * block / blocks;
-}
-PACKEDTRI_HD constexpr int64_t block_of_unit(int64_t unit, int64_t blocks, int64_t all) {
-    return ((unit + 1) * blocks - 1) / all;
 }
 
 }  // namespace packedtri::cuda

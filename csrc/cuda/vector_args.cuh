@@ -2,7 +2,6 @@
 #pragma once
 
 #include "config.h"
-#include "scalar.cuh"
 #include "vector_product.h"
 
 namespace packedtri::cuda {
@@ -37,8 +36,8 @@ struct VectorArgs {
         vectors = static_cast<int>(vectors_of(p));
         batch = static_cast<int>(p.batch);
         groups = static_cast<int>(ceil_div(vectors, at_once));
-        rows = strips_sum_rows(p);
-        columns = strips_sum_columns(p);
+        rows = adds_rows(p);
+        columns = adds_columns(p);
     }
     int64_t matrices() const { return int64_t{batch} * groups; }
 };

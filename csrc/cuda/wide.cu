@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(Shape::COMPILED_THREADS, 1)
     extern __shared__ __align__(1024) char memory[];
     auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory);
     if (threadIdx.x == 0) {
-        ptx::prefetch_map(&args.x);
+        ptx::prefetch_map(&args.x_map);
         shared.ring.start(Shape::PRODUCERS, Shape::CONSUMERS);
     }
     __syncthreads();
@@ -68,7 +68,7 @@ bool run(const Product& p, Scratch& scratch, cudaStream_t stream) {
     args.sums = static_cast<float*>(
         scratch.reserve_if_free(floats * int64_t{sizeof(float)} + vectors.bytes()));
     if (!args.sums) return false;
-    args.x = vectors.map(args, args.sums + floats, stream);
+    args.x_map = vectors.map(args, args.sums + floats, stream);
     args.one_x = vectors.one();
     if (vectors.along()) launch<true>(args, stream);
     else launch<false>(args, stream);

@@ -7,7 +7,7 @@
 #include "image.h"
 #include "packed_rows.cuh"
 #include "ring.cuh"
-#include "strip_units.h"
+#include "unit_shares.h"
 #include "vector_args.cuh"
 #include "wide_units.h"
 
@@ -16,7 +16,7 @@ namespace packedtri::cuda {
 template <class T>
 struct WideArgs : VectorArgs<T> {
     using VectorArgs<T>::VectorArgs;
-    CUtensorMap x;
+    CUtensorMap x_map;
     bool one_x;  // All matrices of a batch are multiplied by the same vectors.
     WideUnits units;
     int64_t all;  // Units of all matrices.

@@ -22,7 +22,7 @@ __device__ void produce_wide(typename Shape::Shared& shared, WideWalk<T, Shape> 
                 const int k = (at.of_rows ? column : row) + block / Shape::X_BLOCKS * Image::SIDE,
                           vector = at.vector + block % Shape::X_BLOCKS * Image::SIDE;
                 ptx::tensor_load(ptx::shared_address(shared.x[stage]) + block * Image::BLOCK_BYTES,
-                                 &args.x, matrix, Shape::X_ALONG ? vector : k,
+                                 &args.x_map, matrix, Shape::X_ALONG ? vector : k,
                                  Shape::X_ALONG ? k : vector, full);
             }
         }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "check.h"
+#include "cuda/unit_shares.h"
 
 using namespace packedtri;
 using namespace packedtri::cuda;

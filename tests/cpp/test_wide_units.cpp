@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "check.h"
-#include "cuda/strip_units.h"
+#include "cuda/unit_shares.h"
 
 using namespace packedtri;
 using namespace packedtri::cuda;

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from cases import (
     SIXTEEN_BITS,
     SMALL,
+    STRIPS,
     WIDE,
     Failures,
     Force,
@@ -22,8 +25,10 @@ from cases import (
     mm,
     shifted,
     stored_product,
+    strip_kinds,
     vector_layouts,
 )
+from torch import Tensor
 
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER, numel
 from packedtri.testing import assert_product_close, random, random_integers
@@ -57,6 +62,33 @@ def test_wide_forced(
             with failures.case(f"n={n}, {batch}, {name} times kind {kind}"):
                 assert_exact(mm(left, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
     failures.report()
+
+
+@pytest.mark.sanitizer
+@dtypes
+def test_mapped_vectors_end_anywhere(
+    dtype: torch.dtype, device: str, rng: torch.Generator, force: Force
+) -> None:
+    """Aligned rows that end within a word, with nan behind them."""
+    failures = Failures()
+    for method, kinds in ((WIDE, KINDS), (STRIPS, strip_kinds(dtype))):
+        force(method, -1, -1, -1, -1)
+        for n, m, kind in each((131,) if SMALL else (9, 131, 330), (13, 27, 70), kinds):
+            a = draw_operand(kind, n, dtype, rng, draw=random_integers)
+            b = draw_operand(DENSE, n, dtype, rng, cols=m, draw=random_integers)
+            for name, right in {
+                "rows": with_gaps(b.stored),
+                "columns": with_gaps(b.stored.mT).mT,
+            }.items():
+                with failures.case(f"{method=}, {n=}, {kind=} times {m} {name}"):
+                    assert_exact(mm(a.stored, right, n, kind, DENSE, DENSE), a, b, DENSE)
+    failures.report()
+
+
+def with_gaps(x: Tensor) -> Tensor:
+    """The same matrix with rows that begin at multiples of 16 bytes, and nan between them."""
+    memory = x.new_full((x.shape[0], -(-x.shape[1] // 8) * 8 + 8), math.nan)[:, : x.shape[1]]
+    return memory.copy_(x)
 
 
 @pytest.mark.sanitizer
@@ -166,7 +198,7 @@ def test_wide_batches_and_alignment(
 
 @pytest.mark.skipif(SMALL, reason="large sizes")
 @dtypes
-def test_rows_are_aligned_first(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
+def test_vectors_are_aligned_first(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
     """Where the copy engine cannot read a dense operand as it lies, as chosen."""
     failures = Failures()
     cases = ((3001, 100, LOWER), (3008, 60, UPPER), (6001, 4, SYMMETRIC), (6008, 30, SYMMETRIC))
@@ -189,7 +221,7 @@ def test_rows_are_aligned_first(dtype: torch.dtype, device: str, rng: torch.Gene
         )
         with failures.case(f"a batch times {dense_batch}"):
             assert_exact(mm(a.stored, b.stored, 1501, UPPER, DENSE, DENSE), a, b, DENSE)
-    # One dense matrix for some of the triangles; a copy would not lie as the kernel reads it.
+    # One dense matrix for some of the triangles.
     a = draw_operand(LOWER, 1024, dtype, rng, batch=(4, 1), draw=random_integers)
     for dense_batch, m in (((3,), 33), ((3,), 40), ((4, 3), 33), ((1, 1), 33)):
         b = draw_operand(
