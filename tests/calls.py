@@ -153,6 +153,8 @@ def attempts(row: dispatch.Row, cls: type) -> Iterator[tuple[Any, ...]]:
         "linalg_cross": [(type(t)(torch.rand(6).double()), torch.rand(3, 3).double())],
         "__rpow__": [(t, 2.0)],
         "eye": [Keywords((N,), {"out": t})],
+        "index_put": [(type(t)(t.packed.repeat(3, 1)), (torch.tensor([2]),), t)],
+        "index_put_": [(type(t)(t.packed.repeat(3, 1)), (torch.tensor([2]),), t)],
     }
     yield from special.get(name_of(row.function), ())
     for sequence in ([t, t], (t, t)):

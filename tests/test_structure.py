@@ -99,6 +99,20 @@ BATCHED: dict[str, Callable[[Tensor], Any]] = {
     "transpose": lambda t: t.transpose(0, 1),
     "movedim": lambda t: t.movedim(0, 1),
     "index_select": lambda t: t.index_select(1, torch.tensor([3, 1])),
+    "index_copy": lambda t: t.index_copy(1, torch.tensor([3, 1]), t[:, :2]),
+    "index_copy_": lambda t: t.clone().index_copy_(-3, torch.tensor([3, 1]), t[:, :2]),
+    "index_add": lambda t: torch.index_add(t, 0, torch.tensor([2, 2]), t[1:], alpha=3),
+    "index_fill": lambda t: t.index_fill(1, torch.tensor([0, 2]), 0),
+    "index_fill_": lambda t: t.clone().index_fill_(0, torch.tensor([1]), 0.0),
+    "index_put_": lambda t: t.clone().index_put_((torch.tensor([2, 0]),), t[:2]),
+    "index_put_, one of each": lambda t: t.clone().index_put_(
+        (torch.tensor([2, 0]), torch.tensor([1, 3])), t[1, :2]
+    ),
+    "index_put_, added": lambda t: t.clone().index_put_(
+        (torch.tensor([2, 2]),),
+        t[:2].to_dense() if isinstance(t, PackedTensor) else t[:2],
+        accumulate=True,
+    ),
     "narrow": lambda t: t.narrow(0, 1, 2),
     "chunk": lambda t: t.chunk(2, 1),
     "split": lambda t: torch.split(t, [1, 2]),
@@ -124,6 +138,37 @@ def test_functions_that_keep_the_type(cls):
         for name, f in BATCHED.items():
             if n:
                 compare(f"{name} {n}", f, cls.randn(3, 4, n, dtype=torch.float64), cls)
+
+
+@each_type
+def test_matrices_of_another_order_are_put_into_a_batch_as_dense_ones(cls):
+    t, index = cls.randn(3, 4, dtype=torch.float64), torch.tensor([2, 0])
+    other = cls.randn(2, 1, dtype=torch.float64)
+
+    def outcome(f: Callable[[Tensor, Tensor], Tensor], *args: Tensor) -> Any:
+        try:
+            return dense(f(*args))
+        except (IndexError, RuntimeError) as error:
+            return str(error)
+
+    for f in (
+        lambda x, y: x.index_put((index,), y),
+        lambda x, y: x.index_copy(0, index, y),
+        lambda x, y: x.index_add(0, index, y),
+    ):
+        ours, theirs = outcome(f, t, other), outcome(f, t.to_dense(), other.to_dense())
+        assert torch.equal(ours, theirs) if isinstance(theirs, Tensor) else ours == theirs
+
+
+@each_type
+def test_a_triangle_is_not_filled(cls):
+    t, index = cls.randn(3, 4), torch.tensor([2, 0])
+    if cls in MIRRORED:
+        assert torch.equal(t.index_fill_(0, index, 1.5).to_dense()[2], torch.full((4, 4), 1.5))
+        return
+    with pytest.raises(NotImplementedError, match="index_fill_"):
+        t.index_fill_(0, index, 1.5)
+    assert type(t.index_fill(0, index, 1.5)) is Tensor
 
 
 @each_type

@@ -127,6 +127,55 @@ for _function in (torch.stack, torch.cat, torch.concat, torch.concatenate):
     row(_function, casts=True)(partial(_join, _function))
 
 
+@torch_names
+def _change_matrices(
+    function: Function, input: Tensor, dim: int, index: Tensor, source: Any, **kwargs: Any
+) -> Tensor:
+    """Replace some matrices of a batch by others, or add these to them."""
+    if isinstance(input, PackedTensor) and type(source) is type(input) and source.n == input.n:
+        at = _batch_dim(dim, input)
+        if at is not None and _sizes_beside(at, input) == _sizes_beside(at, source):
+            source = _nodes.to_packed(source)
+            packed = function(_nodes.to_packed(input), at, index, source, **kwargs)
+            return _nodes.from_packed(type(input), packed, input.n)
+    # Of what does not fit torch then tells the shapes of dense tensors.
+    return densify(function, input, dim, index, source, **kwargs)
+
+
+def _sizes_beside(dim: int, t: Tensor) -> torch.Size:
+    """All sizes but one, and how many there are."""
+    return t.shape[:dim] + t.shape[dim + 1 :]
+
+
+for _function in functions("index_copy index_add"):
+    row(_function)(partial(_change_matrices, _function))
+
+
+@torch_names
+def _index_fill(
+    function: Function, input: Tensor, dim: int, index: Tensor, value: Any, **kwargs: Any
+) -> Tensor:
+    if isinstance(input, PackedTensor) and _fills(input, value):
+        at = _batch_dim(dim, input)
+        if at is not None:
+            packed = function(_nodes.to_packed(input), at, index, value, **kwargs)
+            return _nodes.from_packed(type(input), packed, input.n)
+    return densify(function, input, dim, index, value, **kwargs)
+
+
+def _fills(t: PackedTensor, value: Any) -> bool:
+    """Whether a matrix full of one value has the structure of ``t``."""
+    if t.kind == layout.SYMMETRIC:
+        return True
+    if not isinstance(value, int | float | complex):
+        return False
+    return value.imag == 0 if t.kind == layout.HERMITIAN else value == 0
+
+
+for _function in functions("index_fill"):
+    row(_function)(partial(_index_fill, _function))
+
+
 @aten_row(
     aten.select.int, aten.slice.Tensor, aten.unbind.int, aten.unsqueeze.default, aten.squeeze.dim
 )

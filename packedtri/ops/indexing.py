@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -21,7 +22,7 @@ from packedtri._dtensor import beside, whole
 from packedtri._recording import carries_autograd, has_values, is_plain
 from packedtri._sharing import check_writable, shares_memory
 from packedtri._values import INTEGERS, describe
-from packedtri.dispatch import row
+from packedtri.dispatch import Function, row
 from packedtri.layout import HERMITIAN, LOWER, MIRRORED, UPPER
 from packedtri.ops import elements
 from packedtri.ops.aten import (
@@ -32,7 +33,7 @@ from packedtri.ops.aten import (
     written_directly,
 )
 from packedtri.ops.convert import from_dense
-from packedtri.ops.dense import as_dense, densify, is_complex_number
+from packedtri.ops.dense import as_dense, densify, functions, is_complex_number
 from packedtri.ops.lost_writes import forget, watch
 from packedtri.ops.views import view
 from packedtri.tensor import PackedTensor
@@ -273,6 +274,31 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
             "slices and index tensors, or convert with .to_dense() and from_dense"
         )
     _assign(target, *found, value, _is_free(rest, input))
+
+
+def _index_put(
+    function: Function,
+    input: Tensor,
+    indices: Sequence[Any],
+    values: Tensor,
+    accumulate: bool = False,
+) -> Tensor:
+    """Some matrices of a batch replaced by others, or with these added to them."""
+    index = tuple(indices)
+    matrices = not any(i is None for i in index) and sum(map(_dims, index)) <= input.dim() - 2
+    alike = type(values) is type(input) and values.shape[-1] == input.shape[-1]
+    if isinstance(input, PackedTensor) and isinstance(values, PackedTensor) and alike and matrices:
+        try:
+            elements = _nodes.to_packed(values)
+            packed = function(_nodes.to_packed(input), index, elements, accumulate)
+            return _nodes.from_packed(type(input), packed, input.n)
+        except (IndexError, RuntimeError):
+            pass  # Torch tells what does not fit by the shapes of dense tensors, below.
+    return densify(function, input, index, values, accumulate)
+
+
+for _function in functions("index_put"):
+    row(_function)(partial(_index_put, _function))
 
 
 def _assign_matrices(t: PackedTensor, batch: tuple[Any, ...], value: Any) -> None:

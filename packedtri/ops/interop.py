@@ -75,8 +75,7 @@ def _write_or_refuse(function: Function, input: Tensor, *args: Any, **kwargs: An
     _refuse(function, advice, input, *args, **kwargs)
 
 
-for _function in functions("index_put_ index_fill_ scatter_", Tensor):
-    row(_function, how="refused")(partial(_write_or_refuse, _function))
+row(Tensor.scatter_, how="refused")(partial(_write_or_refuse, Tensor.scatter_))
 
 
 @row(Tensor.numpy, how="refused")
