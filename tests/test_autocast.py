@@ -21,7 +21,7 @@ LOWER_DTYPE = """
     addbmm addmm addmv addr baddbmm bmm chain_matmul einsum linalg_multi_dot linear matmul mm mv
     tensordot
 """
-WIDEST_DTYPE = "addcdiv addcmul atan2 cat stack"
+WIDEST_DTYPE = "addcdiv addcmul atan2 cat index_copy index_put stack"
 HOMES = (torch, torch.linalg, Tensor)
 
 
@@ -95,6 +95,17 @@ def test_a_residual_that_comes_out_of_a_product():
         assert torch.equal(torch.linalg.solve(K, r), torch.ones(3, 1))
         assert torch.equal(torch.cholesky_solve(r, LowerTriangular.eye(3)), torch.ones(3, 1))
         assert torch.linalg.inv(K.double()).dtype == torch.float64
+
+
+def test_matrices_of_a_lower_dtype_are_copied_into_a_batch():
+    t, index = LowerTriangular.randn(3, 4), torch.tensor([2, 0])
+    source = LowerTriangular.randn(2, 4).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = t.index_copy(0, index, source)
+        expected = t.to_dense().index_copy(0, index, source.to_dense())
+    assert type(out) is LowerTriangular
+    assert out.dtype == expected.dtype
+    assert torch.equal(out.to_dense(), expected)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
