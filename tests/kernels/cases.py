@@ -152,6 +152,18 @@ def vector_layouts(x: Tensor) -> dict[str, Tensor]:
     return {"rows": x.contiguous(), "columns": x.mT.contiguous().mT, "gaps": gaps[..., :-3]}
 
 
+def assert_vector_layouts(
+    failures: Failures, a: Operand, b: Operand, c: Operand, case: str
+) -> None:
+    """A packed matrix times columns `b`, and rows `c` times it, in each layout of these."""
+    for name, right in vector_layouts(b.stored).items():
+        with failures.case(f"{case}, kind {a.kind} times {name}"):
+            assert_exact(mm(a.stored, right, a.n, a.kind, DENSE, DENSE), a, b, DENSE)
+    for name, left in vector_layouts(c.stored).items():
+        with failures.case(f"{case}, {name} times kind {a.kind}"):
+            assert_exact(mm(left, a.stored, a.n, DENSE, a.kind, DENSE), c, a, DENSE)
+
+
 def part_of(c_kind: int) -> str:
     """The part of the product that a result of this kind keeps."""
     return "lower" if c_kind == LOWER else "full"

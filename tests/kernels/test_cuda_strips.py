@@ -15,6 +15,7 @@ from cases import (
     assert_close_or_equal,
     assert_exact,
     assert_same,
+    assert_vector_layouts,
     draw_operand,
     each,
     hopper,
@@ -23,7 +24,6 @@ from cases import (
     shifted,
     stored_product,
     strip_kinds,
-    vector_layouts,
 )
 
 from packedtri import _library
@@ -65,12 +65,7 @@ def test_strips_forced(
         a = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
         b = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=vectors, draw=random_integers)
         c = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=vectors, draw=random_integers)
-        for name, right in vector_layouts(b.stored).items():
-            with failures.case(f"n={n}, {batch}, kind {kind} times {name}"):
-                assert_exact(mm(a.stored, right, n, kind, DENSE, DENSE), a, b, DENSE)
-        for name, left in vector_layouts(c.stored).items():
-            with failures.case(f"n={n}, {batch}, {name} times kind {kind}"):
-                assert_exact(mm(left, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
+        assert_vector_layouts(failures, a, b, c, f"n={n}, {batch}")
     failures.report()
 
 

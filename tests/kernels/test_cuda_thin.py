@@ -11,11 +11,10 @@ from cases import (
     THIN,
     Failures,
     Force,
-    assert_exact,
+    assert_vector_layouts,
     draw_operand,
     each,
     mm,
-    vector_layouts,
 )
 
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
@@ -39,12 +38,7 @@ def test_thin_forced(
         b = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=vectors, draw=random_integers)
         c = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=vectors, draw=random_integers)
         force(THIN, -1, -1, -1, -1)
-        for name, right in vector_layouts(b.stored).items():
-            with failures.case(f"n={n}, {batch}, kind {kind} times {name}"):
-                assert_exact(mm(a.stored, right, n, kind, DENSE, DENSE), a, b, DENSE)
-        for name, left in vector_layouts(c.stored).items():
-            with failures.case(f"n={n}, {batch}, {name} times kind {kind}"):
-                assert_exact(mm(left, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
+        assert_vector_layouts(failures, a, b, c, f"n={n}, {batch}")
     failures.report()
 
 

@@ -18,6 +18,7 @@ from cases import (
     assert_close_or_equal,
     assert_exact,
     assert_same,
+    assert_vector_layouts,
     draw_operand,
     each,
     hopper,
@@ -26,7 +27,6 @@ from cases import (
     shifted,
     stored_product,
     strip_kinds,
-    vector_layouts,
 )
 from torch import Tensor
 
@@ -55,12 +55,7 @@ def test_wide_forced(
         a = draw_operand(kind, n, dtype, rng, batch=batch, draw=random_integers)
         b = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=vectors, draw=random_integers)
         c = draw_operand(DENSE, n, dtype, rng, batch=batch, rows=vectors, draw=random_integers)
-        for name, right in vector_layouts(b.stored).items():
-            with failures.case(f"n={n}, {batch}, kind {kind} times {name}"):
-                assert_exact(mm(a.stored, right, n, kind, DENSE, DENSE), a, b, DENSE)
-        for name, left in vector_layouts(c.stored).items():
-            with failures.case(f"n={n}, {batch}, {name} times kind {kind}"):
-                assert_exact(mm(left, a.stored, n, DENSE, kind, DENSE), c, a, DENSE)
+        assert_vector_layouts(failures, a, b, c, f"n={n}, {batch}")
     failures.report()
 
 
