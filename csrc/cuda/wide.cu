@@ -60,15 +60,12 @@ void launch(const WideArgs<T>& args, cudaStream_t stream) {
 template <class T>
 bool run(const Product& p, Scratch& scratch, cudaStream_t stream) {
     const MappedVectors<T> vectors(p);
-    WideArgs<T> args(p, wide_vectors(p));
-    args.units = {static_cast<int>(ceil_div(p.k, WIDE_SIDE)), args.rows, args.columns};
-    args.all = args.units.all() * args.matrices();
-    args.blocks = static_cast<int>(std::min<int64_t>(args.all, current_device().multiprocessors));
-    const int64_t floats = wide_sums(args.units, args.matrices(), args.blocks) * args.at_once;
-    args.sums = static_cast<float*>(
-        scratch.reserve_if_free(floats * int64_t{sizeof(float)} + vectors.bytes()));
-    if (!args.sums) return false;
-    args.x_map = vectors.map(args, args.sums + floats, stream);
+    WideArgs<T> args(p, current_device().multiprocessors);
+    const int64_t bytes = args.bytes();
+    void* const memory = scratch.reserve_if_free(bytes + vectors.bytes());
+    if (!memory) return false;
+    args.sums = static_cast<float*>(memory);
+    args.x_map = vectors.map(args, static_cast<char*>(memory) + bytes, stream);
     args.one_x = vectors.one();
     if (vectors.along()) launch<true>(args, stream);
     else launch<false>(args, stream);

@@ -15,7 +15,6 @@ namespace packedtri::cuda {
 
 template <class T>
 struct WideArgs : VectorArgs<T> {
-    using VectorArgs<T>::VectorArgs;
     CUtensorMap x_map;
     bool one_x;  // All matrices of a batch are multiplied by the same vectors.
     WideUnits units;
@@ -25,6 +24,17 @@ struct WideArgs : VectorArgs<T> {
     // group, so block + group is another number for each pair of them.
     float* sums;
 
+    WideArgs(const Product& p, int multiprocessors)
+        : VectorArgs<T>(p, wide_vectors(p)),
+          units{static_cast<int>(ceil_div(p.k, WIDE_SIDE)), this->rows, this->columns},
+          all(units.all() * this->matrices()),
+          blocks(static_cast<int>(std::min<int64_t>(all, multiprocessors))) {}
+
+    // How many bytes of scratch memory the sums take.
+    int64_t bytes() const {
+        return wide_sums(units, this->matrices(), blocks) * this->at_once *
+               static_cast<int64_t>(sizeof(float));
+    }
     __device__ float* sums_of(int64_t block, int64_t matrix, int group) const {
         return sums + (block + matrix * units.all_groups() + group) * WIDE_SIDE * this->at_once;
     }
