@@ -11,7 +11,8 @@ namespace packedtri::cuda {
 
 constexpr int ADD_PARTS_THREADS = 256;
 // How many lanes have the vectors of an element: at least a warp.
-constexpr int add_parts_lanes(int vectors) { return std::max(32, vectors / 4); }
+template <int VECTORS>
+constexpr int ADD_PARTS_LANES = VECTORS < 4 * 32 ? 32 : VECTORS / 4;
 
 // Element i of a vector of the result, of 16-bit elements, over stored elements only.
 template <class T>
@@ -32,7 +33,7 @@ __device__ __noinline__ float sum_of_stored(const VectorArgs<T>& args, int64_t b
 template <class T, int VECTORS, class Args>
 __global__ void __launch_bounds__(ADD_PARTS_THREADS)
     add_parts_kernel(const __grid_constant__ Args args) {
-    constexpr int FOURS = VECTORS / 4, LANES = add_parts_lanes(VECTORS), SHARES = LANES / FOURS,
+    constexpr int FOURS = VECTORS / 4, LANES = ADD_PARTS_LANES<VECTORS>, SHARES = LANES / FOURS,
                   ROWS = ADD_PARTS_THREADS / LANES;
     const unsigned of_matrix = (static_cast<unsigned>(args.n) + ROWS - 1) / ROWS;
     const int64_t matrix = blockIdx.x / of_matrix, batch = matrix / args.groups;
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(ADD_PARTS_THREADS)
 
 template <class T, int VECTORS, class Args>
 void launch_add_parts(const Args& args, cudaStream_t stream) {
-    constexpr int ROWS = ADD_PARTS_THREADS / add_parts_lanes(VECTORS);
+    constexpr int ROWS = ADD_PARTS_THREADS / ADD_PARTS_LANES<VECTORS>;
     launch_overlapping(add_parts_kernel<T, VECTORS, Args>,
                        grid_of(args.matrices() * ceil_div(args.n, ROWS)), ADD_PARTS_THREADS, args,
                        stream, "cannot launch a sum");
