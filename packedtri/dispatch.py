@@ -237,8 +237,10 @@ def _by_position(
 
 
 def _has_key(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the arguments by position make the key, and the result is a new one."""
-    return len(args) >= len(_key_names.get(function, ())) and "out" not in kwargs
+    """Whether the arguments by position make the key, and ``out`` comes alone if at all."""
+    if len(args) < len(_key_names.get(function, ())):
+        return False
+    return len(kwargs) == 1 or "out" not in kwargs
 
 
 def check_not_traced(*values: Any) -> None:
@@ -267,7 +269,7 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     if ops_are_watched():
         check_not_traced(args, kwargs)
     elif not _tracing.is_compiling() and (not kwargs or _has_key(function, args, kwargs)):
-        place = (function, *map(type, args))
+        place = (function, "out" in kwargs, *map(type, args))
         handler = _known.get(place)
         if handler is not None:
             return handler(*args, **kwargs)
@@ -284,29 +286,32 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         with torch._C.DisableTorchFunctionSubclass():
             return function(*args, **kwargs)
     found = found or rest(function)
+    handler = found.handler
+    if kwargs and "out" in kwargs and found.how == "native":
+        write = partial(_call_out, function, found)
+        if not any(map(is_packed, args)):
+            # Lists of other types may come next time. Without a packed type it is about ``out`` alone.
+            given = tree_leaves((args, {**kwargs, "out": None}))
+            return (write if any(map(is_packed, given)) else handler)(*args, **kwargs)
+        handler = write
     # What the rule gives goes by the name that was called, of which torch has several for some.
     if place is not None and by_types is not None:
-        _known[place] = found.handler
-    if kwargs and "out" in kwargs and found.how == "native":
-        return _call_out(function, found, args, kwargs)
-    return found.handler(*args, **kwargs)
+        _known[place] = handler
+    return handler(*args, **kwargs)
 
 
-def _call_out(function: Function, found: Row, args: Any, kwargs: Mapping[str, Any]) -> Any:
+def _call_out(function: Function, found: Row, *args: Any, out: Any, **kwargs: Any) -> Any:
     """Compute a new result and write it to ``out``; it may be an operand too."""
+    if found.writes and not kwargs:
+        result = found.handler(*args, out=out)
+        if result is out:
+            return out
+    else:
+        result = call(function, args, kwargs)
+    if out is None:
+        return result
     from packedtri.ops.dense import write_out
 
-    values = {k: v for k, v in kwargs.items() if k != "out"}
-    if not any(map(is_packed, args)) and not any(map(is_packed, tree_leaves((args, values)))):
-        # It is about ``out`` alone.
-        return found.handler(*args, **kwargs)
-    out = kwargs["out"]
-    if found.writes and not values:
-        result = found.handler(*args, out=out)
-    else:
-        result = call(function, args, values)
-    if out is None or result is out:
-        return result
     return write_out(function_name(function), result, out, found.casts)
 
 

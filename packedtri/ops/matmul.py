@@ -116,10 +116,16 @@ def _takes(out: Any, a: Tensor, b: Tensor, p: Tensor) -> bool:
         return False
     if out.is_inference() and not torch.is_inference_mode_enabled():
         return False
-    x, y = a.shape[:-2], b.shape[:-2]
+    left, right = _shape(a), _shape(b)
+    x, y = left[:-2], right[:-2]
     batch = torch.broadcast_shapes(x, y) if x and y and x != y else x or y
-    rows, columns = a.shape[-2:-1], b.shape[-1:] if b.dim() > 1 else ()
+    rows, columns = left[-2:-1], right[-1:] if len(right) > 1 else ()
     return out.is_contiguous() and out.shape == (*batch, *rows, *columns)
+
+
+def _shape(x: Tensor) -> tuple[int, ...]:
+    """Its shape, without asking a packed type, which takes longer than to look at its elements."""
+    return (*x._packed.shape[:-1], x._n, x._n) if isinstance(x, PackedTensor) else x.shape
 
 
 def _lower_lower(
