@@ -9,22 +9,36 @@
 namespace packedtri::cpu {
 namespace {
 
-// What torch's libraries are good at here: by instructions for bfloat16, where the kernels here compute in
-// float32 unless the machine has AMX, and on processors of the maker of its BLAS. On others that takes a third
-// longer than they do.
-#if defined(PACKEDTRI_X86)
-bool multiplies_bf16() {
-    static const bool has = __builtin_cpu_supports("avx512bf16");
-    return has;
-}
+// Whether torch's libraries are good at what has no instructions of its own: on processors of the maker of its BLAS. On
+// others that takes a third longer than the kernels here do.
 bool multiplies_fast() {
+#if defined(PACKEDTRI_X86)
     static const bool is = __builtin_cpu_is("intel");
     return is;
-}
 #else
-bool multiplies_bf16() { return false; }
-bool multiplies_fast() { return false; }
+    return false;
 #endif
+}
+
+// Of bfloat16, where the machine has instructions for pairs of it, which both sides use.
+bool leaves_pairs(const Product& p) {
+    const int64_t narrowest = std::min(p.m, p.n), longest = std::max({p.m, p.n, p.k});
+    const bool left = p.a.kind != Kind::Dense, packed = p.c.kind == Kind::Lower;
+    // Two dense matrices with few, long rows are only read, and so are small matrices beside many columns. Those of a few
+    // rows on the left are read at once here.
+    if (!left && p.b.kind == Kind::Dense)
+        return packed && narrowest > dots_order && narrowest <= 64 && p.k >= 6 * narrowest &&
+               longest * narrowest * p.batch >= 200'000;
+    const int64_t elements = longest * narrowest * p.batch;
+    if (!packed && longest >= 6 * p.k &&
+        (left ? p.k >= 8 && p.k < 48 && elements >= 200'000 : p.k < 72 && elements >= 50'000))
+        return true;
+    // Else those remain in which nothing is left out and a triangle is read twice: large ones, and such with columns so few
+    // that to mirror it takes most of the time.
+    return has_symmetric(p) && !has_triangle(p) && !packed &&
+           (narrowest >= kernels().pairs.most_symmetric ||
+            (narrowest > (p.k < 400 ? 36 : 16) && narrowest < 100 && p.k >= 200 && p.k <= 2500));
+}
 
 // Who names an instruction set wants the kernels for it.
 bool kernels_are_wanted() { return !wanted_isa().empty(); }
@@ -37,33 +51,17 @@ Copies copies(const Product& p) {
 
 bool leaves_to_dense(const Product& p) {
     if (p.k == 0 || !is_plain(p) || kernels_are_wanted()) return false;
-    const bool a = p.a.kind != Kind::Dense, b = p.b.kind != Kind::Dense,
-               packed = p.c.kind == Kind::Lower, zeros = has_triangle(p);
     if (copies(p).of_one() > copies_limit) return false;
+    if (p.dtype == DType::bf16 && kernels().pairs.unit > 1) {
+        // Of two triangles half of the dense product would be thrown away, or more.
+        return !(has_triangle(p) && p.c.kind == Kind::Lower) && leaves_pairs(p);
+    }
     const double size =
         static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-    const int64_t narrowest = std::min(p.m, p.n);
-    const bool wide = narrowest >= 48;
-    if (p.dtype == DType::bf16 && multiplies_bf16()) {
-        // Of two triangles half of the dense product would be thrown away, or more.
-        if (zeros && packed) return false;
-        // With AMX only large ones remain in which nothing is left out and a triangle is read twice.
-        if (kernels().bf16_unit > 1 && (zeros || !has_symmetric(p) || narrowest < 1500))
-            return false;
-        // Small matrices beside many columns are only read, and so are two with few, long rows.
-        const int64_t longest = std::max({p.m, p.n, p.k});
-        const bool few_long_sums =
-            packed && a + b == 0 && narrowest > dots_order && p.k >= 6 * narrowest;
-        const bool few_rows = p.a.kind != Kind::Dense && p.k < 8;  // Which are read at once here.
-        if (few_long_sums || (!packed && !few_rows && p.k < 48 && longest >= 6 * p.k))
-            if (longest * narrowest * p.batch >= 200'000) return true;
-        // Up to sixteen vectors the kernels for few of them are faster, where matrices are large.
-        if (!wide) return !zeros && narrowest > 1 && p.k >= 400 && (p.k < 2048 || narrowest > 16);
-        return size * static_cast<double>(p.batch) >= 6e6;
-    }
     // Of float32 torch may be told to keep the bits of bfloat16 only.
-    return p.dtype != DType::f32 && element_size(p.dtype) > 2 && wide && has_symmetric(p) &&
-           !zeros && !packed && size >= 1e7 && multiplies_fast();
+    return p.dtype != DType::f32 && element_size(p.dtype) > 2 && std::min(p.m, p.n) >= 48 &&
+           has_symmetric(p) && !has_triangle(p) && p.c.kind != Kind::Lower && size >= 1e7 &&
+           multiplies_fast();
 }
 
 void mend(const Product& p, const Threads& threads) {

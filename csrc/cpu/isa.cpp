@@ -26,6 +26,11 @@ namespace avx512 {
 extern const Kernels table;
 }
 #endif
+#if defined(PACKEDTRI_AVX512_BF16)
+namespace avx512_bf16 {
+void mm_tile(const Product& p, int64_t batch, const Tile& tile);
+}
+#endif
 #if defined(PACKEDTRI_AMX)
 namespace amx {
 void mm_tile(const Product& p, int64_t batch, const Tile& tile);
@@ -51,6 +56,22 @@ bool has_avx512() {
 }
 #endif
 
+#if defined(PACKEDTRI_AVX512_BF16) || defined(PACKEDTRI_AMX)
+// Those of AVX-512, but for products of bfloat16, by instructions that multiply pairs.
+Kernels with_pairs(const char* name, void (*mm_tile)(const Product&, int64_t, const Tile&),
+                   const PairTiles& pairs) {
+    Kernels table = avx512::table;
+    table.name = name;
+    table.mm_tile = mm_tile;
+    table.pairs = pairs;
+    return table;
+}
+#endif
+
+#if defined(PACKEDTRI_AVX512_BF16)
+bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+#endif
+
 #if defined(PACKEDTRI_AMX)
 // A process asks Linux for the registers of AMX before it first uses them.
 bool may_use_tiles() {
@@ -68,23 +89,22 @@ bool has_amx() {
     if (!has_avx512() || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
     return (edx & amx_bf16) && (edx & amx_tile) && may_use_tiles();
 }
-
-Kernels with_amx() {
-    Kernels table = avx512::table;
-    table.name = "amx";
-    table.mm_tile = amx::mm_tile;
-    table.bf16_unit = 32;
-    return table;
-}
 #endif
 
 const Kernels& choose() {
 #if defined(PACKEDTRI_AMX)
-    static const Kernels amx_table = with_amx();
+    static const Kernels amx_table = with_pairs("amx", amx::mm_tile, {32, {512, 1024}, 1500});
+#endif
+#if defined(PACKEDTRI_AVX512_BF16)
+    static const Kernels bf16_table =
+        with_pairs("avx512_bf16", avx512_bf16::mm_tile, {32, {256, 512}, 450});
 #endif
     const Candidate candidates[] = {
 #if defined(PACKEDTRI_AMX)
         {&amx_table, has_amx},
+#endif
+#if defined(PACKEDTRI_AVX512_BF16)
+        {&bf16_table, has_avx512_bf16},
 #endif
 #if defined(PACKEDTRI_X86)
         {&avx512::table, has_avx512},

@@ -88,6 +88,19 @@ constexpr int dots_order = 4;
 // The partial sums of a vector of n numbers lie so far apart that each begins a cache line.
 constexpr int64_t part_stride(int64_t n) { return ceil_div(n, 16) * 16; }
 
+struct TileSize {
+    int64_t rows, cols;
+};
+
+// What is chosen for products of bfloat16, whose pairs some machines have instructions for.
+struct PairTiles {
+    // Tiles begin at multiples of this, which is 1 without such instructions.
+    int64_t unit = 1;
+    TileSize tile{768, 512};
+    // From which order on dense torch multiplies symmetric and dense matrices faster.
+    int64_t most_symmetric = 0;
+};
+
 // Single-threaded pieces of the operations; what calls them shares them among threads.
 struct Kernels {
     const char* name;
@@ -128,8 +141,7 @@ struct Kernels {
     int64_t (*update_cholesky)(const FactorUpdate& p, int64_t batch);
     // Whether so many elements of bfloat16, which lie side by side, are all finite.
     bool (*finite_bf16)(const void* elements, int64_t count);
-    // Tiles of bfloat16 begin at multiples of this, which is more than 1 where instructions multiply it.
-    int64_t bf16_unit = 1;
+    PairTiles pairs{};
 };
 
 // The fastest kernels that this machine runs, or the ones that PACKEDTRI_CPU_ISA names. The choice

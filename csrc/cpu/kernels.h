@@ -16,9 +16,9 @@ struct Threads {
 };
 
 void mm(const Product& p, const Threads& threads);
-// What dense torch computes faster on unpacked copies: on CPUs of Intel products of symmetric with dense matrices,
-// which have no zeros to leave out, in float64 and complex types; and where there are instructions for bfloat16, large
-// ones of that type, without AMX most others too, but not those of two triangles that give a triangle.
+// What dense torch computes faster on unpacked copies: products of symmetric with dense matrices, which have no zeros to
+// leave out, on CPUs of Intel in float64 and complex types; and in bfloat16, where there are instructions for it, large ones
+// of these and some of few rows or columns.
 bool leaves_to_dense(const Product& p);
 // What is copied then.
 Copies copies(const Product& p);

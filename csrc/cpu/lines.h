@@ -174,7 +174,7 @@ inline void copy_mirrored_block(const Lines<E>& x, const Rectangle& r, Compute<E
                                 int64_t ld) {
     constexpr int order = block_order<Compute<E>>;
     if (r.p1 <= r.l0 + 1) return copy_stored<order>(x, r, dst, ld);
-    if constexpr (sizeof(Compute<E>) <= 8)
+    if constexpr (sizeof(Compute<E>) == 4 || sizeof(Compute<E>) == 8)
         if (r.l0 == r.p0 && r.l1 == r.p1) return copy_diagonal_block(x, r, dst, ld);
     const bool crosses = r.p0 < r.l1;
     if (!crosses && r.l1 - r.l0 == order && !x.hermitian)

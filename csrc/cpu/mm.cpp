@@ -29,15 +29,12 @@ int64_t multiplications(const Product& p, const Tile& t) {
     return (t.i1 - t.i0) * (t.j1 - t.j0) * r.length() * real_multiplications(p.dtype);
 }
 
-struct TileSize {
-    int64_t rows, cols;
-};
-
 // Large tiles spread the cost of packing over more arithmetic; several for each thread share the work
 // evenly. Panels of the largest fill about a megabyte of cache in float32.
 TileSize tile_size(const Product& p, int threads) {
-    const int64_t unit = p.dtype == DType::bf16 ? kernels().bf16_unit : 1;
-    TileSize s = unit > 1 ? TileSize{512, 1024} : TileSize{768, 512};
+    const bool bf16 = p.dtype == DType::bf16;
+    const int64_t unit = bf16 ? kernels().pairs.unit : 1;
+    TileSize s = bf16 ? kernels().pairs.tile : TileSize{768, 512};
     if (threads == 1) return s;
     const auto count = [&] { return ceil_div(p.m, s.rows) * ceil_div(p.n, s.cols) * p.batch; };
     while (count() < 3 * threads && s.rows > 48) {

@@ -225,7 +225,7 @@ class TileProduct {
     int64_t first_row_ = 0;
 };
 
-#if defined(__AMX_BF16__)
+#if defined(PACKEDTRI_PAIRS)
 template <class E>
 using PanelsFor = std::conditional_t<std::is_same_v<E, BFloat16>, PairPanels, Panels<E>>;
 #else

@@ -30,6 +30,7 @@ inline void exchange_quarters(V* x, std::integer_sequence<int, lane...>) {
 template <class V>
 inline void transpose_registers(V* x) {
     constexpr int order = sizeof(V) / sizeof((*x)[0]);
+    static_assert(order <= 16);
     constexpr std::make_integer_sequence<int, order> lanes{};
     if constexpr (order >= 16) exchange_quarters<8>(x, lanes);
     if constexpr (order >= 8) exchange_quarters<4>(x, lanes);

@@ -122,7 +122,7 @@ def run(script: str, *arguments: str, **environment: str) -> subprocess.Complete
     )
 
 
-@pytest.mark.parametrize("isa", ["portable", "avx2", "avx512", "amx"])
+@pytest.mark.parametrize("isa", ["portable", "avx2", "avx512", "avx512_bf16", "amx"])
 def test_instruction_sets(isa: str, rng: torch.Generator) -> None:
     """The choice is made once in a process, so each has its own."""
     result = run(CHECK, isa, str(rng.initial_seed()), PACKEDTRI_CPU_ISA=isa)
