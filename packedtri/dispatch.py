@@ -290,7 +290,7 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     if kwargs and "out" in kwargs and found.how == "native":
         write = partial(_call_out, function, found)
         if not any(map(is_packed, args)):
-            # Lists of other types may come next time. Without a packed type it is about ``out`` alone.
+            # Lists of other types may come next time. Without a packed one it is about ``out``.
             given = tree_leaves((args, {**kwargs, "out": None}))
             return (write if any(map(is_packed, given)) else handler)(*args, **kwargs)
         handler = write

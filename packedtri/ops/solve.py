@@ -124,14 +124,19 @@ def singular_info(t: PackedTensor) -> Tensor:
 def solve_dense(a: PackedTensor, b: Tensor, left: bool = True, unit: bool = False) -> Tensor:
     """The solution for dense right-hand sides; packed ones are converted."""
     b = as_dense(b)
-    if a._packed.dtype.itemsize > 2:
-        operands, elements, n = (a, b), (a._packed, b), a._n
-        found: Tensor | None = attempt(
-            _op, None, n, operands, elements, n, a.kind, DENSE, left, unit
-        )
-        if found is not None:
-            return found
+    found = _attempt(a, b, left, unit)
+    if found is not None:
+        return found
     return solve(_nodes.to_packed(a), b, a.n, a.kind, DENSE, left, unit)
+
+
+def _attempt(a: PackedTensor, b: Tensor, left: bool, unit: bool) -> Tensor | None:
+    """The same for a plain ``b``; None where it goes the general way."""
+    p, n = a._packed, a._n
+    if p.dtype.itemsize == 2:
+        return None
+    found: Tensor | None = attempt(_op, None, n, (a, b), (p, b), n, a.kind, DENSE, left, unit)
+    return found
 
 
 def solve_typed(a: PackedTensor, b: PackedTensor, left: bool, unit: bool = False) -> PackedTensor:
@@ -151,6 +156,15 @@ def _solve_triangular(
     """torch.linalg.solve_triangular for a triangular ``A``, whose type says ``upper`` already."""
     name = "linalg.solve_triangular"
     check_upper(name, A, upper)
+    if type(B) is Tensor:
+        # The op refuses what does not go together. Only then is it asked here what that is.
+        try:
+            found = _attempt(A, B, left, unitriangular)
+        except RuntimeError:
+            check_system(name, A, B, left)
+            raise
+        if found is not None:
+            return found
     check_system(name, A, B, left)
     if type(A) is type(B):
         return solve_typed(A, B, left, unitriangular)
