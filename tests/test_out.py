@@ -224,3 +224,22 @@ def test_places_that_are_not_aligned(device: str) -> None:
     out = torch.full((2 * n * n + 1,), torch.nan, dtype=torch.bfloat16, device=device)
     torch.matmul(t, u, out=out[1:].view(2, n, n))
     assert out[0].isnan() and torch.equal(out[1:].view(2, n, n), t @ u)
+
+
+def test_lists_are_looked_at_in_each_call() -> None:
+    """Their types are not known by position: what one call found serves no other."""
+    out = Symmetric.zeros(2, 3, dtype=torch.float64)
+    for _ in range(2):
+        with pytest.raises((TypeError, NotImplementedError), match="dense result into packed"):
+            torch.stack([X, X], out=out)
+        assert torch.stack([S, S], out=out) is out
+        assert torch.equal(out[1], S)
+        out.zero_()
+
+
+def test_calls_with_and_without_out_differ() -> None:
+    for _ in range(2):
+        out = torch.full((3, 3), torch.nan, dtype=torch.float64)
+        assert torch.matmul(L, X, out=out) is out
+        assert torch.equal(torch.matmul(L, X), out)
+        assert torch.equal(torch.matmul(L, X, out=None), out)

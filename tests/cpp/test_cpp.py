@@ -69,6 +69,23 @@ def test_unit(name: str, tmp_path: Path) -> None:
     assert result.stdout.endswith(": ok\n")
 
 
+def test_products_by_amx(tmp_path: Path) -> None:
+    """Few machines have its tiles, which are emulated. The rest of that code is for AVX-512."""
+    needed = ["avx512f", "avx512vl", "avx512bw", "avx512dq", "fma", "bmi2"]
+    flags = Path("/proc/cpuinfo")
+    if not flags.exists() or not set(needed) <= set(flags.read_text().split()):
+        pytest.skip("this machine has no AVX-512")
+    options = [
+        *(f"-m{flag}" for flag in needed),
+        "-mprefer-vector-width=512",
+        "-DPACKEDTRI_ISA=amx",
+    ]
+    program = compile_cpp("test_amx.cpp", tmp_path / "amx", "-O2", *options)
+    result = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout == "amx: ok\n"
+
+
 def shares_of(source: str, file: str, fields: tuple[str, ...], folder: Path) -> list[Shares]:
     """The products of a file of timings, and what a program that is given their fields chooses."""
     program = compile_cpp(source, folder / "shares", "-O1")
