@@ -36,7 +36,7 @@ bool leaves_pairs(const Product& p) {
     // Else those remain in which nothing is left out and a triangle is read twice: large ones, and such with columns so few
     // that to mirror it takes most of the time.
     return has_symmetric(p) && !has_triangle(p) && !packed &&
-           (narrowest >= kernels().pairs.most_symmetric ||
+           (narrowest >= kernels().pairs.dense_from ||
             (narrowest > (p.k < 400 ? 36 : 16) && narrowest < 100 && p.k >= 200 && p.k <= 2500));
 }
 

@@ -98,7 +98,7 @@ struct PairTiles {
     int64_t unit = 1;
     TileSize tile{768, 512};
     // From which order on dense torch multiplies symmetric and dense matrices faster.
-    int64_t most_symmetric = 0;
+    int64_t dense_from = 0;
 };
 
 // Single-threaded pieces of the operations; what calls them shares them among threads.

@@ -14,17 +14,21 @@ constexpr int ADD_PARTS_THREADS = 256;
 template <int VECTORS>
 constexpr int ADD_PARTS_LANES = VECTORS < 4 * 32 ? 32 : VECTORS / 4;
 
-// Element i of a vector of the result, of 16-bit elements, over stored elements only.
+// Element i of a vector of the result, of 16-bit elements, over stored elements only, by all lanes of a warp.
 template <class T>
 __device__ __noinline__ float sum_of_stored(const VectorArgs<T>& args, int64_t batch, int i,
                                             int vector) {
     const T *x = args.x + batch * args.x_batch_stride + vector * args.x_next,
             *triangle = args.triangle + batch * args.triangle_batch_stride;
+    const auto lane = static_cast<int>(threadIdx.x % 32);
     float sum = 0;
-    if (args.rows) sum += Triangle<T>(triangle, args.n, 1).sum(x, args.x_step, i, true);
+    if (args.rows) sum += Triangle<T>(triangle, args.n, 1).sum(x, args.x_step, i, true, lane, 32);
     // The diagonal of a symmetric matrix is in the sum along the row.
     if (args.columns)
-        sum += Triangle<T>(triangle, args.n, args.rows ? 0 : 1).sum(x, args.x_step, i, false);
+        sum += Triangle<T>(triangle, args.n, args.rows ? 0 : 1)
+                   .sum(x, args.x_step, i, false, lane, 32);
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
     return sum;
 }
 
@@ -43,6 +47,7 @@ __global__ void __launch_bounds__(ADD_PARTS_THREADS)
     const auto parts = args.parts(matrix, i);
     ptx::wait_for_dependency();
     ptx::launch_dependents();
+    // All of a warp have the same element, or none.
     if (i >= args.n) return;
     using Acc = typename Accumulator<T>::type;
     struct alignas(16) Four {
@@ -58,14 +63,25 @@ __global__ void __launch_bounds__(ADD_PARTS_THREADS)
     for (int lanes = FOURS; lanes < LANES; lanes *= 2)
 #pragma unroll
         for (Acc& x : sum.x) x += __shfl_xor_sync(~0u, x, lanes);
+    // Tensor cores multiply 16-bit elements with zeros that are not stored, which makes nan of infinite ones.
+    if constexpr (sizeof(T) == 2) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            unsigned again =
+                __ballot_sync(~0u, share == 0 && vector + e < args.vectors && !isfinite(sum.x[e]));
+            for (; again != 0; again &= again - 1) {
+                const int lane = __ffs(static_cast<int>(again)) - 1;
+                const float stored =
+                    sum_of_stored<T>(args, batch, i, __shfl_sync(~0u, vector + e, lane));
+                if (static_cast<int>(threadIdx.x % 32) == lane) sum.x[e] = stored;
+            }
+        }
+    }
     if (share != 0) return;
     T* const y = args.y + batch * args.y_batch_stride + i * args.y_step + vector * args.y_next;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
         if (vector + e >= args.vectors) break;
-        // Tensor cores multiply 16-bit elements with zeros that are not stored, which makes nan of infinite ones.
-        if constexpr (sizeof(T) == 2)
-            if (!isfinite(sum.x[e])) sum.x[e] = sum_of_stored<T>(args, batch, i, vector + e);
         y[e * args.y_next] = Accumulator<T>::round(sum.x[e]);
     }
 }

@@ -37,7 +37,9 @@ BatchLimits batch_limits(const Product& p) {
         if (count == 1) return limits(either({200, 0}, {96, 0}), {180, 0.15}, {180, 0});
         if (packed) return limits({112, 0}, either({180, 0.1}, {90, 0.1}), {112, 0});
         // Aligned copies of both halves dense torch multiplies quickly, in TF32 those of many small matrices.
-        const BatchLimits small{257, 0, 4}, large{1000, 0};
+        // Those of about 512 fill its tiles.
+        const bool full = Orders{430, 540}.contain(narrowest(p));
+        const BatchLimits small{257, 0, full ? 1.6 : 4}, large{1000, 0};
         return limits(either(NO_BATCH, {90, 0.1}),
                       either(narrowest(p) < large.order ? small : large, {90, 0.15}),
                       narrowest(p) < 400 ? BatchLimits{112, 0.3} : BatchLimits{400, 0.15});

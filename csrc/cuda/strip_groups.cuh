@@ -9,14 +9,14 @@ namespace packedtri::cuda {
 template <class T, class Shape>
 class StripStepProducer {
   public:
-    __device__ StripStepProducer(const StripStepArgs<T>& args, StripStages<Shape> stages,
+    __device__ StripStepProducer(const StripStepArgs<T>& args, typename Shape::Shared& shared,
                                  const StripStepWalk<T, Shape>& at)
-        : args_(args), stages_(stages), at_(at), thread_(threadIdx.x - Shape::CONSUMERS) {}
+        : args_(args), shared_(shared), at_(at), thread_(threadIdx.x - Shape::CONSUMERS) {}
 
     // One warp has the vectors, so that the others need not wait where the last ones of a strip are multiplied still.
     __device__ void run() {
         for (; at_.bands > 0; at_.next_step()) {
-            stages_.wait_empty(at_.step);
+            shared_.ring.wait_empty(at_.step);
             if (thread_ / 32 == ROW_WARPS) copy_vectors();
             else copy_row();
         }
@@ -27,29 +27,28 @@ class StripStepProducer {
                               EACH = (Shape::SIDE + ROW_WARPS - 1) / ROW_WARPS;
 
     __device__ void copy_vectors() const {
-        const uint32_t full = stages_.full(at_.step);
+        const uint32_t full = shared_.ring.full(at_.step);
         const bool one = ptx::elect();
         if (one) {
             ptx::mbarrier_expect(full, Shape::BAND_BYTES);
-            at_.template copy_vectors<Shape::SIDE>(args_, at_.row(), stages_.band_vectors(at_.step),
-                                                   full);
+            at_.template copy_vectors<Shape::SIDE>(args_, at_.row(), shared_.bands[stage()], full);
         }
         __syncwarp();
         ptx::mbarrier_arrive(full);
         if (!at_.begins) return;
-        if (at_.strips > 1) ptx::mbarrier_wait(stages_.strip_empty(), at_.strips % 2);
+        shared_.strip_ring.wait_empty(at_.strips);
         if (!one) return;
-        ptx::mbarrier_arrive_expect(stages_.strip_full(), Shape::STRIP_BYTES);
-        at_.template copy_vectors<STRIP_WIDTH>(args_, at_.column(0), stages_.strip_vectors(),
-                                               stages_.strip_full());
+        const uint32_t strip_full = shared_.strip_ring.full(at_.strips);
+        ptx::mbarrier_arrive_expect(strip_full, Shape::STRIP_BYTES);
+        at_.template copy_vectors<STRIP_WIDTH>(args_, at_.column(0), shared_.strip, strip_full);
     }
 
     // A warp starts the copies of its lanes one after the other, so each has some.
     __device__ void copy_row() const {
-        const uint32_t full = stages_.full(at_.step);
+        const uint32_t full = shared_.ring.full(at_.step);
         const auto r = static_cast<int>(thread_ / 32 * EACH + thread_ % 32);
         if (thread_ % 32 < EACH && r < at_.rows()) {
-            const typename Shape::Rows rows(stages_.rows(at_.step), at_.triangle);
+            const typename Shape::Rows rows(shared_.rows[stage()], at_.triangle);
             rows.copy(r, at_.triangle + row_start(at_.row() + r) + at_.column(0),
                       min(STRIP_WIDTH, at_.stored() + r), at_.triangle + row_start(at_.args.n),
                       full);
@@ -57,8 +56,10 @@ class StripStepProducer {
         ptx::mbarrier_arrive(full);
     }
 
+    __device__ int stage() const { return at_.step % Shape::STAGES; }
+
     const StripStepArgs<T>& args_;
-    const StripStages<Shape> stages_;
+    typename Shape::Shared& shared_;
     StripStepWalk<T, Shape> at_;
     const unsigned thread_;
 };
@@ -66,12 +67,13 @@ class StripStepProducer {
 template <class T, class Shape>
 class StripStepConsumer {
   protected:
-    __device__ StripStepConsumer(const StripStepArgs<T>& args, StripStages<Shape> stages,
+    __device__ StripStepConsumer(const StripStepArgs<T>& args, typename Shape::Shared& shared,
                                  const StripStepWalk<T, Shape>& at)
-        : args_(args), stages_(stages), at_(at),
+        : args_(args), shared_(shared), at_(at),
           group_(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / Shape::GROUP % 2, 0)) {}
 
-    __device__ typename Shape::Rows rows() const { return {stages_.rows(at_.step), at_.triangle}; }
+    __device__ int stage() const { return at_.step % Shape::STAGES; }
+    __device__ typename Shape::Rows rows() const { return {shared_.rows[stage()], at_.triangle}; }
     // acc += a x, or acc = a x, for 16 steps of the sums, from the block of vectors that `x` describes on.
     __device__ __forceinline__ static void multiply(float* acc, const uint32_t (&a)[4], uint64_t x,
                                                     int step, bool add) {
@@ -82,7 +84,7 @@ class StripStepConsumer {
     }
 
     const StripStepArgs<T>& args_;
-    const StripStages<Shape> stages_;
+    typename Shape::Shared& shared_;
     StripStepWalk<T, Shape> at_;
     const int group_;  // Of the team.
 };
@@ -91,23 +93,23 @@ class StripStepConsumer {
 template <class T, class Shape>
 class StripStepRows : StripStepConsumer<T, Shape> {
     using Base = StripStepConsumer<T, Shape>;
-    using Base::args_, Base::at_, Base::group_, Base::stages_;
+    using Base::args_, Base::at_, Base::group_, Base::shared_;
     using Left = LeftRows<T, STRIP_WIDTH>;
 
   public:
-    __device__ StripStepRows(const StripStepArgs<T>& args, StripStages<Shape> stages,
+    __device__ StripStepRows(const StripStepArgs<T>& args, typename Shape::Shared& shared,
                              const StripStepWalk<T, Shape>& at)
-        : Base(args, stages, at) {}
+        : Base(args, shared, at) {}
 
     __device__ void run() {
         for (; at_.bands > 0; at_.next_step()) {
-            if (at_.begins) ptx::mbarrier_wait(stages_.strip_full(), (at_.strips - 1) % 2);
+            if (at_.begins) shared_.strip_ring.wait_full(at_.strips);
             if (at_.step % 2 == group_) {
-                stages_.wait_full(at_.step);
+                shared_.ring.wait_full(at_.step);
                 if (at_.is_below()) add<false>();
                 else add<true>();
             }
-            if (at_.ends()) ptx::mbarrier_arrive(stages_.strip_empty());
+            if (at_.ends()) ptx::mbarrier_arrive(shared_.strip_ring.empty(at_.strips));
             if (at_.step % 2 == group_) store();
         }
     }
@@ -118,7 +120,7 @@ class StripStepRows : StripStepConsumer<T, Shape> {
     __device__ __forceinline__ void add() {
         constexpr int STEPS = STRIP_WIDTH / 16, AT_ONCE = 2;
         const Left left(Base::rows(), 0, at_.stored());
-        const uint64_t x = tile_descriptor(stages_.strip_vectors());
+        const uint64_t x = tile_descriptor(ptx::shared_address(shared_.strip));
         const int steps = PARTLY ? min(STEPS, (at_.stored() + Shape::SIDE + 14) / 16) : STEPS;
         uint32_t a[2][AT_ONCE][4];
 #pragma unroll 1
@@ -130,7 +132,7 @@ class StripStepRows : StripStepConsumer<T, Shape> {
                 for (int y = 0; y < AT_ONCE; ++y)
                     left.template load<PARTLY>(a[turn][y], (first + y) * 16);
                 if (turn == 1 && s + 2 * AT_ONCE >= steps)
-                    ptx::mbarrier_arrive(stages_.empty(at_.step));
+                    ptx::mbarrier_arrive(shared_.ring.empty(at_.step));
                 ptx::wgmma_fence();
 #pragma unroll
                 for (int y = 0; y < AT_ONCE; ++y)
@@ -157,21 +159,21 @@ class StripStepRows : StripStepConsumer<T, Shape> {
 template <class T, class Shape>
 class StripStepColumns : StripStepConsumer<T, Shape> {
     using Base = StripStepConsumer<T, Shape>;
-    using Base::args_, Base::at_, Base::group_, Base::stages_;
+    using Base::args_, Base::at_, Base::group_, Base::shared_;
     using Left = LeftColumns<T, STRIP_WIDTH>;
     static constexpr int SIDE = 64, PRODUCTS = STRIP_WIDTH / 2 / SIDE;
 
   public:
-    __device__ StripStepColumns(const StripStepArgs<T>& args, StripStages<Shape> stages,
+    __device__ StripStepColumns(const StripStepArgs<T>& args, typename Shape::Shared& shared,
                                 const StripStepWalk<T, Shape>& at)
-        : Base(args, stages, at), column_(group_ * PRODUCTS * SIDE) {}
+        : Base(args, shared, at), column_(group_ * PRODUCTS * SIDE) {}
 
     __device__ void run() {
         for (; at_.bands > 0; at_.next_step()) {
-            stages_.wait_full(at_.step);
+            shared_.ring.wait_full(at_.step);
             if (at_.is_below() && at_.rows() == Shape::SIDE) add<false>();
             else add<true>();
-            ptx::mbarrier_arrive(stages_.empty(at_.step));
+            ptx::mbarrier_arrive(shared_.ring.empty(at_.step));
             if (at_.ends()) store();
         }
     }
@@ -182,7 +184,7 @@ class StripStepColumns : StripStepConsumer<T, Shape> {
     __device__ __forceinline__ void add() {
         constexpr int STEPS = Shape::SIDE / 16;
         const Left left(Base::rows(), column_, at_.rows(), at_.stored() - 1);
-        const uint64_t x = tile_descriptor(stages_.band_vectors(at_.step));
+        const uint64_t x = tile_descriptor(ptx::shared_address(shared_.bands[Base::stage()]));
         uint32_t a[2][PRODUCTS][4];
 #pragma unroll
         for (int s = 0; s < STEPS; ++s) {

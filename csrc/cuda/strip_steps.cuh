@@ -4,6 +4,7 @@
 
 #include "image.h"
 #include "packed_rows.cuh"
+#include "ring.cuh"
 #include "strip_shape.cuh"
 
 namespace packedtri::cuda {
@@ -31,61 +32,24 @@ struct StripStepShape {
     static constexpr int BANDS = 2, SIDE = BANDS * STRIP_BAND;
     static_assert(SIDE == Image::SIDE);
     using Rows = PackedRows<T, STRIP_WIDTH>;
-    static constexpr int STAGES = 4, ROWS_BYTES = Rows::bytes(SIDE),
-                         BAND_BYTES = Image::BLOCK_BYTES,
+    static constexpr int STAGES = 4, BAND_BYTES = Image::BLOCK_BYTES,
                          STRIP_BYTES = STRIP_WIDTH / Image::SIDE * Image::BLOCK_BYTES;
-    static constexpr int BANDS_AT = STRIP_BYTES, ROWS_AT = BANDS_AT + STAGES * BAND_BYTES,
-                         BARRIERS = ROWS_AT + STAGES * ROWS_BYTES,
-                         SHARED_BYTES = BARRIERS + 8 * (2 * STAGES + 2);
-    static_assert(SHARED_BYTES <= 227 * 1024, "");
-};
+    struct Shared {
+        // The vectors at the columns of a strip, and for each step those at its rows and the rows as they lie in memory.
+        alignas(1024) char strip[STRIP_BYTES];
+        alignas(1024) char bands[STAGES][BAND_BYTES];
+        char rows[STAGES][Rows::bytes(SIDE)];
+        Ring<STAGES> ring;
+        Ring<1> strip_ring;
 
-// The shared memory of a block: the vectors at the columns of a strip, and for each step the rows as they lie in memory
-// and the vectors at them.
-template <class Shape>
-class StripStages {
-  public:
-    __device__ explicit StripStages(char* shared) : shared_(shared) {}
-
-    __device__ void init() const {
-        for (int s = 0; s < Shape::STAGES; ++s) {
-            ptx::mbarrier_init(full(s), Shape::PRODUCERS);
+        // By one thread, before a __syncthreads.
+        __device__ void start() {
             // The groups that add up rows take steps in turn.
-            ptx::mbarrier_init(empty(s), Shape::GROUP + Shape::TEAM);
+            ring.start(PRODUCERS, GROUP + TEAM);
+            strip_ring.start(1, TEAM);
         }
-        ptx::mbarrier_init(strip_full(), 1);
-        ptx::mbarrier_init(strip_empty(), Shape::TEAM);
-        ptx::mbarrier_init_fence();
-    }
-
-    __device__ uint32_t full(int step) const { return barrier(step % Shape::STAGES); }
-    __device__ uint32_t empty(int step) const {
-        return barrier(Shape::STAGES + step % Shape::STAGES);
-    }
-    __device__ void wait_full(int step) const {
-        ptx::mbarrier_wait(full(step), step / Shape::STAGES & 1);
-    }
-    __device__ void wait_empty(int step) const {
-        if (step >= Shape::STAGES) ptx::mbarrier_wait(empty(step), (step / Shape::STAGES & 1) ^ 1);
-    }
-    // The vectors at the columns of a strip have come; all have been multiplied by them.
-    __device__ uint32_t strip_full() const { return barrier(2 * Shape::STAGES); }
-    __device__ uint32_t strip_empty() const { return barrier(2 * Shape::STAGES + 1); }
-
-    __device__ char* rows(int step) const {
-        return shared_ + Shape::ROWS_AT + step % Shape::STAGES * Shape::ROWS_BYTES;
-    }
-    __device__ uint32_t strip_vectors() const { return ptx::shared_address(shared_); }
-    __device__ uint32_t band_vectors(int step) const {
-        return ptx::shared_address(shared_) + Shape::BANDS_AT +
-               step % Shape::STAGES * Shape::BAND_BYTES;
-    }
-
-  private:
-    __device__ uint32_t barrier(int index) const {
-        return ptx::shared_address(shared_) + Shape::BARRIERS + 8 * index;
-    }
-    char* const shared_;
+    };
+    static_assert(sizeof(Shared) <= 227 * 1024, "");
 };
 
 // Where a warp stands in the steps of its block: bands of a strip that follow one another.
@@ -97,7 +61,7 @@ class StripStepWalk : public StripWalk<T, Shape> {
     using Base::args, Base::band, Base::column, Base::first, Base::row, Base::units;
     int step = 0;
     int done = 0, bands = 0;  // Of the steps before, and of this one, which has none at the end.
-    int strips = 1;           // That have begun.
+    int strips = 0;           // That have begun before this one.
     bool begins = true;       // Whether the step is the first one of a strip.
 
     __device__ explicit StripStepWalk(const StripArgs<T>& args) : Base(args) { measure(); }
@@ -121,13 +85,13 @@ class StripStepWalk : public StripWalk<T, Shape> {
     __device__ int stored() const { return row() + 1 - column(0); }
     // Copies the vectors from step k of the sums on, as blocks of 64 steps that follow one another.
     template <int K>
-    __device__ __forceinline__ void copy_vectors(const StripStepArgs<T>& all, int k, uint32_t to,
+    __device__ __forceinline__ void copy_vectors(const StripStepArgs<T>& all, int k, char* to,
                                                  uint32_t barrier) const {
         const int matrix = all.one_x ? 0 : static_cast<int>(Base::matrix / args.groups);
 #pragma unroll
         for (int x = 0; x < K; x += Image::SIDE)
-            ptx::tensor_load(to + x / Image::SIDE * Image::BLOCK_BYTES, &all.x_map, matrix,
-                             Shape::X_ALONG ? Base::vector : k + x,
+            ptx::tensor_load(ptx::shared_address(to) + x / Image::SIDE * Image::BLOCK_BYTES,
+                             &all.x_map, matrix, Shape::X_ALONG ? Base::vector : k + x,
                              Shape::X_ALONG ? k + x : Base::vector, barrier);
     }
 

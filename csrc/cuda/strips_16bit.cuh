@@ -18,10 +18,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     strip_steps_kernel(const __grid_constant__ StripStepArgs<T> args) {
 #if PACKEDTRI_HOPPER
     extern __shared__ __align__(1024) char memory[];
-    const StripStages<Shape> stages(memory);
+    auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory);
     if (threadIdx.x == 0) {
         ptx::prefetch_map(&args.x_map);
-        stages.init();
+        shared.start();
     }
     __syncthreads();
     ptx::launch_dependents();
@@ -29,13 +29,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     ptx::wait_for_dependency();
     if (threadIdx.x >= Shape::CONSUMERS) {
         ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
-        StripStepProducer<T, Shape>(args, stages, at).run();
+        StripStepProducer<T, Shape>(args, shared, at).run();
     } else if (threadIdx.x < Shape::TEAM) {
         ptx::keep_registers<Shape::ROW_REGISTERS>();
-        StripStepRows<T, Shape>(args, stages, at).run();
+        StripStepRows<T, Shape>(args, shared, at).run();
     } else {
         ptx::take_registers<Shape::COLUMN_REGISTERS>();
-        StripStepColumns<T, Shape>(args, stages, at).run();
+        StripStepColumns<T, Shape>(args, shared, at).run();
     }
 #endif
 }
@@ -46,7 +46,7 @@ void launch_strip_steps(const StripStepArgs<T>& args, cudaStream_t stream) {
     const auto kernel = strip_steps_kernel<T, Shape>;
     allow_shared(kernel);
     launch_overlapping(kernel, grid_of(args.blocks), Shape::THREADS, args, stream,
-                       "cannot launch a product", 1, Shape::SHARED_BYTES);
+                       "cannot launch a product", 1, sizeof(typename Shape::Shared));
     launch_add_parts<T, VECTORS>(args, stream);
 }
 

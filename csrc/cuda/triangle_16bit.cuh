@@ -27,12 +27,13 @@ struct Triangle {
         chunk.load(data + offset(i, j), 8);
         return chunk;
     }
-    // Element i of T x, or of Tᵀ x, over stored elements only.
-    __device__ float sum(const T* x, int64_t step, int i, bool by_rows) const {
+    // Element i of T x, or of Tᵀ x, over stored elements only; or the share of it that one of some lanes adds up.
+    __device__ float sum(const T* x, int64_t step, int i, bool by_rows, int lane = 0,
+                         int lanes = 1) const {
         float sum = 0;
         const int first = by_rows ? 0 : i + 1 - reach, last = by_rows ? i + reach : n;
-#pragma unroll 1
-        for (int k = first; k < last; ++k)
+#pragma unroll 8
+        for (int k = first + lane; k < last; k += lanes)
             fma_into(sum, Accumulator<T>::widen(data[by_rows ? offset(i, k) : offset(k, i)]),
                      Accumulator<T>::widen(x[k * step]));
         return sum;
