@@ -73,7 +73,8 @@ _key_names: dict[Function, tuple[frozenset[str], ...]] = {}
 # The rows that the rule has given so far, and the rule.
 _ruled: dict[tuple[Function, str], Row] = {}
 _rules: list[Callable[[Function], Row]] = []
-# The handlers that calls have had, by the function and the types of all arguments by position.
+# The handlers that calls have had, by the function, whether there is ``out``, and the types of all
+# arguments by position.
 _known: dict[tuple[Any, ...], Function] = {}
 _aliases: dict[Any, Function] = {}
 

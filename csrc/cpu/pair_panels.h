@@ -1,13 +1,15 @@
 // Panels of bfloat16 for instructions that multiply pairs of neighbours along k. Subnormal numbers are zero to them.
 #pragma once
 
-#if defined(__AMX_BF16__)
+#if defined(PACKEDTRI_PAIRS_AMX)
 #include "pair_amx.h"
-#elif defined(__AVX512BF16__)
+#elif defined(PACKEDTRI_PAIRS_AVX512)
 #include "pair_avx512.h"
 #endif
 
-#if defined(__AMX_BF16__) || defined(__AVX512BF16__)
+// Said by the build and not by what the compiler may use, which flags of the user's can widen: the table of kernels that is
+// chosen at run time has to agree.
+#if defined(PACKEDTRI_PAIRS_AMX) || defined(PACKEDTRI_PAIRS_AVX512)
 #define PACKEDTRI_PAIRS
 
 #include <utility>

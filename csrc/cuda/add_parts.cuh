@@ -22,11 +22,12 @@ __device__ __noinline__ float sum_of_stored(const VectorArgs<T>& args, int64_t b
             *triangle = args.triangle + batch * args.triangle_batch_stride;
     const auto lane = static_cast<int>(threadIdx.x % 32);
     float sum = 0;
-    if (args.rows) sum += Triangle<T>(triangle, args.n, 1).sum(x, args.x_step, i, true, lane, 32);
+    if (args.rows)
+        sum += Triangle<T>(triangle, args.n, 1).template sum<32>(x, args.x_step, i, true, lane);
     // The diagonal of a symmetric matrix is in the sum along the row.
     if (args.columns)
         sum += Triangle<T>(triangle, args.n, args.rows ? 0 : 1)
-                   .sum(x, args.x_step, i, false, lane, 32);
+                   .template sum<32>(x, args.x_step, i, false, lane);
 #pragma unroll
     for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
     return sum;

@@ -219,7 +219,7 @@ bool dense_pair_pays(const Product& p, const Device& device) {
 
 bool many_small_pairs(const Product& p, const Device& device) {
     if (!p.tf32 || p.batch < 200 || triangles(p) > 0 || has_symmetric(p) ||
-        p.c.kind != Kind::Lower || slow_when_dense(p) || narrowest(p) <= 200 || longest(p) > 600)
+        p.c.kind != Kind::Lower || slow_when_dense(p) || narrowest(p) <= 192 || longest(p) > 600)
         return false;
     return work(p, engine_tile_side(TileSize::Small), device.multiprocessors).tiles_per_slot >= 5;
 }

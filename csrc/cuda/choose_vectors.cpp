@@ -164,7 +164,7 @@ bool wide_pays(const Product& p) {
     }
     if (vectors <= 4) return n >= (sums_along_rows(p) ? 1800 : 1000);
     if (vectors <= 16) return n >= 1200;
-    return n >= (vectors <= 64 ? 2300 : vectors <= 128 ? 2700 : vectors <= 192 ? 4300 : 2400);
+    return n >= (vectors <= 64 ? 2300 : vectors <= 128 ? 2700 : vectors <= 192 ? 4300 : 2000);
 }
 
 }  // namespace

@@ -28,12 +28,13 @@ struct Triangle {
         return chunk;
     }
     // Element i of T x, or of Tᵀ x, over stored elements only; or the share of it that one of some lanes adds up.
-    __device__ float sum(const T* x, int64_t step, int i, bool by_rows, int lane = 0,
-                         int lanes = 1) const {
+    template <int LANES = 1>
+    __device__ float sum(const T* x, int64_t step, int i, bool by_rows, int lane = 0) const {
         float sum = 0;
         const int first = by_rows ? 0 : i + 1 - reach, last = by_rows ? i + reach : n;
-#pragma unroll 8
-        for (int k = first + lane; k < last; k += lanes)
+        constexpr int AT_ONCE = LANES > 1 ? 8 : 1;
+#pragma unroll AT_ONCE
+        for (int k = first + lane; k < last; k += LANES)
             fma_into(sum, Accumulator<T>::widen(data[by_rows ? offset(i, k) : offset(k, i)]),
                      Accumulator<T>::widen(x[k * step]));
         return sum;

@@ -125,8 +125,10 @@ def solve_dense(a: PackedTensor, b: Tensor, left: bool = True, unit: bool = Fals
     """The solution for dense right-hand sides; packed ones are converted."""
     b = as_dense(b)
     found = _attempt(a, b, left, unit)
-    if found is not None:
-        return found
+    return _solve_in_general(a, b, left, unit) if found is None else found
+
+
+def _solve_in_general(a: PackedTensor, b: Tensor, left: bool, unit: bool) -> Tensor:
     return solve(_nodes.to_packed(a), b, a.n, a.kind, DENSE, left, unit)
 
 
@@ -156,19 +158,22 @@ def _solve_triangular(
     """torch.linalg.solve_triangular for a triangular ``A``, whose type says ``upper`` already."""
     name = "linalg.solve_triangular"
     check_upper(name, A, upper)
-    if type(B) is Tensor:
-        # The op refuses what does not go together. Only then is it asked here what that is.
-        try:
-            found = _attempt(A, B, left, unitriangular)
-        except RuntimeError:
-            check_system(name, A, B, left)
-            raise
+    if type(B) is not Tensor:
+        check_system(name, A, B, left)
+        solved = solve_typed if type(A) is type(B) else solve_dense
+        return solved(A, B, left, unitriangular)
+    # The op refuses what does not go together. Only then is it asked here what that is.
+    problem = None
+    try:
+        found = _attempt(A, B, left, unitriangular)
         if found is not None:
             return found
+    except RuntimeError as error:
+        problem = error
     check_system(name, A, B, left)
-    if type(A) is type(B):
-        return solve_typed(A, B, left, unitriangular)
-    return solve_dense(A, B, left, unitriangular)
+    if problem is not None:
+        raise problem
+    return _solve_in_general(A, B, left, unitriangular)
 
 
 def by_lu(function: Function, *args: Any, **kwargs: Any) -> Any:

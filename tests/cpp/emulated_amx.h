@@ -1,5 +1,5 @@
 // The instructions of AMX that products of bfloat16 have, emulated: their code can be run where no machine has them. Included
-// before that code, which is compiled with __AMX_BF16__ defined.
+// before that code, which is compiled with PACKEDTRI_PAIRS_AMX defined.
 #pragma once
 
 #include <immintrin.h>

@@ -8,7 +8,7 @@
 #include "check.h"
 #include "emulated_amx.h"
 
-#define __AMX_BF16__
+#define PACKEDTRI_PAIRS_AMX
 #include "cpu/mm_tile.cpp"
 #include "cpu/workspace.cpp"
 

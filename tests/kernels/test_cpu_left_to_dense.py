@@ -40,7 +40,7 @@ def test_left_to_dense(dtype: torch.dtype, bad: float, rng: torch.Generator) -> 
 
 @pytest.mark.parametrize("bad", [0.0, math.inf], ids=str)
 def test_large_symmetric(bad: float, rng: torch.Generator) -> None:
-    """Where pairs are multiplied by instructions only large ones are left to dense torch."""
+    """Large enough for dense torch wherever there are instructions for pairs."""
     n = 1500
     a = draw_operand(SYMMETRIC, n, torch.bfloat16, rng, draw=random_integers)
     b = draw_operand(DENSE, n, torch.bfloat16, rng, draw=random_integers)
