@@ -160,8 +160,9 @@ def _solve_triangular(
     check_upper(name, A, upper)
     if type(B) is not Tensor:
         check_system(name, A, B, left)
-        solved = solve_typed if type(A) is type(B) else solve_dense
-        return solved(A, B, left, unitriangular)
+        if isinstance(B, PackedTensor) and type(A) is type(B):
+            return solve_typed(A, B, left, unitriangular)
+        return solve_dense(A, B, left, unitriangular)
     # The op refuses what does not go together. Only then is it asked here what that is.
     problem = None
     try:

@@ -28,7 +28,9 @@ void a_hundred_vectors() {
     CHECK(cuda::choose(p, little).method != Method::Wide, "little memory");
     p.b.data = dense + 2;
     CHECK(cuda::choose(p, hopper).method == Method::Wide, "rows that are not aligned");
-    CHECK(wide(DType::f16, Kind::Upper, 5000, 256) && cuda::wide_vectors(p) == 256, "256 at once");
+    CHECK(wide(DType::f16, Kind::Upper, 6000, 256) && cuda::wide_vectors(p) == 256, "256 at once");
+    CHECK(wide(DType::f16, Kind::Upper, 5000, 193) && cuda::wide_vectors(p) == 128,
+          "in two groups");
     CHECK(wide(DType::bf16, Kind::Lower, 1280, 12) && cuda::wide_vectors(p) == 16, "few");
     CHECK(wide(DType::bf16, Kind::Upper, 1024, 4) && !wide(DType::bf16, Kind::Lower, 1024, 4),
           "few thin sums along rows are sooner");
