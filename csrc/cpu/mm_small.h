@@ -349,11 +349,11 @@ bool small_product(const Product& p, int64_t batch) {
 // one tile: none is cut to less than 24 rows or columns (tile_size).
 constexpr int64_t small_order = 64;
 
-inline bool is_small(const Product& p) {
+// `most`: of rows, columns and terms.
+inline bool is_small(const Product& p, int64_t most) {
     const bool tiny =
         p.m <= tiny_order && p.n <= tiny_order && p.k <= tiny_terms && element_size(p.dtype) > 2;
-    return is_plain(p) &&
-           (tiny || (p.m <= small_order && p.n <= small_order && p.k <= small_order));
+    return is_plain(p) && (tiny || (p.m <= most && p.n <= most && p.k <= most));
 }
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA
