@@ -137,6 +137,8 @@ def test_clamps_and_remainders_depend_on_zero(cls):
         "clamp": lambda t: t.clamp(-0.5, 0.5),
         "clamp max": lambda t: torch.clamp(t, max=0),
         "clamp_min": lambda t: t.clamp_min(0.0),
+        "hardtanh": F.hardtanh,
+        "hardtanh from zero": lambda t: F.hardtanh(t, 0.0, 0.5),
         "fmod": lambda t: torch.fmod(t, 0.5),
         "floor": lambda t: t // 2,
         "remainder": lambda t: t % -0.3,
@@ -144,6 +146,7 @@ def test_clamps_and_remainders_depend_on_zero(cls):
     moved = {
         "clamp above zero": lambda t: t.clamp(0.5, 1),
         "clamp_max": lambda t: torch.clamp_max(t, -1),
+        "hardtanh above zero": lambda t: F.hardtanh(t, 0.1, 1.0),
         "cos": torch.cos,
         "pow": lambda t: t**0,
         "exp2": lambda t: 2**t,

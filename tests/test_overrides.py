@@ -172,7 +172,8 @@ def test_every_function_is_in_one_of_three_classes():
         assert how in ("native", "dense", "refused"), function
         if how != "refused":
             continue
-        with pytest.raises((NotImplementedError, TypeError, RuntimeError)) as info:
+        # Some want other arguments than these two.
+        with pytest.raises((NotImplementedError, TypeError)) as info:
             LowerTriangular.__torch_function__(function, (LowerTriangular,), (t, t))
         # What is refused for its result may also fail in torch before it has one.
         if isinstance(info.value, NotImplementedError) and "_cpu" not in str(info.value):

@@ -255,6 +255,9 @@ def test_attributes(cls, device):
     assert (t.ndim, t.dim(), t.numel(), t.size(), t.size(-1)) == (3, 3, 48, (3, 4, 4), 4)
     assert t.nbytes == 3 * 10 * 4 and t.element_size() == t.itemsize == 4
     assert len(t) == 3
+    assert (t.sparse_dim(), t.dense_dim()) == (0, 3)
+    with pytest.raises(RuntimeError, match="expected sparse"):
+        t.is_coalesced()
     assert t.layout == torch.strided and not t.is_complex() and torch.is_floating_point(t)
     assert not t.requires_grad and t.is_leaf and t.grad is None and t.grad_fn is None
     assert isinstance(hash(t), int)

@@ -51,12 +51,12 @@ _GETTERS = """
     retains_grad shape volatile _post_accumulate_grad_hooks
 """
 _METHODS = """
-    __dir__ __format__ __hash__ __setstate__ _is_view dim dense_dim
+    __dir__ __format__ __hash__ __setstate__ _is_view dim
     element_size get_device has_names is_complex is_conj is_contiguous is_floating_point
     is_inference is_neg is_same_size is_signed ndimension nelement numel
     register_post_accumulate_grad_hook requires_grad_ retain_grad size stride storage_offset
     untyped_storage _reduce_ex_internal _is_zerotensor is_distributed
-    is_coalesced module_load _clear_non_serializable_cached_data
+    module_load _clear_non_serializable_cached_data
 """
 _FUNCTIONS = """
     is_complex is_conj is_floating_point is_inference is_neg is_same_size is_signed is_storage numel

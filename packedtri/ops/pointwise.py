@@ -256,6 +256,15 @@ def _activation(function: Function, input: PackedTensor, *args: Any, **kwargs: A
     return input.copy_(_keep(function, *bound.args, **bound.kwargs))
 
 
+def _hardtanh(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Clamp as a function of torch.nn.functional; a triangular type stays where zero does."""
+    bound = inspect.signature(function).bind(input, *args, **kwargs)
+    bound.apply_defaults()
+    if bound.arguments["min_val"] <= 0 <= bound.arguments["max_val"]:
+        return _activation(function, input, *args, **kwargs)
+    return densify(function, input, *args, **kwargs)
+
+
 def _power(function: Function, input: PackedTensor, exponent: Any, **kwargs: Any) -> Tensor:
     if input.kind in layout.MIRRORED or (isinstance(exponent, REALS) and exponent > 0):
         return _keep(function, input, exponent, **kwargs)
@@ -343,6 +352,8 @@ for _cls in _ALL:
     _add(_MULTIPLICATION + _DIVISION, _number, _cls, Number, result=_cls)
     _add(_POWER, _power, _cls, Number, result=None)
 for _cls in _TRIANGULAR:
+    for _function in functions("hardtanh", torch.nn.functional):
+        _row(_function, _cls, result=None)(_handler(_hardtanh, _function, _cls))
     # Structural zeros stay, as they do divided by a dense matrix.
     _add(_DIVISION, _pair, _cls, _cls, result=_cls)
     _add(_ADDITION, _sum_with_zero, _cls, Number, result=None)
