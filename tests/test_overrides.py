@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves, tree_map
 from twins import MIRRORED, TYPES, called, dense, each_type, project
 
@@ -60,19 +61,41 @@ def twin(x: Any) -> Any:
 
 
 def samples(op: Any, dtypes: tuple[torch.dtype, ...] = DTYPES) -> Iterator[Any]:
-    """Sample inputs with a square first argument, or whose first of a list is square."""
+    """Sample inputs with a square first argument, or whose first of a list is square.
+
+    Where there is none, they are made square.
+    """
     dtype = next((d for d in dtypes if d in op.dtypes), None)
     if dtype is None:
         return
+    others = []
     try:
         # Its method sample_inputs walks the call stack each time, for many seconds in all.
         for sample in itertools.islice(op.sample_inputs_func(op, "cpu", dtype, False), 20):
             first = sample.input
             if square(first) or (isinstance(first, (list, tuple)) and first and square(first[0])):
+                others = None
                 yield sample
+            elif others is not None and isinstance(first, Tensor) and first.numel() > 0:
+                others.append(sample)
+        yield from map(squared, others or ())
     except Exception as error:
         # Some generators need a GPU or packages that are not there.
         warnings.warn(f"{op.name}: {error}", stacklevel=1)
+
+
+def squared(sample: Any) -> Any:
+    """A sample whose tensors of the shape of the first have 5 x 5 of its elements instead."""
+    shape = sample.input.shape
+
+    def cut(x: Any) -> Any:
+        if not isinstance(x, Tensor) or x.shape != shape or x.layout != torch.strided:
+            return x
+        elements = x.detach().flatten()
+        return elements[torch.arange(25) % elements.numel()].reshape(5, 5)
+
+    args, kwargs = tree_map(cut, (tuple(sample.args), dict(sample.kwargs)))
+    return SampleInput(cut(sample.input), args=args, kwargs=kwargs)
 
 
 def packed(x: Any, cls: type[PackedTensor]) -> Any:

@@ -208,7 +208,8 @@ def _batch_dims_only(op: Any, t: PackedTensor, dims: Sequence[int], rank: int) -
     found = [batch_dim(d, rank) for d in dims]
     if None in found or (not found and op is aten.sum.dim_IntList):
         raise NotImplementedError(
-            f"[{op}] applies to batch dimensions; got {tuple(dims)} of {describe(t)}"
+            f"[{op}] applies to batch dimensions; got {tuple(dims)} of {describe(t)}. Convert with "
+            ".to_dense() first"
         )
     return found  # type: ignore[return-value]
 
