@@ -127,6 +127,19 @@ for _function in (torch.stack, torch.cat, torch.concat, torch.concatenate):
     row(_function, casts=True)(partial(_join, _function))
 
 
+def _pile(function: Function, dim: int, tensors: Sequence[Any], **kwargs: Any) -> Tensor:
+    """What of matrices, and of batches of them, is torch.cat along one dimension."""
+    first = tensors[0]
+    if isinstance(first, PackedTensor) and batch_dim(dim, first._packed.dim() + 1) is not None:
+        return _join(torch.cat, tensors, dim, **kwargs)
+    return densify(function, tensors, **kwargs)
+
+
+for _dim, _names in enumerate(("vstack row_stack", "hstack column_stack")):
+    for _function in functions(_names, torch):
+        row(_function, casts=True)(partial(_pile, _function, _dim))
+
+
 @torch_names
 def _change_matrices(
     function: Function, input: Tensor, dim: int, index: Tensor, source: Any, **kwargs: Any
