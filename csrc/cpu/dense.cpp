@@ -23,18 +23,19 @@ bool multiplies_fast() {
 // Of bfloat16, where the machine has instructions for pairs of it, which both sides use.
 bool leaves_pairs(const Product& p) {
     const int64_t narrowest = std::min(p.m, p.n), longest = std::max({p.m, p.n, p.k});
+    const int64_t elements = longest * narrowest * p.batch;
     const bool left = p.a.kind != Kind::Dense, packed = p.c.kind == Kind::Lower;
     // Two dense matrices with few, long rows are only read, and so are small matrices beside many columns. Those of a few
     // rows on the left are read at once here.
     if (!left && p.b.kind == Kind::Dense)
         return packed && narrowest > dots_order && narrowest <= 64 && p.k >= 6 * narrowest &&
-               longest * narrowest * p.batch >= 200'000;
-    const int64_t elements = longest * narrowest * p.batch;
+               elements >= 200'000;
     if (!packed && longest >= 6 * p.k &&
         (left ? p.k >= 8 && p.k < 48 && elements >= 200'000 : p.k < 72 && elements >= 50'000))
         return true;
     // Else those remain in which nothing is left out and a triangle is read twice: large ones, and such with columns so few
-    // that to mirror it takes most of the time.
+    // that to mirror it takes most of the time. Of two triangles with a packed result half of the dense one would be thrown
+    // away, or more.
     return has_symmetric(p) && !has_triangle(p) && !packed &&
            (narrowest >= kernels().pairs.dense_from ||
             (narrowest > (p.k < 400 ? 36 : 16) && narrowest < 100 && p.k >= 200 && p.k <= 2500));
@@ -52,10 +53,7 @@ Copies copies(const Product& p) {
 bool leaves_to_dense(const Product& p) {
     if (p.k == 0 || !is_plain(p) || kernels_are_wanted()) return false;
     if (copies(p).of_one() > copies_limit) return false;
-    if (p.dtype == DType::bf16 && kernels().pairs.unit > 1) {
-        // Of two triangles half of the dense product would be thrown away, or more.
-        return !(has_triangle(p) && p.c.kind == Kind::Lower) && leaves_pairs(p);
-    }
+    if (p.dtype == DType::bf16 && kernels().pairs.unit > 1) return leaves_pairs(p);
     const double size =
         static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
     // Of float32 torch may be told to keep the bits of bfloat16 only.

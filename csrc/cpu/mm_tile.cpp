@@ -230,12 +230,12 @@ template <class E>
 using PanelsFor = std::conditional_t<std::is_same_v<E, BFloat16>, PairPanels, Panels<E>>;
 // Instructions for pairs pay for panels sooner.
 template <class E>
-constexpr int64_t most_without_panels = std::is_same_v<E, BFloat16> ? 16 : small_order;
+constexpr int64_t small_order_of = std::is_same_v<E, BFloat16> ? 16 : small_order;
 #else
 template <class E>
 using PanelsFor = Panels<E>;
 template <class E>
-constexpr int64_t most_without_panels = small_order;
+constexpr int64_t small_order_of = small_order;
 #endif
 
 }  // namespace
@@ -245,7 +245,7 @@ void mm_tile(const Product& p, int64_t batch, const Tile& t) {
         using E = decltype(e);
         if constexpr (Element<E>::reals == 1) {
             if (has_dots(p)) return DotProducts<E>(p, batch).run();
-            if (is_small(p, most_without_panels<E>) && small_product<E>(p, batch)) return;
+            if (is_small(p, small_order_of<E>) && small_product<E>(p, batch)) return;
         }
         TileProduct<E, PanelsFor<E>>(p, batch, t).run();
     });

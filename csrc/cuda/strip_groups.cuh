@@ -31,7 +31,8 @@ class StripStepProducer {
         const bool one = ptx::elect();
         if (one) {
             ptx::mbarrier_expect(full, Shape::BAND_BYTES);
-            at_.template copy_vectors<Shape::SIDE>(args_, at_.row(), shared_.bands[stage()], full);
+            at_.template copy_vectors<Shape::SIDE>(args_, at_.row(), shared_.bands[at_.stage()],
+                                                   full);
         }
         __syncwarp();
         ptx::mbarrier_arrive(full);
@@ -48,15 +49,13 @@ class StripStepProducer {
         const uint32_t full = shared_.ring.full(at_.step);
         const auto r = static_cast<int>(thread_ / 32 * EACH + thread_ % 32);
         if (thread_ % 32 < EACH && r < at_.rows()) {
-            const typename Shape::Rows rows(shared_.rows[stage()], at_.triangle);
+            const typename Shape::Rows rows(shared_.rows[at_.stage()], at_.triangle);
             rows.copy(r, at_.triangle + row_start(at_.row() + r) + at_.column(0),
                       min(STRIP_WIDTH, at_.stored() + r), at_.triangle + row_start(at_.args.n),
                       full);
         }
         ptx::mbarrier_arrive(full);
     }
-
-    __device__ int stage() const { return at_.step % Shape::STAGES; }
 
     const StripStepArgs<T>& args_;
     typename Shape::Shared& shared_;
@@ -72,8 +71,9 @@ class StripStepConsumer {
         : args_(args), shared_(shared), at_(at),
           group_(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / Shape::GROUP % 2, 0)) {}
 
-    __device__ int stage() const { return at_.step % Shape::STAGES; }
-    __device__ typename Shape::Rows rows() const { return {shared_.rows[stage()], at_.triangle}; }
+    __device__ typename Shape::Rows rows() const {
+        return {shared_.rows[at_.stage()], at_.triangle};
+    }
     // acc += a x, or acc = a x, for 16 steps of the sums, from the block of vectors that `x` describes on.
     __device__ __forceinline__ static void multiply(float* acc, const uint32_t (&a)[4], uint64_t x,
                                                     int step, bool add) {
@@ -184,7 +184,7 @@ class StripStepColumns : StripStepConsumer<T, Shape> {
     __device__ __forceinline__ void add() {
         constexpr int STEPS = Shape::SIDE / 16;
         const Left left(Base::rows(), column_, at_.rows(), at_.stored() - 1);
-        const uint64_t x = tile_descriptor(ptx::shared_address(shared_.bands[Base::stage()]));
+        const uint64_t x = tile_descriptor(ptx::shared_address(shared_.bands[at_.stage()]));
         uint32_t a[2][PRODUCTS][4];
 #pragma unroll
         for (int s = 0; s < STEPS; ++s) {

@@ -74,6 +74,7 @@ class StripStepWalk : public StripWalk<T, Shape> {
         strips += begins;
         measure();
     }
+    __device__ int stage() const { return step % Shape::STAGES; }
     // Whether the step is the last one of its strip that the block has.
     __device__ bool ends() const {
         return band + bands == args.units.bands || done + bands == units;

@@ -39,18 +39,9 @@ struct Matrix {
         }
     }
     Operand operand() const {
-        const bool packed = kind != Kind::Dense;
-        return {stored.data(),
-                kind,
-                rows,
-                cols,
-                packed       ? 0
-                : by_columns ? 1
-                             : cols,
-                packed       ? 0
-                : by_columns ? rows
-                             : 1,
-                0};
+        if (kind != Kind::Dense) return {stored.data(), kind, rows, cols, 0, 0, 0};
+        if (by_columns) return {stored.data(), kind, rows, cols, 1, rows, 0};
+        return {stored.data(), kind, rows, cols, cols, 1, 0};
     }
     float at(int64_t i, int64_t j) const {
         if (kind == Kind::Dense)
