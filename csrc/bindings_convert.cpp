@@ -44,6 +44,19 @@ BlockConversion block_of(DType dtype, Kind k, int64_t kind, const Place& place, 
             place.cols};
 }
 
+// Where the first row would lie in front of rows that begin at row `first`: what names elements by their place in
+// the whole triangle finds them from there. Nothing before the rows is read.
+const void* triangle_of(const void* rows, int64_t first, DType dtype) {
+    return static_cast<const char*>(rows) - row_start(first) * element_size(dtype);
+}
+
+// Rows [first, last) of lower triangles, as far as the last of them reaches.
+Place rows_of(int64_t first, int64_t last, const char* op) {
+    STD_TORCH_CHECK(first >= 0 && first <= last && last < ORDER_LIMIT, "[packedtri::", op,
+                    "] expected rows from first to last; got ", first, " and ", last);
+    return {last, first, 0, last - first, last};
+}
+
 void check_below(int64_t n, int64_t below, const char* op) {
     STD_TORCH_CHECK(n < ORDER_LIMIT && below >= 0 && below <= n, "[packedtri::", op,
                     "] expected a diagonal from 0 to n = ", n, " below the main one; got ", below);
@@ -138,6 +151,46 @@ void write_block(const Tensor& packed, const Tensor& dense, int64_t kind, Place 
     const Tensor rows = torch::stable::contiguous(dense);
     run(block_of(dtype, k, kind, place, product_of(batch), packed.mutable_data_ptr(),
                  row_start(place.n), rows.const_data_ptr()));
+}
+
+Tensor unpack_rows(const Tensor& rows, int64_t first, int64_t last,
+                   void (*run)(const BlockConversion&)) {
+    constexpr const char* op = "unpack_rows";
+    const DType dtype = dtype_of(rows, op);
+    const Place place = rows_of(first, last, op);
+    const int64_t count = row_start(last) - row_start(first);
+    STD_TORCH_CHECK(rows.dim() >= 1 && rows.size(rows.dim() - 1) == count, "[packedtri::", op,
+                    "] expected rows (..., ", count, "); got ", to_string(sizes_of(rows)));
+    const Sizes batch = batch_of(rows, 1);
+    Sizes shape = batch;
+    shape.insert(shape.end(), {place.rows, place.cols});
+    Tensor dense = allocate(rows, shape);
+    if (dense.numel() == 0) return dense;
+    const Walkable w = walkable(rows, batch, 1, false);
+    const void* triangle = triangle_of(w.tensor.const_data_ptr(), first, dtype);
+    run(block_of(dtype, Kind::Lower, 0, place, product_of(batch), triangle, w.batch_stride,
+                 dense.mutable_data_ptr()));
+    return dense;
+}
+
+Tensor pack_rows(const Tensor& dense, int64_t first, void (*run)(const BlockConversion&)) {
+    constexpr const char* op = "pack_rows";
+    const DType dtype = dtype_of(dense, op);
+    const int64_t rank = dense.dim();
+    STD_TORCH_CHECK(rank >= 2 && dense.size(rank - 1) == first + dense.size(rank - 2),
+                    "[packedtri::", op, "] expected rows (..., k, first + k) from row first = ", first,
+                    " on; got ", to_string(sizes_of(dense)));
+    const Place place = rows_of(first, dense.size(rank - 1), op);
+    const int64_t count = row_start(place.n) - row_start(first);
+    const Sizes batch = batch_of(dense, 2);
+    Sizes shape = batch;
+    shape.push_back(count);
+    Tensor rows = allocate(dense, shape);
+    if (rows.numel() == 0) return rows;
+    const Tensor lines = torch::stable::contiguous(dense);
+    run(block_of(dtype, Kind::Lower, 0, place, product_of(batch),
+                 triangle_of(rows.mutable_data_ptr(), first, dtype), count, lines.const_data_ptr()));
+    return rows;
 }
 
 Tensor diagonal(const Tensor& packed, int64_t n, int64_t below, void (*run)(const Diagonal&)) {

@@ -20,6 +20,12 @@ Tensor unpack_block(const Tensor& packed, int64_t kind, const Place& place,
 void write_block(const Tensor& packed, const Tensor& dense, int64_t kind, Place place,
                  const std::function<void(const BlockConversion&)>& run);
 
+// Rows [first, last) of lower triangles, one after another, as dense ones of `last` columns with zeros past the
+// diagonal; and back, of dense rows from row `first` on. For those who have a part of a triangle.
+Tensor unpack_rows(const Tensor& rows, int64_t first, int64_t last,
+                   void (*run)(const BlockConversion&));
+Tensor pack_rows(const Tensor& dense, int64_t first, void (*run)(const BlockConversion&));
+
 Tensor diagonal(const Tensor& packed, int64_t n, int64_t below, void (*run)(const Diagonal&));
 Tensor embed_diagonal(const Tensor& elements, int64_t n, int64_t below,
                       void (*run)(const Diagonal&));

@@ -28,6 +28,16 @@ void write_block_cpu(Tensor packed, Tensor dense, int64_t n, int64_t kind, int64
                 [](const BlockConversion& c) { cpu::write_block(c, threads()); });
 }
 
+Tensor unpack_rows_cpu(Tensor rows, int64_t first, int64_t last) {
+    return unpack_rows(rows, first, last,
+                       [](const BlockConversion& c) { cpu::unpack_block(c, threads()); });
+}
+
+Tensor pack_rows_cpu(Tensor dense, int64_t first) {
+    return pack_rows(dense, first,
+                     [](const BlockConversion& c) { cpu::write_block(c, threads()); });
+}
+
 Tensor diagonal_cpu(Tensor packed, int64_t n, int64_t below) {
     return diagonal(packed, n, below, [](const Diagonal& d) { cpu::diagonal(d, threads()); });
 }
@@ -56,6 +66,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
     m.def(
         "write_block_(Tensor(a!) packed, Tensor dense, SymInt n, int kind, SymInt top, SymInt left)"
         " -> ()");
+    m.def("unpack_rows(Tensor rows, SymInt first, SymInt last) -> Tensor");
+    m.def("pack_rows(Tensor dense, SymInt first) -> Tensor");
     m.def("diagonal(Tensor packed, SymInt n, SymInt below) -> Tensor");
     m.def("embed_diagonal(Tensor elements, SymInt n, SymInt below) -> Tensor");
     m.def(
@@ -79,6 +91,8 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
     m.impl("pack_block", PACKEDTRI_BOX(pack_block_cpu));
     PACKEDTRI_IMPL(m, "unpack_block", unpack_block_cpu);
     m.impl("write_block_", PACKEDTRI_BOX(write_block_cpu));
+    m.impl("unpack_rows", PACKEDTRI_BOX(unpack_rows_cpu));
+    m.impl("pack_rows", PACKEDTRI_BOX(pack_rows_cpu));
     PACKEDTRI_IMPL(m, "diagonal", diagonal_cpu);
     PACKEDTRI_IMPL(m, "embed_diagonal", embed_diagonal_cpu);
     PACKEDTRI_IMPL(m, "scale_band", scale_band_cpu);

@@ -40,6 +40,18 @@ void write_block_cuda(Tensor packed, Tensor dense, int64_t n, int64_t kind, int6
                 [](const BlockConversion& c) { cuda::write_block(c, current_stream()); });
 }
 
+Tensor unpack_rows_cuda(Tensor rows, int64_t first, int64_t last) {
+    const Guard guard(rows.get_device_index());
+    return unpack_rows(rows, first, last,
+                       [](const BlockConversion& c) { cuda::unpack_block(c, current_stream()); });
+}
+
+Tensor pack_rows_cuda(Tensor dense, int64_t first) {
+    const Guard guard(dense.get_device_index());
+    return pack_rows(dense, first,
+                     [](const BlockConversion& c) { cuda::write_block(c, current_stream()); });
+}
+
 Tensor diagonal_cuda(Tensor packed, int64_t n, int64_t below) {
     const Guard guard(packed.get_device_index());
     return diagonal(packed, n, below,
@@ -68,6 +80,8 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("pack_block", PACKEDTRI_BOX(pack_block_cuda));
     PACKEDTRI_IMPL(m, "unpack_block", unpack_block_cuda);
     m.impl("write_block_", PACKEDTRI_BOX(write_block_cuda));
+    m.impl("unpack_rows", PACKEDTRI_BOX(unpack_rows_cuda));
+    m.impl("pack_rows", PACKEDTRI_BOX(pack_rows_cuda));
     PACKEDTRI_IMPL(m, "diagonal", diagonal_cuda);
     PACKEDTRI_IMPL(m, "embed_diagonal", embed_diagonal_cuda);
     PACKEDTRI_IMPL(m, "scale_band", scale_band_cuda);

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.function import _SingleLevelFunction
 
+from packedtri._dtensor import by_parts, rules_of_parts
 from packedtri._recording import (
     forward_mode,
     is_alone,
@@ -310,6 +311,9 @@ def sum_to(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
 
 def _below_autograd(op: Any, keyset: Any, args: tuple[Any, ...]) -> torch.Tensor:
     with torch._C._AutoDispatchBelowAutograd():
+        found = by_parts(op, args) if rules_of_parts else NotImplemented
+        if found is not NotImplemented:
+            return found
         return op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
 
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from packedtri import _tracing
+
 _HOME = "torch.distributed.tensor"
+#: What computes an op of single matrices that are cut in parts, or returns NotImplemented.
+rules_of_parts: dict[Any, Callable[..., Any]] = {}
 _ORDINARY = (Tensor, torch.nn.Parameter)
 
 
@@ -29,6 +34,16 @@ def meet(x: Any) -> None:
     """Tell torch how our ops act on DTensors, if ``x`` is one. To be called for all that come."""
     if is_spread(x):
         importlib.import_module("packedtri.ops.sharding")
+        importlib.import_module("packedtri.distributed.rules")
+
+
+def by_parts(op: Any, args: tuple[Any, ...]) -> Any:
+    """The result of an op on matrices that are cut in parts, or NotImplemented of other ones."""
+    rule = rules_of_parts.get(op)
+    if rule is None or _tracing.is_compiling() or not any(map(is_spread, args)):
+        return NotImplemented
+    with torch.no_grad():
+        return rule(*args)
 
 
 def whole(x: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 For each kind ``pack`` is the transpose of ``unpack`` as a linear map (for SYMMETRIC it adds the two
 halves, for HERMITIAN one to the conjugate of the other), so each is the other's derivative. All
 coefficients are real, so nothing else is conjugated; over the reals those of HERMITIAN are linear
-too. So it is for ``pack_block`` and ``unpack_block``, with zeros outside of the block.
+too. So it is for ``pack_block`` and ``unpack_block``, with zeros outside of the block, and for
+``pack_rows`` and ``unpack_rows``, which know no other rows of a lower triangle than the given ones.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _quick_pack = quick(_pack)
 _unpack = torch.ops.packedtri.unpack.default
 _pack_block = torch.ops.packedtri.pack_block.default
 _unpack_block = torch.ops.packedtri.unpack_block.default
+_pack_rows = torch.ops.packedtri.pack_rows.default
+_unpack_rows = torch.ops.packedtri.unpack_rows.default
 
 
 @torch.library.register_fake("packedtri::pack", lib=library)
@@ -57,7 +60,18 @@ def _(packed: Tensor, dense: Tensor, n: int, kind: int, top: int, left: int) -> 
     return None
 
 
-for _op in (_pack, _unpack, _pack_block, _unpack_block):
+@torch.library.register_fake("packedtri::unpack_rows", lib=library)
+def _(rows: Tensor, first: int, last: int) -> Tensor:
+    return rows.new_empty((*rows.shape[:-1], last - first, last))
+
+
+@torch.library.register_fake("packedtri::pack_rows", lib=library)
+def _(dense: Tensor, first: int) -> Tensor:
+    count = layout.numel(dense.shape[-1]) - layout.numel(first)
+    return dense.new_empty((*dense.shape[:-2], count))
+
+
+for _op in (_pack, _unpack, _pack_block, _unpack_block, _pack_rows, _unpack_rows):
     register_vmap_over_batch(_op)
 
 
@@ -78,10 +92,20 @@ def _unpack_block_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) 
     return _pack_block(grad, *args[1:5])
 
 
+def _pack_rows_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
+    return _unpack_rows(grad, args[1], shape[-1])
+
+
+def _unpack_rows_adjoint(grad: Tensor, args: Sequence[Any], shape: torch.Size) -> Tensor:
+    return _pack_rows(grad, args[1])
+
+
 register_multilinear(_pack, _pack_adjoint)
 register_multilinear(_unpack, _unpack_adjoint)
 register_multilinear(_pack_block, _pack_block_adjoint)
 register_multilinear(_unpack_block, _unpack_block_adjoint)
+register_multilinear(_pack_rows, _pack_rows_adjoint)
+register_multilinear(_unpack_rows, _unpack_rows_adjoint)
 
 
 def from_dense(cls: type[P], x: Tensor, check: bool, caller: str = "") -> P:
