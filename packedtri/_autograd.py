@@ -9,13 +9,13 @@ every torch.func transform, torch.compile and compiled autograd.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.function import _SingleLevelFunction
 
-from packedtri._dtensor import by_parts, rules_of_parts
+from packedtri._dtensor import by_parts, cuts_of_arguments, cutting, parts_rules
 from packedtri._recording import (
     forward_mode,
     is_alone,
@@ -131,7 +131,7 @@ def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Ca
     def call(*args: Any) -> Any:
         tensors = args[:count]
         if not is_alone(tensors):
-            return op(*args)
+            return in_general(*args)
         try:
             if not is_recorded(*tensors):
                 return bare_form(*args)
@@ -139,6 +139,14 @@ def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Ca
                 return _derivatives[op].apply(None, *args)
         except NotBareError:
             pass
+        return in_general(*args)
+
+    def in_general(*args: Any) -> Any:
+        # Inference mode passes by the key of autograd, where parts are looked for otherwise.
+        if parts_rules and torch.is_inference_mode_enabled():
+            found = by_parts(op, args)
+            if found is not NotImplemented:
+                return found
         return op(*args)
 
     return call
@@ -249,6 +257,7 @@ def _make_function(op: Any, of_op: Rules, pushforward: Pushforward, count: int) 
             ctx.mark_non_differentiable(*result[1:])
             ctx.others_returned = (None,) * (len(result) - 1)
         ctx.shapes = [args[i].shape for i in range(count)]
+        ctx.cuts = cuts_of_arguments(op, args) if parts_rules else {}
         ctx.others = args[count:]
         ctx.set_materialize_grads(False)
         return result
@@ -261,9 +270,11 @@ def _make_function(op: Any, of_op: Rules, pushforward: Pushforward, count: int) 
         grads: list[torch.Tensor | None] = [None] * (1 + count + len(ctx.others))
         if grad is not None:
             earlier = call(ctx, ctx.saved_tensors, ctx.needs_input_grad[1 : 1 + count])
-            found = gradients(of_op, grad, earlier)
+            with cutting(next(iter(ctx.cuts.values()))) if ctx.cuts else nullcontext():
+                found = gradients(of_op, grad, earlier)
             for i, (g, shape) in enumerate(zip(found, ctx.shapes, strict=True)):
-                grads[1 + i] = None if g is None else sum_to(g, shape)
+                g = None if g is None else sum_to(g, shape)
+                grads[1 + i] = ctx.cuts[i].align(g) if g is not None and i in ctx.cuts else g
         return tuple(grads)
 
     def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> Any:
@@ -311,7 +322,7 @@ def sum_to(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
 
 def _below_autograd(op: Any, keyset: Any, args: tuple[Any, ...]) -> torch.Tensor:
     with torch._C._AutoDispatchBelowAutograd():
-        found = by_parts(op, args) if rules_of_parts else NotImplemented
+        found = by_parts(op, args) if parts_rules else NotImplemented
         if found is not NotImplemented:
             return found
         return op.redispatch(keyset & torch._C._after_autograd_keyset, *args)

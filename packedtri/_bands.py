@@ -18,7 +18,7 @@ from packedtri._autograd import (
     register_multilinear,
     register_vmap_over_batch,
 )
-from packedtri._dtensor import is_spread
+from packedtri._dtensor import beside, cut_of, cutting, is_spread
 
 _diagonal = torch.ops.packedtri.diagonal.default
 _embed_diagonal = torch.ops.packedtri.embed_diagonal.default
@@ -68,6 +68,26 @@ def scale_off_diagonal(packed: Tensor, factor: float, n: int, kind: int = layout
 def halve_diagonal(packed: Tensor, n: int, kind: int = layout.LOWER) -> Tensor:
     """The sum of two halves with the diagonal, which both have, counted once."""
     return scale_band(packed, n, 0, 0, 0.5, 1, kind == layout.HERMITIAN)
+
+
+def add_diagonal(packed: Tensor, values: Tensor, n: int) -> Tensor:
+    """Packed triangles with these values, shape (*batch, n), added to their diagonals."""
+    cut = cut_of(packed)
+    if cut is None:
+        return packed.index_add(-1, beside(packed, diagonal_index(n, packed.device)), values)
+    with cutting(cut):
+        return packed + embed_diagonal(values, n)
+
+
+def replace_diagonal(packed: Tensor, values: Tensor, n: int, below: int = 0) -> Tensor:
+    """Packed triangles with these values, shape (*batch, n - below), on one of their diagonals."""
+    cut = cut_of(packed)
+    if cut is None:
+        return packed.index_copy(
+            -1, beside(packed, diagonal_index(n, packed.device, below)), values
+        )
+    with cutting(cut):
+        return scale_band(packed, n, below, below, 0, 1) + embed_diagonal(values, n, below)
 
 
 def without_diagonal(packed: Tensor, n: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri._bands import diagonal_index
+from packedtri._bands import add_diagonal
 from packedtri._dtensor import beside
 from packedtri._values import REALS, describe
 
@@ -86,8 +86,7 @@ def _sum(t: Any, diagonal: Tensor) -> Any:
     """``t`` plus the diagonal matrices of ``diagonal``, shape (*batch, n)."""
     packed, n = _nodes.to_elements(t), t.n
     packed = packed.expand(*diagonal.shape[:-1], packed.shape[-1])
-    changed = packed.index_add(-1, beside(packed, diagonal_index(n, packed.device)), diagonal)
-    return _nodes.from_packed(type(t), changed, n)
+    return _nodes.from_packed(type(t), add_diagonal(packed, diagonal, n), n)
 
 
 def _diagonal(name: str, t: Any, values: Any) -> Tensor:

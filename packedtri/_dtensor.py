@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,9 +19,23 @@ from torch import Tensor
 from packedtri import _tracing
 
 _HOME = "torch.distributed.tensor"
-#: What computes an op of single matrices that are cut in parts, or returns NotImplemented.
-rules_of_parts: dict[Any, Callable[..., Any]] = {}
 _ORDINARY = (Tensor, torch.nn.Parameter)
+
+
+class PartsRule(NamedTuple):
+    """How an op acts on single matrices that are cut in parts.
+
+    Attributes:
+        compute: takes the arguments of the op, and returns what it does or NotImplemented.
+        packed: from all arguments, the positions of those that are packed.
+    """
+
+    compute: Callable[..., Any]
+    packed: Callable[[Sequence[Any]], Sequence[int]]
+
+
+#: Of the ops that have one. ``packedtri.distributed`` fills it.
+parts_rules: dict[Any, PartsRule] = {}
 
 
 def is_spread(x: Any) -> bool:
@@ -39,11 +55,76 @@ def meet(x: Any) -> None:
 
 def by_parts(op: Any, args: tuple[Any, ...]) -> Any:
     """The result of an op on matrices that are cut in parts, or NotImplemented of other ones."""
-    rule = rules_of_parts.get(op)
+    rule = parts_rules.get(op)
     if rule is None or _tracing.is_compiling() or not any(map(is_spread, args)):
         return NotImplemented
     with torch.no_grad():
-        return rule(*args)
+        return rule.compute(*args)
+
+
+class Cut(NamedTuple):
+    """Along which dimension of a mesh the elements of each matrix are spread."""
+
+    mesh: Any
+    dim: int
+
+    def align(self, x: Tensor) -> Tensor:
+        """A packed tensor of DTensors, cut so."""
+        if not is_spread(x):
+            return x
+        home: Any = sys.modules[_HOME]
+        placements = [home.Replicate()] * self.mesh.ndim
+        placements[self.dim] = home.Shard(x.ndim - 1)
+        return x.redistribute(placements=placements)  # type: ignore[attr-defined]
+
+
+def cut_of(packed: Any) -> Cut | None:
+    """How a packed tensor is cut, or None where some process has a matrix whole.
+
+    One dimension of the mesh may cut. Along the others all processes must have the same.
+    """
+    if not is_spread(packed):
+        return None
+    shard = sys.modules[_HOME].Shard
+    last = packed.ndim - 1
+    cutting = [i for i, p in enumerate(packed.placements) if type(p) is shard and p.dim == last]
+    others = [p for i, p in enumerate(packed.placements) if i not in cutting]
+    if len(cutting) != 1 or not all(p.is_replicate() for p in others):
+        return None
+    return Cut(packed.device_mesh, cutting[0])
+
+
+def cuts_of_arguments(op: Any, args: Sequence[Any]) -> dict[int, Cut]:
+    """The packed arguments of an op that are cut, by their positions."""
+    rule = parts_rules.get(op)
+    if rule is None or _tracing.is_compiling():
+        return {}
+    return {i: cut for i in rule.packed(args) if (cut := cut_of(args[i])) is not None}
+
+
+class _Wanted(threading.local):
+    cut: Cut | None = None
+
+
+_wanted = _Wanted()
+
+
+def wanted_cut() -> Cut | None:
+    """How packed results of dense arguments are to be cut: see ``cutting``."""
+    return _wanted.cut
+
+
+@contextmanager
+def cutting(cut: Cut | None) -> Iterator[None]:
+    """A context in which ops that make packed matrices of dense DTensors cut them so.
+
+    Without it each process would have them whole, where it has the arguments whole.
+    """
+    before, _wanted.cut = _wanted.cut, cut
+    try:
+        yield
+    finally:
+        _wanted.cut = before
 
 
 def whole(x: Tensor) -> Tensor:

@@ -6,48 +6,60 @@ which torch puts together what it has no better way for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
 from packedtri import _dtensor, layout
-from packedtri._bands import diagonal_index
 from packedtri._library import tf32_is_set
 from packedtri.distributed import factors, products, solves
-from packedtri.distributed.strips import Cut, own_rows, stream
-from packedtri.layout import DENSE, HERMITIAN, LOWER, TRANSPOSED, UPPER
+from packedtri.distributed.strips import Cut, Strip, chunk_of, own_rows, stream
+from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, TRANSPOSED, UPPER
 
 _ops = torch.ops.packedtri
 
 
-def _rule(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _first(args: Sequence[Any]) -> Sequence[int]:
+    return (0,)
+
+
+def _none(args: Sequence[Any]) -> Sequence[int]:
+    return ()
+
+
+def _rule(
+    op: Any, packed: Callable[[Sequence[Any]], Sequence[int]] = _first
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        _dtensor.rules_of_parts[op] = function
+        _dtensor.parts_rules[op] = _dtensor.PartsRule(function, packed)
         return function
 
     return register
 
 
 def _cut(packed: Any, n: int) -> Cut | None:
-    """How a packed tensor is cut, or None where each matrix is whole on some process.
+    """How a packed tensor is cut, or None where each matrix is whole on some process."""
+    found = _dtensor.cut_of(packed)
+    return None if found is None else Cut(n, *found)
 
-    One dimension of the mesh may cut; along others all processes must have the same.
-    """
-    if not isinstance(packed, DTensor):
+
+def _wanted(n: int, *dense: Any) -> Cut | None:
+    """How a packed result of dense tensors is to be cut, if it is, and can be."""
+    found = _dtensor.wanted_cut()
+    if found is None or not all(
+        isinstance(x, DTensor) and x.device_mesh == found.mesh for x in dense
+    ):
         return None
-    cutting = [i for i, p in enumerate(packed.placements) if type(p) is Shard and p.dim == packed.ndim - 1]
-    others = [p for i, p in enumerate(packed.placements) if i not in cutting]
-    if len(cutting) != 1 or not all(p.is_replicate() for p in others):
-        return None
-    return Cut(n, packed.device_mesh, cutting[0])
+    return Cut(n, *found)
 
 
 def _local(x: DTensor, cut: Cut, placement: Placement) -> Tensor:
-    """What this process has of a tensor, spread so along the dimension that the matrix is cut by."""
+    """What this process has of a tensor that is placed so where the matrix is cut."""
     placements: list[Placement] = [Replicate()] * cut.mesh.ndim
     placements[cut.dim] = placement
     return x.redistribute(placements=placements).to_local().resolve_conj()
@@ -59,7 +71,12 @@ def _spread(local: Tensor, cut: Cut, placement: Placement, shape: tuple[int, ...
     placements[cut.dim] = placement
     stride = torch.empty(shape, device="meta").stride()
     return DTensor.from_local(
-        local.contiguous(), cut.mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
+        local.contiguous(),
+        cut.mesh,
+        placements,
+        run_check=False,
+        shape=torch.Size(shape),
+        stride=stride,
     )
 
 
@@ -78,20 +95,52 @@ def _precise(tf32: bool = False) -> AbstractContextManager[None]:
     return nullcontext() if tf32 or not tf32_is_set() else _without_tf32()
 
 
-def _columns(x: DTensor, cut: Cut, batch: torch.Size) -> Placement:
-    """How a dense operand is to be spread: as it is, where each process can work on its own part.
+class _Columns(NamedTuple):
+    """A dense operand (*batch, n, m) beside a cut triangle.
 
-    It has columns of its own, or a share of the batch, which then the triangle has not.
+    Attributes:
+        local: what this process works on.
+        dim: the dimension that it is spread by, or None where all processes have the whole.
+        shape: of the result.
     """
-    placement = x.placements[cut.dim]
-    if type(placement) is Shard and placement.dim != x.ndim - 2:
-        if placement.dim == x.ndim - 1 or not batch:
-            return placement
-    return Replicate()
+
+    local: Tensor
+    dim: int | None
+    shape: tuple[int, ...]
+
+    def result(self, found: Tensor, cut: Cut, unless: Placement) -> DTensor:
+        """The DTensor of a result, placed as the operand, or so where all have the whole."""
+        if self.dim is None:
+            return _spread(found, cut, unless, self.shape)
+        return _spread(found, cut, Shard(self.dim + len(self.shape) - self.local.ndim), self.shape)
 
 
-@_rule(_ops.mm.default)
+def _columns(x: DTensor, cut: Cut, batch: torch.Size, spread: bool) -> _Columns:
+    """A dense operand, spread as it is where each process can work on its own part.
+
+    It has columns of its own, or a share of a batch that the triangle does not have.
+
+    Args:
+        x: shape (*batch, n, m).
+        cut: the triangle.
+        batch: that of the triangle.
+        spread: whether columns that all processes have are to be spread, where that helps.
+    """
+    dim = None
+    for i, placement in enumerate(x.placements):
+        if i == cut.dim and type(placement) is Shard and placement.dim != x.ndim - 2:
+            dim = placement.dim if placement.dim == x.ndim - 1 or not batch else None
+    if dim is None and spread and x.shape[-1] >= cut.world:
+        dim = x.ndim - 1
+    local = _local(x, cut, Replicate() if dim is None else Shard(dim))
+    shape = (*torch.broadcast_shapes(batch, x.shape[:-2]), *x.shape[-2:])
+    return _Columns(local, dim, shape)
+
+
+@_rule(_ops.mm.default, lambda args: [i for i in (0, 1) if args[3 + i] != DENSE])
 def _mm(a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: bool = False) -> Any:
+    if a_kind == b_kind == DENSE:
+        return _outer(a, b, n, tf32)
     if DENSE not in (a_kind, b_kind):
         return _triangles(a, b, n, a_kind, b_kind, c_kind, tf32)
     left = b_kind == DENSE
@@ -104,24 +153,28 @@ def _mm(a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: boo
     if kind == HERMITIAN and not left:
         chunk = chunk.conj().resolve_conj()
     is_vector = x.ndim == 1
-    x = x.unsqueeze(-1) if is_vector else x if left else x.mT
-    batch = packed.shape[:-1]
-    placement = _columns(x, cut, batch)
-    shape = (*torch.broadcast_shapes(batch, x.shape[:-2]), n, x.shape[-1])
-    columns = _local(x, cut, placement)
-    strips = own_rows(cut, chunk) if placement.is_replicate() else stream(cut, chunk)
+    matrix: Any = x.unsqueeze(-1) if is_vector else x if left else x.mT
+    columns = _columns(matrix, cut, packed.shape[:-1], spread=False)
+    strips = own_rows(cut, chunk) if columns.dim is None else stream(cut, chunk)
     with _precise(tf32):
-        y = products.multiply_dense(strips, n, columns, kind, batch)
-    if placement.is_replicate():
-        found = _spread(y, cut, Partial(), shape)
-    else:
-        found = _spread(y, cut, Shard(placement.dim + len(shape) - x.ndim), shape)
+        y = products.multiply_dense(strips, n, columns.local, kind, chunk.shape[:-1])
+    found = columns.result(y, cut, Partial())
     return found.squeeze(-1) if is_vector else found if left else found.mT
 
 
-def _triangles(
-    a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: bool
-) -> Any:
+def _outer(a: Any, b: Any, n: int, tf32: bool) -> Any:
+    """The lower triangle of a dense product, of which each process computes its own part."""
+    cut = _wanted(n, a, b)
+    if cut is None:
+        return NotImplemented
+    a, b = (_local(x, cut, Replicate()) for x in (a, b))
+    like = a.new_empty((*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), 0))
+    with _precise(tf32):
+        chunk = chunk_of(cut, lambda s: a[..., s.first : s.last, :] @ b[..., : s.last], like)
+    return _packed(chunk, cut)
+
+
+def _triangles(a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: bool) -> Any:
     cut = _cut(a, n) or _cut(b, n)
     both = isinstance(a, DTensor) and isinstance(b, DTensor) and a.device_mesh == b.device_mesh
     if cut is None or not both or {a_kind, b_kind, c_kind} - {LOWER, UPPER} or c_kind != LOWER:
@@ -140,34 +193,27 @@ def _packed(chunk: Tensor, cut: Cut) -> DTensor:
     return _spread(chunk, cut, Shard(len(shape) - 1), shape)
 
 
-@_rule(_ops.solve_triangular.default)
+@_rule(_ops.solve_triangular.default, lambda args: (0, 1) if args[4] == LOWER else (0,))
 def _solve(packed: Any, b: Any, n: int, kind: int, b_kind: int, left: bool, unit: bool) -> Any:
     cut = _cut(packed, n) or (_cut(b, n) if b_kind == LOWER else None)
     both = isinstance(packed, DTensor) and isinstance(b, DTensor)
     if cut is None or not both or b.device_mesh != packed.device_mesh:
         return NotImplemented
-    if b_kind == LOWER and kind != LOWER:
-        return NotImplemented
     chunk = _local(packed, cut, Shard(packed.ndim - 1))
     if b_kind == LOWER:
         with _precise():
             return _packed(
-                solves.solve_triangles(cut, chunk, _local(b, cut, Shard(b.ndim - 1)), left, unit), cut
+                solves.solve_triangles(
+                    cut, chunk, _local(b, cut, Shard(b.ndim - 1)), kind, left, unit
+                ),
+                cut,
             )
     # From the right it is the transpose of a system with the transposed triangle.
-    x = b if left else b.mT
-    batch = packed.shape[:-1]
-    placement = _columns(x, cut, batch)
-    if placement.is_replicate() and x.shape[-1] >= cut.world:
-        placement = Shard(x.ndim - 1)
-    shape = (*torch.broadcast_shapes(batch, x.shape[:-2]), *x.shape[-2:])
+    columns = _columns(b if left else b.mT, cut, packed.shape[:-1], spread=True)
+    kind = kind if left else TRANSPOSED[kind]
     with _precise():
-        y = solves.solve_dense(
-            cut, chunk, _local(x, cut, placement), kind if left else TRANSPOSED[kind], unit
-        )
-    if not placement.is_replicate():
-        placement = Shard(placement.dim + len(shape) - x.ndim)
-    found = _spread(y, cut, placement, shape)
+        y = solves.solve_dense(cut, chunk, columns.local, kind, unit)
+    found = columns.result(y, cut, Replicate())
     return found if left else found.mT
 
 
@@ -181,12 +227,15 @@ def _cholesky(packed: Any, n: int) -> Any:
     return _packed(chunk, cut), _spread(info, cut, Replicate(), tuple(info.shape))
 
 
-def _own_diagonal(cut: Cut, chunk: Tensor, below: int) -> tuple[Tensor, Tensor]:
+def _own_diagonal(cut: Cut, device: torch.device, below: int) -> tuple[slice, Tensor]:
     """Which elements of a diagonal this process has, and where in its chunk."""
     begin, end = cut.chunks[cut.rank]
-    index = diagonal_index(cut.n, chunk.device, below)
-    rows = torch.arange(*torch.searchsorted(index, index.new_tensor([begin, end])).tolist(), device=chunk.device)
-    return rows, index[rows] - begin
+    steps = range(cut.n - below)
+    first, last = (
+        bisect_left(steps, at, key=lambda j: layout.offset(j + below, j)) for at in (begin, end)
+    )
+    columns = torch.arange(first, last, device=device)
+    return slice(first, last), layout.offset(columns + below, columns) - begin
 
 
 @_rule(_ops.diagonal.default)
@@ -195,10 +244,61 @@ def _diagonal(packed: Any, n: int, below: int) -> Any:
     if cut is None:
         return NotImplemented
     chunk = _local(packed, cut, Shard(packed.ndim - 1))
-    rows, index = _own_diagonal(cut, chunk, below)
+    rows, index = _own_diagonal(cut, chunk.device, below)
     elements = chunk.new_zeros((*chunk.shape[:-1], n - below))
     elements[..., rows] = chunk[..., index]
     return _spread(elements, cut, Partial(), tuple(elements.shape))
+
+
+@_rule(_ops.embed_diagonal.default, _none)
+def _embed_diagonal(elements: Any, n: int, below: int) -> Any:
+    cut = _wanted(n, elements)
+    if cut is None:
+        return NotImplemented
+    line = _local(elements, cut, Replicate())
+    begin, end = cut.chunks[cut.rank]
+    chunk = line.new_zeros((*line.shape[:-1], end - begin))
+    rows, index = _own_diagonal(cut, chunk.device, below)
+    chunk[..., index] = line[..., rows]
+    return _packed(chunk, cut)
+
+
+@_rule(_ops.pack.default, _none)
+def _pack(dense: Any, kind: int) -> Any:
+    cut = _wanted(dense.shape[-1], dense)
+    if cut is None or kind not in (LOWER, UPPER):
+        return NotImplemented
+    x = _local(dense, cut, Replicate())
+    x = x if kind == LOWER else x.mT
+    like = x.new_empty((*x.shape[:-2], 0))
+    return _packed(chunk_of(cut, lambda s: x[..., s.first : s.last, : s.last], like), cut)
+
+
+@_rule(_ops.unpack_block.default)
+def _unpack_block(packed: Any, n: int, kind: int, top: int, left: int, rows: int, cols: int) -> Any:
+    cut = _cut(packed, n)
+    if cut is None:
+        return NotImplemented
+    chunk = _local(packed, cut, Shard(packed.ndim - 1))
+    block = chunk.new_zeros((*chunk.shape[:-1], rows, cols))
+    hermitian = kind == HERMITIAN and chunk.is_complex()
+    if kind != UPPER:
+        for strip, stored in own_rows(cut, chunk, top, top + rows):
+            if hermitian:
+                stored.diagonal(strip.first, -2, -1).imag.zero_()
+            _add_rows(block, stored, strip, top, left)
+    if kind != LOWER:
+        # What lies above the diagonal is stored as its transpose.
+        for strip, stored in own_rows(cut, chunk, left, left + cols):
+            stored = stored.tril_(strip.first - 1) if kind in MIRRORED else stored
+            _add_rows(block.mT, stored.conj() if hermitian else stored, strip, left, top)
+    return _spread(block, cut, Partial(), tuple(block.shape))
+
+
+def _add_rows(block: Tensor, rows: Tensor, strip: Strip, top: int, left: int) -> None:
+    """Add to a block that begins at (top, left) what it has of a strip, whose rows it has."""
+    part = rows[..., left : left + block.shape[-1]]
+    block[..., strip.first - top : strip.last - top, : part.shape[-1]] += part
 
 
 @_rule(_ops.first_zero.default)
@@ -207,10 +307,17 @@ def _first_zero(packed: Any, n: int) -> Any:
     if diagonal is NotImplemented:
         return NotImplemented
     zero = diagonal.full_tensor() == 0
+    # A last one stands for none, so that there always is a first one.
+    first = torch.cat([zero, zero.new_ones((*zero.shape[:-1], 1))], -1).int().argmax(-1)
+    found = torch.where(first == n, 0, first + 1).int()
     cut = _cut(packed, n)
     assert cut is not None
-    found = torch.where(zero.any(-1), zero.int().argmax(-1) + 1, 0).int() if n else zero.sum(-1).int()
     return _spread(found, cut, Replicate(), tuple(found.shape))
+
+
+def _scaled(x: Tensor, factor: float) -> Tensor:
+    """A multiple, which is zero for zero also where there are nan and inf."""
+    return x * factor if factor else torch.zeros_like(x)
 
 
 @_rule(_ops.scale_band.default)
@@ -218,14 +325,15 @@ def _scale_band(
     packed: Any, n: int, nearest: int, farthest: int, inside: float, outside: float, hermitian: bool
 ) -> Any:
     cut = _cut(packed, n)
-    if cut is None or nearest != farthest:
+    everything = nearest <= 0 and farthest >= n - 1
+    if cut is None or not (everything or nearest == farthest):
         return NotImplemented
     chunk = _local(packed, cut, Shard(packed.ndim - 1))
-    _, index = _own_diagonal(cut, chunk, nearest)
-    scaled = chunk.clone() if outside == 1 else chunk * outside if outside else torch.zeros_like(chunk)
-    if inside != outside:
-        scaled[..., index] = chunk[..., index] * inside if inside else 0
+    scaled = _scaled(chunk, inside if everything else outside)
+    if not everything:
+        _, index = _own_diagonal(cut, chunk.device, nearest)
+        scaled[..., index] = _scaled(chunk[..., index], inside)
     if hermitian and chunk.is_complex():
-        _, index = _own_diagonal(cut, chunk, 0)
+        _, index = _own_diagonal(cut, chunk.device, 0)
         scaled.imag[..., index] = 0
     return _packed(scaled, cut)

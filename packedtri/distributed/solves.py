@@ -39,39 +39,82 @@ def solve_dense(cut: Cut, chunk: Tensor, b: Tensor, kind: int, unit: bool) -> Te
     return x
 
 
-def solve_triangles(cut: Cut, chunk: Tensor, b: Tensor, left: bool, unit: bool) -> Tensor:
-    """The chunk of the lower triangle X of L X = B, or X L = B, for a lower triangle B."""
+def solve_triangles(
+    cut: Cut, chunk: Tensor, b: Tensor, kind: int, left: bool, unit: bool
+) -> Tensor:
+    """The chunk of the lower triangle of X, where T X = B or X T = B, for a lower triangle B.
+
+    Args:
+        cut: both triangles.
+        chunk: elements of T of this process, and ``b`` those of B.
+        kind: LOWER reads T as it is, UPPER as its transpose. Column j of the solution is right
+            from row j on.
+        left: whether T is on the left.
+        unit: take its diagonal for ones.
+    """
     batch = torch.broadcast_shapes(chunk.shape[:-1], b.shape[:-1])
     found = {
         strip: rows.expand(*batch, *rows.shape[-2:]).clone() for strip, rows in deal(cut, b).items()
     }
-    if left:
-        _from_left(cut, chunk, found, batch, unit)
+    if not left:
+        _from_right(cut, chunk, found, kind, unit)
+    elif kind == LOWER:
+        _downwards(cut, chunk, found, batch, unit)
     else:
-        for strip, rows in stream(cut, chunk, descending=True):
-            for own, x in found.items():
-                if own.first >= strip.first:
-                    solved = x[..., strip.first : strip.last]
-                    square = rows[..., strip.first :]
-                    solved.copy_(_solve(square, solved, upper=False, left=False, unitriangular=unit))
-                    x[..., : strip.first] -= solved @ rows[..., : strip.first]
+        _upwards(cut, chunk, found, batch, unit)
     return collect(cut, found, batch, b)
 
 
-def _from_left(
+def _from_right(cut: Cut, chunk: Tensor, found: dict[Strip, Tensor], kind: int, unit: bool) -> None:
+    """Columns of the solution one after another, of which each process has its own rows."""
+    upper = kind != LOWER
+    for strip, rows in stream(cut, chunk, descending=not upper):
+        before, square = rows[..., : strip.first], rows[..., strip.first :]
+        square = square.mT if upper else square
+        for own, x in found.items():
+            if own.first < strip.first:
+                continue
+            solved = x[..., strip.first : strip.last]
+            if upper:
+                solved -= x[..., : strip.first] @ before.mT
+            solved.copy_(_solve(square, solved, upper=upper, left=False, unitriangular=unit))
+            if not upper:
+                x[..., : strip.first] -= solved @ before
+
+
+def _downwards(
     cut: Cut, chunk: Tensor, found: dict[Strip, Tensor], batch: torch.Size, unit: bool
 ) -> None:
-    """Substitution downwards: each strip of the solution, once it is there, is sent to all."""
+    """Rows of the solution one after another, each of which is sent to all once it is there."""
     triangle = deal(cut, chunk)
     for strip in cut.strips:
-        if strip.owner == cut.rank:
+        if strip in found:
             square = triangle[strip][..., strip.first :]
-            solved = found[strip].copy_(
-                _solve(square, found[strip], upper=False, unitriangular=unit)
-            )
-        else:
-            solved = chunk.new_empty((*batch, strip.last - strip.first, strip.last))
-        solved = Message(cut, solved, strip.owner).wait()
+            found[strip].copy_(_solve(square, found[strip], upper=False, unitriangular=unit))
+        solved = _sent(cut, found, strip, batch, chunk)
         for below, x in found.items():
             if below.first > strip.first:
                 x[..., : strip.last] -= triangle[below][..., strip.first : strip.last] @ solved
+
+
+def _upwards(
+    cut: Cut, chunk: Tensor, found: dict[Strip, Tensor], batch: torch.Size, unit: bool
+) -> None:
+    """The same from the last row on, with the transpose of the triangle."""
+    for strip, rows in stream(cut, chunk, descending=True):
+        if strip in found:
+            square = rows[..., strip.first :].mT
+            found[strip].copy_(_solve(square, found[strip], upper=True, unitriangular=unit))
+        solved = _sent(cut, found, strip, batch, chunk)
+        for above, x in found.items():
+            if above.first < strip.first:
+                x -= rows[..., above.first : above.last].mT @ solved[..., : above.last]
+
+
+def _sent(
+    cut: Cut, found: dict[Strip, Tensor], strip: Strip, batch: torch.Size, like: Tensor
+) -> Tensor:
+    """A strip that one process has found, on all of them."""
+    shape = (*batch, strip.last - strip.first, strip.last)
+    x = found[strip] if strip in found else like.new_empty(shape)
+    return Message(cut, x, strip.owner).wait()

@@ -14,9 +14,9 @@ No process ever has a whole triangle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -49,8 +49,7 @@ class Strip:
         return layout.numel(self.first), layout.numel(self.last)
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """A triangle of order ``n`` whose elements are spread along one dimension of a mesh."""
 
     n: int
@@ -92,10 +91,22 @@ class Cut:
         return at if turn % 2 == 0 else self.world - 1 - at
 
 
-def own_rows(cut: Cut, chunk: Tensor) -> Iterator[tuple[Strip, Tensor]]:
-    """Strips of what this process has, with zeros for elements of their rows that others have."""
+def own_rows(
+    cut: Cut, chunk: Tensor, first: int = 0, last: int | None = None
+) -> Iterator[tuple[Strip, Tensor]]:
+    """Strips of what this process has, with zeros for elements of their rows that others have.
+
+    Args:
+        cut: the matrix.
+        chunk: what this process has of it.
+        first, last: of rows [first, last) alone, by default of all.
+    """
     begin, end = cut.chunks[cut.rank]
     for strip in cut.strips:
+        limits = max(strip.first, first), min(strip.last, cut.n if last is None else last)
+        if limits[0] >= limits[1]:
+            continue
+        strip = Strip(*limits, strip.owner)
         low, high = strip.elements
         common = _common((begin, end), (low, high))
         if common is None:
@@ -108,9 +119,26 @@ def own_rows(cut: Cut, chunk: Tensor) -> Iterator[tuple[Strip, Tensor]]:
         yield strip, _unpack_rows(rows, strip.first, strip.last)
 
 
-def stream(
-    cut: Cut, chunk: Tensor, *, descending: bool = False
-) -> Iterator[tuple[Strip, Tensor]]:
+def chunk_of(cut: Cut, rows_of: Callable[[Strip], Tensor], like: Tensor) -> Tensor:
+    """The chunk of this process, of a matrix that it can compute any rows of.
+
+    Args:
+        cut: the matrix.
+        rows_of: gives a strip; what is past the diagonal is not looked at.
+        like: an empty tensor of the batch, dtype and device.
+    """
+    begin, end = cut.chunks[cut.rank]
+    parts = [like]
+    for strip in cut.strips:
+        low, high = strip.elements
+        common = _common((begin, end), (low, high))
+        if common is not None:
+            rows = _pack_rows(rows_of(strip), strip.first)
+            parts.append(rows[..., common[0] - low : common[1] - low])
+    return torch.cat(parts, -1)
+
+
+def stream(cut: Cut, chunk: Tensor, *, descending: bool = False) -> Iterator[tuple[Strip, Tensor]]:
     """Every strip in turn, on every process. The next one is under way while one is worked on."""
     strips = cut.strips[::-1] if descending else cut.strips
     arriving = _begin(cut, chunk, strips[0]) if strips else None
@@ -142,9 +170,7 @@ class Message:
 
     def __init__(self, cut: Cut, x: Tensor, owner: int) -> None:
         self._x = x
-        self._work = dist.broadcast(
-            _as_bytes(x), group=cut.group, group_src=owner, async_op=True
-        )
+        self._work = dist.broadcast(_as_bytes(x), group=cut.group, group_src=owner, async_op=True)
 
     def wait(self) -> Tensor:
         """The tensor, once it has come."""

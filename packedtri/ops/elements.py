@@ -103,9 +103,10 @@ def with_diagonal(t: P, values: Tensor, offset: int = 0) -> P:
     """
     check_real(t, values)
     packed = _nodes.to_packed(t)
-    at = _bands.diagonal_index(t.n, packed.device, abs(offset))
-    source = values.to(packed.dtype).expand(*packed.shape[:-1], len(at))
-    return _nodes.from_packed(type(t), packed.index_copy(-1, beside(packed, at), source), t.n)
+    below = abs(offset)
+    source = values.to(packed.dtype).expand(*packed.shape[:-1], t.n - below)
+    changed = _bands.replace_diagonal(packed, source, t.n, below)
+    return _nodes.from_packed(type(t), changed, t.n)
 
 
 def set_diagonal_(t: P, values: Tensor) -> P:

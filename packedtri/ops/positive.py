@@ -20,7 +20,7 @@ from torch import Tensor
 from packedtri import _nodes, dispatch
 from packedtri._autograd import outside_autocast
 from packedtri._bands import diagonal, real_diagonal, scale_off_diagonal
-from packedtri._dtensor import whole
+from packedtri._dtensor import cut_of, cutting, whole
 from packedtri._recording import forward_mode, is_batched, values_visible
 from packedtri._sharing import check_source
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
@@ -148,6 +148,7 @@ class _Node(torch.autograd.Function):
 def _note(ctx: Any, a: PackedTensor) -> None:
     """What derivatives need to know of A beside its elements."""
     ctx.cls, ctx.n, ctx.shape = type(a), a.n, a._packed.shape
+    ctx.cut = cut_of(a._packed)
 
 
 def _gradient(ctx: Any, packed: Tensor) -> PackedTensor:
@@ -158,7 +159,7 @@ def _gradient(ctx: Any, packed: Tensor) -> PackedTensor:
 
 def _outer(ctx: Any, a: Tensor, b: Tensor) -> PackedTensor:
     """The gradient -A B^H, of which a Symmetric or Hermitian takes half with its adjoint."""
-    with outside_autocast():
+    with outside_autocast(), cutting(ctx.cut):
         lower = quick_mm(a, b.mH, ctx.n, DENSE, DENSE, LOWER)
         mirrored = quick_mm(b, a.mH, ctx.n, DENSE, DENSE, LOWER)
     return _gradient(ctx, (lower + mirrored) * -0.5)
@@ -255,7 +256,7 @@ class _InvQuadLogDet(_Node):
             if ctx.needs_input_grad[2]:
                 grad_b = (2 * scaled).sum_to_size(b.shape)
             if ctx.needs_input_grad[0]:
-                with outside_autocast():
+                with outside_autocast(), cutting(ctx.cut):
                     outer = quick_mm(scaled, x.mH, ctx.n, DENSE, DENSE, LOWER).sum_to_size(
                         ctx.shape
                     )

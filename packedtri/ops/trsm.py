@@ -23,6 +23,7 @@ from packedtri._autograd import (
     register_vmap_over_batch,
 )
 from packedtri._bands import embed_diagonal, without_diagonal
+from packedtri._dtensor import cut_of, cutting
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.mm import batch_first, transposed
 
@@ -101,8 +102,9 @@ register_vmap_over_batch(_first_zero)
 
 
 def identity(packed: Tensor, n: int) -> Tensor:
-    """The stored elements of a unit matrix, of the dtype and device of ``packed``."""
-    return embed_diagonal(packed.new_ones(n), n)
+    """The stored elements of a unit matrix, with the dtype and on the devices of ``packed``."""
+    with cutting(cut_of(packed)):
+        return embed_diagonal(packed.new_ones(n), n)
 
 
 @torch.library.register_fake("packedtri::solve_triangular", lib=library)
