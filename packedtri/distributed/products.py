@@ -13,11 +13,26 @@ import torch
 from torch import Tensor
 
 from packedtri.distributed.strips import Cut, Strip, collect, deal, stream
-from packedtri.layout import HERMITIAN, LOWER, MIRRORED, UPPER
+from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, UPPER
+
+_mm = torch.ops.packedtri.mm.default
+
+
+def multiply(a: Tensor, b: Tensor, tf32: bool = False) -> Tensor:
+    """A product of dense matrices, by the kernels that solves and factorizations have for them.
+
+    They keep the precision of float32 where torch is set to round it, unless ``tf32`` says so.
+    """
+    return _mm(a, b, a.shape[-2], DENSE, DENSE, DENSE, tf32)
 
 
 def multiply_dense(
-    strips: Iterable[tuple[Strip, Tensor]], n: int, x: Tensor, kind: int, batch: torch.Size
+    strips: Iterable[tuple[Strip, Tensor]],
+    n: int,
+    x: Tensor,
+    kind: int,
+    batch: torch.Size,
+    tf32: bool,
 ) -> Tensor:
     """The sum of what some strips of a triangle contribute to its product with ``x``.
 
@@ -27,6 +42,7 @@ def multiply_dense(
         x: shape (*batch, n, m).
         kind: how the triangle is read.
         batch: that of the triangle.
+        tf32: whether float32 may be rounded to TF32.
 
     Returns:
         shape (*batch, n, m). Sums of 16-bit elements are kept in float32 between strips.
@@ -35,62 +51,63 @@ def multiply_dense(
     narrow = x.dtype.itemsize == 2
     y = x.new_zeros(shape, dtype=torch.float32 if narrow else x.dtype)
     for strip, rows in strips:
-        own = slice(strip.first, strip.last)
+        own = slice(*strip)
         if kind == UPPER:
-            y[..., : strip.last, :] += rows.mT @ x[..., own, :]
+            y[..., : strip.last, :] += multiply(rows.mT, x[..., own, :], tf32)
             continue
         if kind == HERMITIAN and rows.is_complex():
             rows.diagonal(strip.first, -2, -1).imag.zero_()
-        y[..., own, :] += rows @ x[..., : strip.last, :]
+        y[..., own, :] += multiply(rows, x[..., : strip.last, :], tf32)
         if kind in MIRRORED:
             # The elements beside the diagonal, which stand for two.
             beside = rows.tril_(strip.first - 1)
             mirrored = beside.mH if kind == HERMITIAN else beside.mT
-            y[..., : strip.last, :] += mirrored @ x[..., own, :]
+            y[..., : strip.last, :] += multiply(mirrored, x[..., own, :], tf32)
     return y.to(x.dtype)
 
 
-def multiply_triangles(cut: Cut, a: Tensor, b: Tensor, a_kind: int, b_kind: int) -> Tensor | None:
-    """The chunk of the lower triangle of a product, or None of two uppers, which nobody asks for.
+def multiply_triangles(
+    cut: Cut, a: Tensor, b: Tensor, a_kind: int, b_kind: int, tf32: bool
+) -> Tensor:
+    """The chunk of the lower triangle of a product of two triangles, not both of them upper.
 
     Args:
         cut: both operands, and the result.
         a: chunk of the left triangle, and ``b`` of the right one.
         a_kind: LOWER or UPPER, how the left one is read; and ``b_kind`` the right one.
+        tf32: whether float32 may be rounded to TF32.
     """
-    if (a_kind, b_kind) == (UPPER, UPPER):
-        return None
-    if a_kind == UPPER:
-        return _upper_lower(cut, a, b)
-    found = {}
-    left = deal(cut, a)
     batch = torch.broadcast_shapes(a.shape[:-1], b.shape[:-1])
-    for strip, rows in left.items():
-        found[strip] = rows.new_zeros((*batch, *rows.shape[-2:]))
-    for strip, rows in stream(cut, b):
-        own = slice(strip.first, strip.last)
+    owners = cut.owners()
+    found = {
+        strip: a.new_zeros((*batch, strip.last - strip.first, strip.last))
+        for strip, owner in owners.items()
+        if owner == cut.rank
+    }
+    if a_kind == UPPER:
+        _add_upper_lower(cut, found, list(owners), a, b, tf32)
+        return collect(cut, found, batch, a)
+    left = deal(cut, a)
+    for strip, rows in stream(cut, b, list(owners)):
+        own = slice(*strip)
         for below, result in found.items():
             if below.first < strip.first:
                 continue
             if b_kind == LOWER:
-                result[..., : strip.last] += left[below][..., own] @ rows
+                result[..., : strip.last] += multiply(left[below][..., own], rows, tf32)
             else:
-                result[..., own] = left[below][..., : strip.last] @ rows.mT
+                result[..., own] = multiply(left[below][..., : strip.last], rows.mT, tf32)
     return collect(cut, found, batch, a)
 
 
-def _upper_lower(cut: Cut, a: Tensor, b: Tensor) -> Tensor:
-    """The same of an upper triangle times a lower one, each of whose rows is summed over once."""
-    batch = torch.broadcast_shapes(a.shape[:-1], b.shape[:-1])
-    found = {
-        strip: a.new_zeros((*batch, strip.last - strip.first, strip.last))
-        for strip in cut.strips
-        if strip.owner == cut.rank
-    }
-    left = stream(cut, a)
-    for strip, rows in stream(cut, b):
+def _add_upper_lower(
+    cut: Cut, found: dict[Strip, Tensor], strips: list[Strip], a: Tensor, b: Tensor, tf32: bool
+) -> None:
+    """Add an upper triangle times a lower one, each of whose rows is summed over once."""
+    left = stream(cut, a, strips)
+    for strip, rows in stream(cut, b, strips):
         across = rows if a is b else next(left)[1]
         for above, result in found.items():
             if above.first <= strip.first:
-                result += across[..., above.first : above.last].mT @ rows[..., : above.last]
-    return collect(cut, found, batch, a)
+                part = across[..., above.first : above.last].mT
+                result += multiply(part, rows[..., : above.last], tf32)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
 from packedtri import _dtensor, layout
-from packedtri._library import tf32_is_set
 from packedtri.distributed import factors, products, solves
 from packedtri.distributed.strips import Cut, Strip, chunk_of, own_rows, stream
 from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, TRANSPOSED, UPPER
@@ -80,21 +78,6 @@ def _spread(local: Tensor, cut: Cut, placement: Placement, shape: tuple[int, ...
     )
 
 
-@contextmanager
-def _without_tf32() -> Any:
-    """A context in which torch's products of float32 keep their precision."""
-    set_precision = torch._C._set_fp32_precision_setter
-    set_precision("cuda", "matmul", "ieee")
-    try:
-        yield
-    finally:
-        set_precision("cuda", "matmul", "tf32")
-
-
-def _precise(tf32: bool = False) -> AbstractContextManager[None]:
-    return nullcontext() if tf32 or not tf32_is_set() else _without_tf32()
-
-
 class _Columns(NamedTuple):
     """A dense operand (*batch, n, m) beside a cut triangle.
 
@@ -156,8 +139,7 @@ def _mm(a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: boo
     matrix: Any = x.unsqueeze(-1) if is_vector else x if left else x.mT
     columns = _columns(matrix, cut, packed.shape[:-1], spread=False)
     strips = own_rows(cut, chunk) if columns.dim is None else stream(cut, chunk)
-    with _precise(tf32):
-        y = products.multiply_dense(strips, n, columns.local, kind, chunk.shape[:-1])
+    y = products.multiply_dense(strips, n, columns.local, kind, chunk.shape[:-1], tf32)
     found = columns.result(y, cut, Partial())
     return found.squeeze(-1) if is_vector else found if left else found.mT
 
@@ -169,23 +151,23 @@ def _outer(a: Any, b: Any, n: int, tf32: bool) -> Any:
         return NotImplemented
     a, b = (_local(x, cut, Replicate()) for x in (a, b))
     like = a.new_empty((*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), 0))
-    with _precise(tf32):
-        chunk = chunk_of(cut, lambda s: a[..., s.first : s.last, :] @ b[..., : s.last], like)
+    chunk = chunk_of(
+        cut,
+        lambda s: products.multiply(a[..., s.first : s.last, :], b[..., : s.last], tf32),
+        like,
+    )
     return _packed(chunk, cut)
 
 
 def _triangles(a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: bool) -> Any:
     cut = _cut(a, n) or _cut(b, n)
     both = isinstance(a, DTensor) and isinstance(b, DTensor) and a.device_mesh == b.device_mesh
-    if cut is None or not both or {a_kind, b_kind, c_kind} - {LOWER, UPPER} or c_kind != LOWER:
+    kinds = {(LOWER, LOWER), (LOWER, UPPER), (UPPER, LOWER)}
+    if cut is None or not both or c_kind != LOWER or (a_kind, b_kind) not in kinds:
         return NotImplemented
     first = _local(a, cut, Shard(a.ndim - 1))
     second = first if a is b else _local(b, cut, Shard(b.ndim - 1))
-    with _precise(tf32):
-        chunk = products.multiply_triangles(cut, first, second, a_kind, b_kind)
-    if chunk is None:
-        return NotImplemented
-    return _packed(chunk, cut)
+    return _packed(products.multiply_triangles(cut, first, second, a_kind, b_kind, tf32), cut)
 
 
 def _packed(chunk: Tensor, cut: Cut) -> DTensor:
@@ -201,18 +183,12 @@ def _solve(packed: Any, b: Any, n: int, kind: int, b_kind: int, left: bool, unit
         return NotImplemented
     chunk = _local(packed, cut, Shard(packed.ndim - 1))
     if b_kind == LOWER:
-        with _precise():
-            return _packed(
-                solves.solve_triangles(
-                    cut, chunk, _local(b, cut, Shard(b.ndim - 1)), kind, left, unit
-                ),
-                cut,
-            )
+        rhs = _local(b, cut, Shard(b.ndim - 1))
+        return _packed(solves.solve_triangles(cut, chunk, rhs, kind, left, unit), cut)
     # From the right it is the transpose of a system with the transposed triangle.
     columns = _columns(b if left else b.mT, cut, packed.shape[:-1], spread=True)
     kind = kind if left else TRANSPOSED[kind]
-    with _precise():
-        y = solves.solve_dense(cut, chunk, columns.local, kind, unit)
+    y = solves.solve_dense(cut, chunk, columns.local, kind, unit)
     found = columns.result(y, cut, Replicate())
     return found if left else found.mT
 
@@ -222,14 +198,13 @@ def _cholesky(packed: Any, n: int) -> Any:
     cut = _cut(packed, n)
     if cut is None:
         return NotImplemented
-    with _precise():
-        chunk, info = factors.factor(cut, _local(packed, cut, Shard(packed.ndim - 1)))
+    chunk, info = factors.factor(cut, _local(packed, cut, Shard(packed.ndim - 1)))
     return _packed(chunk, cut), _spread(info, cut, Replicate(), tuple(info.shape))
 
 
 def _own_diagonal(cut: Cut, device: torch.device, below: int) -> tuple[slice, Tensor]:
     """Which elements of a diagonal this process has, and where in its chunk."""
-    begin, end = cut.chunks[cut.rank]
+    begin, end = cut.chunk(cut.rank)
     steps = range(cut.n - below)
     first, last = (
         bisect_left(steps, at, key=lambda j: layout.offset(j + below, j)) for at in (begin, end)
@@ -256,7 +231,7 @@ def _embed_diagonal(elements: Any, n: int, below: int) -> Any:
     if cut is None:
         return NotImplemented
     line = _local(elements, cut, Replicate())
-    begin, end = cut.chunks[cut.rank]
+    begin, end = cut.chunk(cut.rank)
     chunk = line.new_zeros((*line.shape[:-1], end - begin))
     rows, index = _own_diagonal(cut, chunk.device, below)
     chunk[..., index] = line[..., rows]

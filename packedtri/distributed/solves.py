@@ -9,10 +9,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from packedtri.distributed.products import multiply
 from packedtri.distributed.strips import Cut, Message, Strip, collect, deal, stream
-from packedtri.layout import LOWER
+from packedtri.layout import DENSE, LOWER, UPPER
 
-_solve = torch.linalg.solve_triangular
+_pack = torch.ops.packedtri.pack.default
+_solve = torch.ops.packedtri.solve_triangular.default
+
+
+def solve_square(square: Tensor, b: Tensor, kind: int, left: bool, unit: bool) -> Tensor:
+    """X of T X = B, or of X T = B, for the dense lower triangle at the end of a strip."""
+    return _solve(_pack(square, LOWER), b, square.shape[-1], kind, DENSE, left, unit)
 
 
 def solve_dense(cut: Cut, chunk: Tensor, b: Tensor, kind: int, unit: bool) -> Tensor:
@@ -27,15 +34,14 @@ def solve_dense(cut: Cut, chunk: Tensor, b: Tensor, kind: int, unit: bool) -> Te
     """
     batch = torch.broadcast_shapes(chunk.shape[:-1], b.shape[:-2])
     x = b.expand(*batch, *b.shape[-2:]).clone(memory_format=torch.contiguous_format)
-    for strip, rows in stream(cut, chunk, descending=kind != LOWER):
+    for strip, rows in stream(cut, chunk, descending=kind == UPPER):
         own, before = x[..., strip.first : strip.last, :], x[..., : strip.first, :]
         left, square = rows[..., : strip.first], rows[..., strip.first :]
-        if kind == LOWER:
-            own -= left @ before
-            own.copy_(_solve(square, own, upper=False, unitriangular=unit))
-        else:
-            own.copy_(_solve(square.mT, own, upper=True, unitriangular=unit))
-            before -= left.mT @ own
+        if kind == LOWER and strip.first:
+            own -= multiply(left, before)
+        own.copy_(solve_square(square, own, kind, True, unit))
+        if kind == UPPER and strip.first:
+            before -= multiply(left.mT, own)
     return x
 
 
@@ -53,9 +59,9 @@ def solve_triangles(
         unit: take its diagonal for ones.
     """
     batch = torch.broadcast_shapes(chunk.shape[:-1], b.shape[:-1])
-    found = {
-        strip: rows.expand(*batch, *rows.shape[-2:]).clone() for strip, rows in deal(cut, b).items()
-    }
+    found = {strip: rows.expand(*batch, *rows.shape[-2:]) for strip, rows in deal(cut, b).items()}
+    if chunk.shape[:-1] != b.shape[:-1]:
+        found = {strip: rows.clone() for strip, rows in found.items()}
     if not left:
         _from_right(cut, chunk, found, kind, unit)
     elif kind == LOWER:
@@ -67,19 +73,17 @@ def solve_triangles(
 
 def _from_right(cut: Cut, chunk: Tensor, found: dict[Strip, Tensor], kind: int, unit: bool) -> None:
     """Columns of the solution one after another, of which each process has its own rows."""
-    upper = kind != LOWER
-    for strip, rows in stream(cut, chunk, descending=not upper):
+    for strip, rows in stream(cut, chunk, list(cut.owners()), descending=kind == LOWER):
         before, square = rows[..., : strip.first], rows[..., strip.first :]
-        square = square.mT if upper else square
         for own, x in found.items():
             if own.first < strip.first:
                 continue
             solved = x[..., strip.first : strip.last]
-            if upper:
-                solved -= x[..., : strip.first] @ before.mT
-            solved.copy_(_solve(square, solved, upper=upper, left=False, unitriangular=unit))
-            if not upper:
-                x[..., : strip.first] -= solved @ before
+            if kind == UPPER and strip.first:
+                solved -= multiply(x[..., : strip.first], before.mT)
+            solved.copy_(solve_square(square, solved, kind, False, unit))
+            if kind == LOWER and strip.first:
+                x[..., : strip.first] -= multiply(solved, before)
 
 
 def _downwards(
@@ -87,34 +91,42 @@ def _downwards(
 ) -> None:
     """Rows of the solution one after another, each of which is sent to all once it is there."""
     triangle = deal(cut, chunk)
-    for strip in cut.strips:
-        if strip in found:
-            square = triangle[strip][..., strip.first :]
-            found[strip].copy_(_solve(square, found[strip], upper=False, unitriangular=unit))
-        solved = _sent(cut, found, strip, batch, chunk)
+    for strip, owner in cut.owners().items():
+        if owner == cut.rank:
+            square, x = triangle[strip][..., strip.first :], found[strip]
+            x.copy_(solve_square(square, x, LOWER, True, unit))
+        solved = _sent(cut, found, strip, owner, batch, chunk)
         for below, x in found.items():
             if below.first > strip.first:
-                x[..., : strip.last] -= triangle[below][..., strip.first : strip.last] @ solved
+                part = triangle[below][..., strip.first : strip.last]
+                x[..., : strip.last] -= multiply(part, solved)
 
 
 def _upwards(
     cut: Cut, chunk: Tensor, found: dict[Strip, Tensor], batch: torch.Size, unit: bool
 ) -> None:
     """The same from the last row on, with the transpose of the triangle."""
-    for strip, rows in stream(cut, chunk, descending=True):
-        if strip in found:
-            square = rows[..., strip.first :].mT
-            found[strip].copy_(_solve(square, found[strip], upper=True, unitriangular=unit))
-        solved = _sent(cut, found, strip, batch, chunk)
+    owners = cut.owners()
+    for strip, rows in stream(cut, chunk, list(owners), descending=True):
+        if owners[strip] == cut.rank:
+            square, x = rows[..., strip.first :], found[strip]
+            x.copy_(solve_square(square, x, UPPER, True, unit))
+        solved = _sent(cut, found, strip, owners[strip], batch, chunk)
         for above, x in found.items():
             if above.first < strip.first:
-                x -= rows[..., above.first : above.last].mT @ solved[..., : above.last]
+                part = rows[..., above.first : above.last].mT
+                x -= multiply(part, solved[..., : above.last])
 
 
 def _sent(
-    cut: Cut, found: dict[Strip, Tensor], strip: Strip, batch: torch.Size, like: Tensor
+    cut: Cut,
+    found: dict[Strip, Tensor],
+    strip: Strip,
+    owner: int,
+    batch: torch.Size,
+    like: Tensor,
 ) -> Tensor:
     """A strip that one process has found, on all of them."""
     shape = (*batch, strip.last - strip.first, strip.last)
-    x = found[strip] if strip in found else like.new_empty(shape)
-    return Message(cut, x, strip.owner).wait()
+    x = found[strip] if owner == cut.rank else like.new_empty(shape)
+    return Message(cut, x, owner).wait()

@@ -2,20 +2,22 @@
 
 ``Shard(-1)`` gives each process consecutive stored elements, its *chunk*: rows of the triangle, the
 first and the last of which may be parts. Algorithms work on *strips*: some whole rows as a dense
-matrix, as far as the last of them reaches. They come in two ways.
+matrix, as far as the last of them reaches. They come in three ways.
 
+- Where they lie: each process takes what it has (``own_rows``, ``chunk_of``).
 - In turn: every process is sent each strip once, and keeps none (``stream``). That suits a process
   that has columns of a dense operand to itself.
-- Dealt out: each process keeps the strips of its own (``deal``), and gives them back in the end
+- Dealt out: each process keeps strips of its own (``deal``), and gives them back in the end
   (``collect``). They are dealt back and forth, so that all processes get short ones and long ones.
 
-No process ever has a whole triangle.
+No process ever has a whole triangle, where there are many.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from math import isqrt
 from typing import Any, NamedTuple
 
 import torch
@@ -27,22 +29,24 @@ from packedtri import layout
 _pack_rows = torch.ops.packedtri.pack_rows.default
 _unpack_rows = torch.ops.packedtri.unpack_rows.default
 
-#: Rows of a strip: few make small products and many messages, many leave processes idle.
-LEAST_ROWS, MOST_ROWS = 128, 2048
-#: How many strips a process is to have, where that leaves them of such heights.
+#: Rows of a strip that is dealt out: few make small products and many messages, many leave
+#: processes idle.
+LEAST_ROWS, MOST_ROWS = 256, 2048
+#: How many strips are dealt to each process, where that leaves them of such heights.
 STRIPS_EACH = 8
+#: Elements of a strip that is worked on by itself, which bound what memory it takes, and the least
+#: and the most of one that is sent to all.
+ALONE, LEAST_SENT, MOST_SENT = 1 << 26, 1 << 22, 1 << 27
 
 # Stored elements [begin, end).
 _Range = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Strip:
-    """Rows [first, last) of a triangle, and the number of the process that they are dealt to."""
+class Strip(NamedTuple):
+    """Rows [first, last) of a triangle."""
 
     first: int
     last: int
-    owner: int
 
     @property
     def elements(self) -> _Range:
@@ -70,25 +74,40 @@ class Cut(NamedTuple):
         world: int = self.mesh.size(self.dim)
         return world
 
-    @property
-    def chunks(self) -> list[_Range]:
-        """The elements that each process has: as torch.chunk cuts them, the last ones fewer."""
+    def chunk(self, rank: int) -> _Range:
+        """The elements that a process has: as torch.chunk cuts them, the last ones fewer."""
         total = layout.numel(self.n)
         size = -(-total // self.world)
-        return [(min(k * size, total), min((k + 1) * size, total)) for k in range(self.world)]
+        return min(rank * size, total), min((rank + 1) * size, total)
 
-    @property
-    def strips(self) -> list[Strip]:
+    def rounds(self) -> Iterator[list[Strip]]:
+        """The strips that are dealt out, in rounds: to each process one, or in the last none.
+
+        Every other round is dealt from the last process on.
+        """
         wanted = -(-self.n // (STRIPS_EACH * self.world))
         height = min(max(wanted, LEAST_ROWS), MOST_ROWS)
-        return [
-            Strip(first, min(first + height, self.n), self._owner(i))
-            for i, first in enumerate(range(0, self.n, height))
-        ]
+        strips = [Strip(i, min(i + height, self.n)) for i in range(0, self.n, height)]
+        for turn, at in enumerate(range(0, len(strips), self.world)):
+            dealt = strips[at : at + self.world]
+            dealt += [Strip(self.n, self.n)] * (self.world - len(dealt))
+            yield dealt if turn % 2 == 0 else dealt[::-1]
 
-    def _owner(self, strip: int) -> int:
-        turn, at = divmod(strip, self.world)
-        return at if turn % 2 == 0 else self.world - 1 - at
+    def owners(self) -> dict[Strip, int]:
+        """The strips that are dealt out, from first to last, and who has each."""
+        dealt = [(s, rank) for strips in self.rounds() for rank, s in enumerate(strips)]
+        return dict(sorted((s, rank) for s, rank in dealt if s.first < s.last))
+
+
+def _strips_of(first: int, last: int, elements: int) -> list[Strip]:
+    """Rows [first, last) in strips of about so many elements, dense ones."""
+    strips = []
+    while first < last:
+        # The larger root of h (first + h) = elements, for h rows.
+        height = max((isqrt(first * first + 4 * elements) - first) // 2, 1)
+        strips.append(Strip(first, min(first + height, last)))
+        first += height
+    return strips
 
 
 def own_rows(
@@ -101,22 +120,16 @@ def own_rows(
         chunk: what this process has of it.
         first, last: of rows [first, last) alone, by default of all.
     """
-    begin, end = cut.chunks[cut.rank]
-    for strip in cut.strips:
-        limits = max(strip.first, first), min(strip.last, cut.n if last is None else last)
-        if limits[0] >= limits[1]:
-            continue
-        strip = Strip(*limits, strip.owner)
+    begin, end = cut.chunk(cut.rank)
+    for strip in _rows_with(cut, begin, end, first, cut.n if last is None else last):
         low, high = strip.elements
-        common = _common((begin, end), (low, high))
-        if common is None:
-            continue
+        common = max(begin, low), min(end, high)
         rows = chunk[..., common[0] - begin : common[1] - begin]
         if common != (low, high):
             whole = chunk.new_zeros((*chunk.shape[:-1], high - low))
             whole[..., common[0] - low : common[1] - low] = rows
             rows = whole
-        yield strip, _unpack_rows(rows, strip.first, strip.last)
+        yield strip, _unpack_rows(rows, *strip)
 
 
 def chunk_of(cut: Cut, rows_of: Callable[[Strip], Tensor], like: Tensor) -> Tensor:
@@ -127,40 +140,61 @@ def chunk_of(cut: Cut, rows_of: Callable[[Strip], Tensor], like: Tensor) -> Tens
         rows_of: gives a strip; what is past the diagonal is not looked at.
         like: an empty tensor of the batch, dtype and device.
     """
-    begin, end = cut.chunks[cut.rank]
-    parts = [like]
-    for strip in cut.strips:
+    begin, end = cut.chunk(cut.rank)
+    chunk = like.new_empty((*like.shape[:-1], end - begin))
+    for strip in _rows_with(cut, begin, end, 0, cut.n):
         low, high = strip.elements
-        common = _common((begin, end), (low, high))
-        if common is not None:
-            rows = _pack_rows(rows_of(strip), strip.first)
-            parts.append(rows[..., common[0] - low : common[1] - low])
-    return torch.cat(parts, -1)
+        common = max(begin, low), min(end, high)
+        rows = _pack_rows(rows_of(strip), strip.first)
+        chunk[..., common[0] - begin : common[1] - begin] = rows[
+            ..., common[0] - low : common[1] - low
+        ]
+    return chunk
 
 
-def stream(cut: Cut, chunk: Tensor, *, descending: bool = False) -> Iterator[tuple[Strip, Tensor]]:
-    """Every strip in turn, on every process. The next one is under way while one is worked on."""
-    strips = cut.strips[::-1] if descending else cut.strips
-    arriving = _begin(cut, chunk, strips[0]) if strips else None
+def _rows_with(cut: Cut, begin: int, end: int, first: int, last: int) -> list[Strip]:
+    """The rows of [first, last) that have some of the elements [begin, end)."""
+    rows = range(cut.n)
+    low = bisect_left(rows, begin + 1, key=lambda i: layout.numel(i + 1))
+    high = bisect_left(rows, end, key=layout.numel)
+    return _strips_of(max(low, first), min(high, last), ALONE)
+
+
+def stream(
+    cut: Cut, chunk: Tensor, strips: Sequence[Strip] | None = None, *, descending: bool = False
+) -> Iterator[tuple[Strip, Tensor]]:
+    """Strips in turn, on every process. The next one is under way while one is worked on.
+
+    Args:
+        cut: the matrix.
+        chunk: what this process has of it.
+        strips: which strips, by default all rows, in such as suit the size of the matrix.
+        descending: begin with the last one.
+    """
+    if strips is None:
+        most = layout.numel(cut.n) // (STRIPS_EACH * cut.world)
+        strips = _strips_of(0, cut.n, min(max(most, LEAST_SENT), MOST_SENT))
+    strips = strips[::-1] if descending else strips
+    arriving = _begin(cut, chunk, strips[0]) if strips else []
     for strip, following in zip(strips, [*strips[1:], None], strict=True):
-        assert arriving is not None
         parts = [part.wait() for part in arriving]
-        arriving = None if following is None else _begin(cut, chunk, following)
+        arriving = [] if following is None else _begin(cut, chunk, following)
         rows = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-        yield strip, _unpack_rows(rows, strip.first, strip.last)
+        yield strip, _unpack_rows(rows, *strip)
 
 
 def _begin(cut: Cut, chunk: Tensor, strip: Strip) -> list[Message]:
     """Have each process send what it has of a strip to all others."""
     parts = []
-    for owner, elements in enumerate(cut.chunks):
-        common = _common(elements, strip.elements)
-        if common is None:
+    for owner in range(cut.world):
+        begin, end = cut.chunk(owner)
+        low, high = _common((begin, end), strip.elements)
+        if low == high:
             continue
         if owner == cut.rank:
-            part = chunk[..., common[0] - elements[0] : common[1] - elements[0]].contiguous()
+            part = chunk[..., low - begin : high - begin].contiguous()
         else:
-            part = chunk.new_empty((*chunk.shape[:-1], common[1] - common[0]))
+            part = chunk.new_empty((*chunk.shape[:-1], high - low))
         parts.append(Message(cut, part, owner))
     return parts
 
@@ -180,9 +214,18 @@ class Message:
 
 def deal(cut: Cut, chunk: Tensor) -> dict[Strip, Tensor]:
     """The strips of this process, from first to last, out of the chunks of all."""
-    own = [strip for strip in cut.strips if strip.owner == cut.rank]
-    rows = _move(cut, [chunk], [[c] for c in cut.chunks], _dealt(cut), chunk)
-    return {s: _unpack_rows(r, s.first, s.last) for s, r in zip(own, rows, strict=True)}
+    begin, end = cut.chunk(cut.rank)
+    found = {}
+    for dealt in cut.rounds():
+        own = dealt[cut.rank]
+        sent = [_common((begin, end), strip.elements) for strip in dealt]
+        coming = [_common(cut.chunk(rank), own.elements) for rank in range(cut.world)]
+        parts = _exchange(
+            cut, [chunk[..., low - begin : high - begin] for low, high in sent], coming
+        )
+        if own.first < own.last:
+            found[own] = _unpack_rows(torch.cat(parts, -1), *own)
+    return found
 
 
 def collect(cut: Cut, strips: dict[Strip, Tensor], batch: torch.Size, like: Tensor) -> Tensor:
@@ -190,82 +233,51 @@ def collect(cut: Cut, strips: dict[Strip, Tensor], batch: torch.Size, like: Tens
 
     Args:
         cut: the matrix.
-        strips: those of this process, of which the zero half is not looked at.
+        strips: those of this process, of which the zero half is not looked at. They are taken out.
         batch: of all of them, also where this process has none.
         like: of their dtype and device.
     """
-    rows = [_pack_rows(dense, strip.first) for strip, dense in strips.items()]
-    like = like.new_empty((*batch, 0))
-    (chunk,) = _move(cut, rows, _dealt(cut), [[c] for c in cut.chunks], like)
+    begin, end = cut.chunk(cut.rank)
+    chunk = like.new_empty((*batch, end - begin))
+    for dealt in cut.rounds():
+        own = dealt[cut.rank]
+        rows = _pack_rows(strips.pop(own), own.first) if own in strips else chunk[..., :0]
+        base = own.elements[0]
+        sent = [_common(cut.chunk(rank), own.elements) for rank in range(cut.world)]
+        coming = [_common((begin, end), strip.elements) for strip in dealt]
+        parts = _exchange(cut, [rows[..., low - base : high - base] for low, high in sent], coming)
+        for (low, high), part in zip(coming, parts, strict=True):
+            if low < high:
+                chunk[..., low - begin : high - begin] = part
     return chunk
 
 
-def _dealt(cut: Cut) -> list[list[_Range]]:
-    held: list[list[_Range]] = [[] for _ in range(cut.world)]
-    for strip in cut.strips:
-        held[strip.owner].append(strip.elements)
-    return held
-
-
-def _move(
-    cut: Cut,
-    held: Sequence[Tensor],
-    source: list[list[_Range]],
-    target: list[list[_Range]],
-    like: Tensor,
-) -> list[Tensor]:
-    """Send all elements of a triangle from where they are to where they shall be.
+def _exchange(cut: Cut, sent: Sequence[Tensor], coming: Sequence[_Range]) -> list[Tensor]:
+    """Send each process a part of some rows, and get one from each.
 
     Args:
         cut: the matrix.
-        held: the ranges of this process, shape (*batch, count) each.
-        source: the ranges that each process has.
-        target: those that it shall have.
-        like: of their batch, dtype and device, also where this process has none.
+        sent: shape (*batch, count) each.
+        coming: which elements come from each process.
     """
-    rank, ranks = cut.rank, range(cut.world)
-    batch = like.shape[:-1]
-
-    def pieces(sender: int, receiver: int) -> list[tuple[int, int, int, int]]:
-        """Of each common range: the numbers of both ranges that it lies in, its begin and end."""
-        return [
-            (i, j, *common)
-            for i, given in enumerate(source[sender])
-            for j, taken in enumerate(target[receiver])
-            if (common := _common(given, taken)) is not None
-        ]
-
-    sent = [
-        [
-            held[i][..., low - source[rank][i][0] : high - source[rank][i][0]].reshape(-1)
-            for i, _, low, high in pieces(rank, receiver)
-        ]
-        for receiver in ranks
-    ]
-    coming = [pieces(sender, rank) for sender in ranks]
-    sizes = [sum(high - low for *_, low, high in part) * batch.numel() for part in coming]
-    received = like.new_empty(sum(sizes))
+    batch, like = sent[0].shape[:-1], sent[0]
+    counts = [(high - low) * batch.numel() for low, high in coming]
+    received = like.new_empty(sum(counts))
     item = like.dtype.itemsize
     dist.all_to_all_single(
         _as_bytes(received),
-        _as_bytes(torch.cat([like.new_empty(0), *(x for part in sent for x in part)])),
-        [size * item for size in sizes],
-        [sum(x.numel() for x in part) * item for part in sent],
+        _as_bytes(torch.cat([x.reshape(-1) for x in sent])),
+        [count * item for count in counts],
+        [x.numel() * item for x in sent],
         group=cut.group,
     )
-    found = [like.new_empty((*batch, end - begin)) for begin, end in target[rank]]
-    at = 0
-    for _, j, low, high in (piece for part in coming for piece in part):
-        count = (high - low) * batch.numel()
-        begin = target[rank][j][0]
-        found[j][..., low - begin : high - begin] = received[at : at + count].reshape(*batch, -1)
-        at += count
-    return found
+    parts = zip(received.split(counts), coming, strict=True)
+    return [part.view(*batch, high - low) for part, (low, high) in parts]
 
 
-def _common(a: _Range, b: _Range) -> _Range | None:
+def _common(a: _Range, b: _Range) -> _Range:
     low, high = max(a[0], b[0]), min(a[1], b[1])
-    return (low, high) if low < high else None
+    return low, max(low, high)
 
 
 def _as_bytes(x: Tensor) -> Tensor:
