@@ -94,6 +94,18 @@ def cut_of(packed: Any) -> Cut | None:
     return Cut(packed.device_mesh, cutting[0])
 
 
+def nowhere_empty(packed: Tensor) -> Tensor:
+    """The same elements, put together where there are so few that some process has none.
+
+    Torch raises there for the largest one.
+    """
+    cut = cut_of(packed)
+    if cut is None or packed.shape[-1] >= cut.mesh.size(cut.dim) ** 2:
+        return packed
+    home: Any = sys.modules[_HOME]
+    return packed.redistribute(placements=[home.Replicate()] * cut.mesh.ndim)  # type: ignore[attr-defined]
+
+
 def cuts_of_arguments(op: Any, args: Sequence[Any]) -> dict[int, Cut]:
     """The packed arguments of an op that are cut, by their positions."""
     rule = parts_rules.get(op)

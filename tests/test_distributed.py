@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
+from processes import run
 from torch import Tensor, nn
 from twins import MIRRORED, each_type
 
@@ -18,29 +15,11 @@ from packedtri import Hermitian, LowerTriangular, UpperTriangular
 from packedtri.nn import plain_parameters
 
 distributed = pytest.importorskip("torch.distributed")
-SCRIPT = Path(__file__).with_name("two_processes.py")
 
 
 def test_two_processes(device, tmp_path):
     """Values and types of all collectives, and steps of optimizers, as the script says."""
-    if device == "cuda" and torch.cuda.device_count() < 2:
-        pytest.skip("one GPU")
-    command = [sys.executable, "-W", "ignore", str(SCRIPT)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    logs = [tmp_path / f"{rank}.log" for rank in range(2)]
-    started = []
-    for rank, log in enumerate(logs):
-        with log.open("w") as file:
-            arguments = [*command, str(rank), str(tmp_path / "store"), device]
-            started.append(subprocess.Popen(arguments, stdout=file, stderr=file, env=environment))
-    try:
-        codes = [process.wait(timeout=180) for process in started]
-    except subprocess.TimeoutExpired:
-        codes = [process.poll() for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    assert codes == [0, 0], "\n".join(log.read_text() for log in logs)
+    run("two_processes.py", 2, device, tmp_path)
 
 
 def _fully_shard(module: nn.Module) -> nn.Module:

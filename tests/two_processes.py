@@ -1,4 +1,4 @@
-"""What each of two processes does in test_distributed: python two_processes.py RANK STORE DEVICE.
+"""What two processes do in test_distributed: python two_processes.py RANK WORLD STORE DEVICE.
 
 Both draw the same numbers, so that each knows what the other one sends.
 """
@@ -326,4 +326,4 @@ def main(rank: int, store: str, device: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(int(sys.argv[1]), sys.argv[3], sys.argv[4])

@@ -7,6 +7,8 @@ with that, finishes it and sends it off, before it turns to the others.
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -41,7 +43,7 @@ def factor(cut: Cut, chunk: Tensor) -> tuple[Tensor, Tensor]:
 
     strips = list(owners)
     coming = [send(strip) for strip in strips[:1]]
-    for strip, following in zip(strips, [*strips[1:], None], strict=True):
+    for strip, following in zip_longest(strips, strips[1:]):
         rows = coming.pop().wait()
         if following is not None:
             if owners[following] == cut.rank:

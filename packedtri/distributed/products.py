@@ -14,15 +14,20 @@ from torch import Tensor
 
 from packedtri.distributed.strips import Cut, Strip, collect, deal, stream
 from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, UPPER
+from packedtri.ops.mm import tf32_allowed
 
 _mm = torch.ops.packedtri.mm.default
+_FEW = 64
 
 
 def multiply(a: Tensor, b: Tensor, tf32: bool = False) -> Tensor:
     """A product of dense matrices, by the kernels that solves and factorizations have for them.
 
     They keep the precision of float32 where torch is set to round it, unless ``tf32`` says so.
+    Beside few columns torch has better ones.
     """
+    if b.shape[-1] <= _FEW and (tf32 or not tf32_allowed(a)):
+        return a @ b
     return _mm(a, b, a.shape[-2], DENSE, DENSE, DENSE, tf32)
 
 

@@ -107,13 +107,13 @@ def _columns(x: DTensor, cut: Cut, batch: torch.Size, spread: bool) -> _Columns:
         x: shape (*batch, n, m).
         cut: the triangle.
         batch: that of the triangle.
-        spread: whether columns that all processes have are to be spread, where that helps.
+        spread: whether columns that all processes have are to be spread.
     """
     dim = None
     for i, placement in enumerate(x.placements):
         if i == cut.dim and type(placement) is Shard and placement.dim != x.ndim - 2:
             dim = placement.dim if placement.dim == x.ndim - 1 or not batch else None
-    if dim is None and spread and x.shape[-1] >= cut.world:
+    if dim is None and spread:
         dim = x.ndim - 1
     local = _local(x, cut, Replicate() if dim is None else Shard(dim))
     shape = (*torch.broadcast_shapes(batch, x.shape[:-2]), *x.shape[-2:])
@@ -129,7 +129,7 @@ def _mm(a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: boo
     left = b_kind == DENSE
     packed, x = (a, b) if left else (b, a)
     cut = _cut(packed, n)
-    if cut is None or not isinstance(x, DTensor) or x.device_mesh != cut.mesh:
+    if cut is None or c_kind != DENSE or not isinstance(x, DTensor) or x.device_mesh != cut.mesh:
         return NotImplemented
     kind = a_kind if left else TRANSPOSED.get(b_kind, b_kind)
     chunk = _local(packed, cut, Shard(packed.ndim - 1))
@@ -186,9 +186,10 @@ def _solve(packed: Any, b: Any, n: int, kind: int, b_kind: int, left: bool, unit
         rhs = _local(b, cut, Shard(b.ndim - 1))
         return _packed(solves.solve_triangles(cut, chunk, rhs, kind, left, unit), cut)
     # From the right it is the transpose of a system with the transposed triangle.
-    columns = _columns(b if left else b.mT, cut, packed.shape[:-1], spread=True)
-    kind = kind if left else TRANSPOSED[kind]
-    y = solves.solve_dense(cut, chunk, columns.local, kind, unit)
+    x = b if left else b.mT
+    columns = _columns(x, cut, packed.shape[:-1], spread=x.shape[-1] >= solves.FEW)
+    solve = solves.solve_few if columns.dim is None else solves.solve_dense
+    y = solve(cut, chunk, columns.local, kind if left else TRANSPOSED[kind], unit)
     found = columns.result(y, cut, Replicate())
     return found if left else found.mT
 

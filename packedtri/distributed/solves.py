@@ -1,20 +1,36 @@
 """Systems with triangles that are cut in parts.
 
 Of dense right-hand sides each process has columns of its own, and the strips of the triangle come
-in turn. Triangular ones are dealt out.
+in turn. Of few columns it is quicker to send these, from each process to the next, which solves for
+its own rows. Triangular right-hand sides are dealt out.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from packedtri.distributed.products import multiply
-from packedtri.distributed.strips import Cut, Message, Strip, collect, deal, stream
+from packedtri.distributed.strips import (
+    Cut,
+    Message,
+    Strip,
+    collect,
+    deal,
+    own_rows,
+    stream,
+    whole_rows,
+)
 from packedtri.layout import DENSE, LOWER, UPPER
 
 _pack = torch.ops.packedtri.pack.default
 _solve = torch.ops.packedtri.solve_triangular.default
+
+#: Columns that all processes have are spread from here on: what is sent of them then would cost
+#: more than to send the triangle.
+FEW = 512
 
 
 def solve_square(square: Tensor, b: Tensor, kind: int, left: bool, unit: bool) -> Tensor:
@@ -35,14 +51,49 @@ def solve_dense(cut: Cut, chunk: Tensor, b: Tensor, kind: int, unit: bool) -> Te
     batch = torch.broadcast_shapes(chunk.shape[:-1], b.shape[:-2])
     x = b.expand(*batch, *b.shape[-2:]).clone(memory_format=torch.contiguous_format)
     for strip, rows in stream(cut, chunk, descending=kind == UPPER):
-        own, before = x[..., strip.first : strip.last, :], x[..., : strip.first, :]
-        left, square = rows[..., : strip.first], rows[..., strip.first :]
-        if kind == LOWER and strip.first:
-            own -= multiply(left, before)
-        own.copy_(solve_square(square, own, kind, True, unit))
-        if kind == UPPER and strip.first:
-            before -= multiply(left.mT, own)
+        _substitute(strip, rows, x, kind, unit)
     return x
+
+
+def solve_few(cut: Cut, chunk: Tensor, b: Tensor, kind: int, unit: bool) -> Tensor:
+    """The same for a right-hand side that all processes have, and then the solution."""
+    batch = torch.broadcast_shapes(chunk.shape[:-1], b.shape[:-2])
+    x = b.expand(*batch, *b.shape[-2:]).clone(memory_format=torch.contiguous_format)
+    upper, rows_done = kind == UPPER, whole_rows(cut)
+    for process in range(cut.world)[:: -1 if upper else 1]:
+        if process == cut.rank:
+            # Of a row that another process ends this one takes its own part into account.
+            cut_row = own_rows(cut, chunk, rows_done)
+            if upper:
+                _take_row(cut_row, x, upper)
+            for strip, rows in own_rows(cut, chunk, 0, rows_done, descending=upper):
+                _substitute(strip, rows, x, kind, unit)
+            if not upper:
+                _take_row(cut_row, x, upper)
+        x = Message(cut, x, process).wait()
+    return x
+
+
+def _take_row(strips: Iterable[tuple[Strip, Tensor]], x: Tensor, upper: bool) -> None:
+    """Subtract what one row, if it is there, without its diagonal contributes to a system."""
+    for strip, row in strips:
+        own, before = x[..., strip.first : strip.last, :], x[..., : strip.first, :]
+        left = row[..., : strip.first]
+        if upper:
+            before -= multiply(left.mT, own)
+        else:
+            own -= multiply(left, before)
+
+
+def _substitute(strip: Strip, rows: Tensor, x: Tensor, kind: int, unit: bool) -> None:
+    """Make rows of the solution of those of a right-hand side; upwards, take them from others."""
+    own, before = x[..., strip.first : strip.last, :], x[..., : strip.first, :]
+    left, square = rows[..., : strip.first], rows[..., strip.first :]
+    if kind == LOWER and strip.first:
+        own -= multiply(left, before)
+    own.copy_(solve_square(square, own, kind, True, unit))
+    if kind == UPPER and strip.first:
+        before -= multiply(left.mT, own)
 
 
 def solve_triangles(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ _unpack_rows = torch.ops.packedtri.unpack_rows.default
 
 #: Rows of a strip that is dealt out: few make small products and many messages, many leave
 #: processes idle.
-LEAST_ROWS, MOST_ROWS = 256, 2048
+LEAST_ROWS, MOST_ROWS = 1024, 4096
 #: How many strips are dealt to each process, where that leaves them of such heights.
 STRIPS_EACH = 8
 #: Elements of a strip that is worked on by itself, which bound what memory it takes, and the least
@@ -111,7 +112,12 @@ def _strips_of(first: int, last: int, elements: int) -> list[Strip]:
 
 
 def own_rows(
-    cut: Cut, chunk: Tensor, first: int = 0, last: int | None = None
+    cut: Cut,
+    chunk: Tensor,
+    first: int = 0,
+    last: int | None = None,
+    *,
+    descending: bool = False,
 ) -> Iterator[tuple[Strip, Tensor]]:
     """Strips of what this process has, with zeros for elements of their rows that others have.
 
@@ -119,9 +125,11 @@ def own_rows(
         cut: the matrix.
         chunk: what this process has of it.
         first, last: of rows [first, last) alone, by default of all.
+        descending: begin with the last one.
     """
     begin, end = cut.chunk(cut.rank)
-    for strip in _rows_with(cut, begin, end, first, cut.n if last is None else last):
+    strips = _rows_with(cut, begin, end, first, cut.n if last is None else last)
+    for strip in strips[::-1] if descending else strips:
         low, high = strip.elements
         common = max(begin, low), min(end, high)
         rows = chunk[..., common[0] - begin : common[1] - begin]
@@ -152,6 +160,12 @@ def chunk_of(cut: Cut, rows_of: Callable[[Strip], Tensor], like: Tensor) -> Tens
     return chunk
 
 
+def whole_rows(cut: Cut) -> int:
+    """How many rows, from the first of all on, end in the chunk of this process or before."""
+    _, end = cut.chunk(cut.rank)
+    return bisect_left(range(cut.n), end + 1, key=lambda i: layout.numel(i + 1))
+
+
 def _rows_with(cut: Cut, begin: int, end: int, first: int, last: int) -> list[Strip]:
     """The rows of [first, last) that have some of the elements [begin, end)."""
     rows = range(cut.n)
@@ -176,7 +190,7 @@ def stream(
         strips = _strips_of(0, cut.n, min(max(most, LEAST_SENT), MOST_SENT))
     strips = strips[::-1] if descending else strips
     arriving = _begin(cut, chunk, strips[0]) if strips else []
-    for strip, following in zip(strips, [*strips[1:], None], strict=True):
+    for strip, following in zip_longest(strips, strips[1:]):
         parts = [part.wait() for part in arriving]
         arriving = [] if following is None else _begin(cut, chunk, following)
         rows = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
@@ -204,11 +218,15 @@ class Message:
 
     def __init__(self, cut: Cut, x: Tensor, owner: int) -> None:
         self._x = x
-        self._work = dist.broadcast(_as_bytes(x), group=cut.group, group_src=owner, async_op=True)
+        self._work = None
+        if x.numel() > 0:
+            sent = _as_bytes(x)
+            self._work = dist.broadcast(sent, group=cut.group, group_src=owner, async_op=True)
 
     def wait(self) -> Tensor:
         """The tensor, once it has come."""
-        self._work.wait()
+        if self._work is not None:
+            self._work.wait()
         return self._x
 
 
@@ -264,13 +282,14 @@ def _exchange(cut: Cut, sent: Sequence[Tensor], coming: Sequence[_Range]) -> lis
     counts = [(high - low) * batch.numel() for low, high in coming]
     received = like.new_empty(sum(counts))
     item = like.dtype.itemsize
-    dist.all_to_all_single(
-        _as_bytes(received),
-        _as_bytes(torch.cat([x.reshape(-1) for x in sent])),
-        [count * item for count in counts],
-        [x.numel() * item for x in sent],
-        group=cut.group,
-    )
+    if batch.numel() > 0:
+        dist.all_to_all_single(
+            _as_bytes(received),
+            _as_bytes(torch.cat([x.reshape(-1) for x in sent])),
+            [count * item for count in counts],
+            [x.numel() * item for x in sent],
+            group=cut.group,
+        )
     parts = zip(received.split(counts), coming, strict=True)
     return [part.view(*batch, high - low) for part, (low, high) in parts]
 
