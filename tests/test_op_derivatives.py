@@ -144,6 +144,9 @@ def test_conversion_derivatives(kind, batch, wide, device):
     block = x.detach()[..., :2].requires_grad_()
     check_derivatives(lambda x: OPS.pack_block(x, 4, kind, 1, 0), block)
     check_derivatives(lambda p: OPS.unpack_block(p, 3, kind, 0, 1, 3, 2), p)
+    rows = p.detach()[..., 1:].requires_grad_()
+    check_derivatives(lambda p: OPS.unpack_rows(p, 1, 3), rows)
+    check_derivatives(lambda x: OPS.pack_rows(x, 1), x.detach()[..., 1:, :].requires_grad_())
 
 
 @pytest.mark.parametrize("wide", WIDE)
@@ -172,6 +175,8 @@ def test_opcheck_conversions(kind, device):
     block = operand(DENSE, 3, torch.float32, (2,), device=device)
     torch.library.opcheck(OPS.pack_block.default, (block, 5, kind, 2, 0))
     torch.library.opcheck(OPS.unpack_block.default, (p, 4, kind, 1, 0, 2, 3))
+    torch.library.opcheck(OPS.unpack_rows.default, (p, 0, 4))
+    torch.library.opcheck(OPS.pack_rows.default, (block, 0))
     rows = block.detach()[:, :2]
     torch.library.opcheck(OPS.write_block_.default, (p.detach().clone(), rows, 4, kind, 1, 0))
 

@@ -219,7 +219,25 @@ std::pair<Product, Product> halves(const Product& p) {
     return both;
 }
 
+namespace {
+
+// Whether the tile images of a symmetric operand of float32 take too much memory, and those of its halves do not. Each
+// half is faster with images than the whole is without (two to three times on an H200).
+bool halves_alone_have_images(const Product& p, const Device& device) {
+    constexpr int64_t part_bytes = 6;  // Of an element, in three bfloat16 parts.
+    if (!in_parts(p) || !has_symmetric(p) || any_forced() || !engine_can(p, device) ||
+        2 * part_bytes * p.k * p.k < device.scratch)
+        return false;
+    const auto fits = [&](const Product& x) {
+        return engine_pays(x, choose_engine(x, device, 1), device, 1);
+    };
+    return !fits(p) && fits(halves(p).first);
+}
+
+}  // namespace
+
 bool goes_by_triangles(const Product& p, const Device& device) {
+    if (halves_alone_have_images(p, device)) return true;
     if (p.dtype != DType::f64 || !has_symmetric(p) || !device.clusters) return false;
     if (forced.method == BY_TRIANGLES) return true;
     if (any_forced() || !has_vectors(p)) return false;

@@ -210,6 +210,16 @@ void by_two_triangles() {
     CHECK(halves.find("; then ") == std::string::npos, "both halves alike: %s", halves.c_str());
     CHECK(!cuda::goes_by_triangles(batched_product("S@dense", DType::f64, 4096, 64, 1), ampere),
           "another chip");
+    // So are those of float32 of which no more than half has room for its tile images.
+    const std::string images = "two triangles one after the other, tile images";
+    cuda::Device large = hopper;
+    large.scratch = int64_t{18} << 30;
+    const auto of_float32 = [&](int64_t n) {
+        return cuda::explain(batched_product("S@dense", DType::f32, n, 8192, 1), large);
+    };
+    CHECK(of_float32(65536).find(images) == 0, "%s", of_float32(65536).c_str());
+    CHECK(of_float32(50000).find("tile images") == 0, "%s", of_float32(50000).c_str());
+    CHECK(of_float32(100000).find("direct") == 0, "%s", of_float32(100000).c_str());
 }
 
 // The columns of a batch that shares one matrix become rows where the matrix is worth more than they are.

@@ -1,4 +1,4 @@
-"""pack_block and unpack_block: exact against pack and unpack of whole matrices, for every block."""
+"""Blocks and rows, to and from packed storage: exact against whole matrices, for every block."""
 
 from __future__ import annotations
 
@@ -121,6 +121,42 @@ def test_write_block(kind: int, device: str, dtype: torch.dtype, rng: torch.Gene
     failures.report()
 
 
+def test_rows(device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """Rows of a triangle of which nothing else is there."""
+    failures = Failures()
+    for n, batch in each(ORDERS, BATCHES):
+        packed = random((*batch, numel(n)), dtype, device, rng)
+        dense = densify(packed, n, LOWER)
+        for first, last in itertools.combinations_with_replacement(edges(n), 2):
+            with failures.case(f"n={n}, batch {batch}, rows [{first}, {last})"):
+                rows = packed[..., numel(first) : numel(last)]
+                expected = dense[..., first:last, :last].contiguous()
+                with poisoned():
+                    got = ops.unpack_rows(rows, first, last)
+                assert_same(got, expected)
+                # What lies past the diagonal is not looked at.
+                past = random(expected.shape, dtype, device, rng).triu(first + 1)
+                with poisoned():
+                    again = ops.pack_rows(expected + past, first)
+                assert_same(again, rows.contiguous())
+    failures.report()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: ops.unpack_rows(x(2, 4), 1, 3), r"expected rows \(\.\.\., 5\); got \(2, 4\)"),
+        (lambda x: ops.unpack_rows(x(5), 3, 1), "expected rows from first to last; got 3 and 1"),
+        (lambda x: ops.unpack_rows(x(5), -1, 1), "expected rows from first to last; got -1 and 1"),
+        (lambda x: ops.pack_rows(x(2, 4), 1), r"\(\.\.\., k, first \+ k\) from row first = 1 on"),
+        (lambda x: ops.pack_rows(x(4), 1), r"\(\.\.\., k, first \+ k\)"),
+    ],
+)
+def test_wrong_rows(call, message: str, device: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        call(lambda *shape: torch.zeros(shape, device=device))
+
+
 @kinds
 def test_layouts(kind: int, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     """Operands that lie in memory in any way, at any distance from an aligned address."""
@@ -129,6 +165,11 @@ def test_layouts(kind: int, device: str, dtype: torch.dtype, rng: torch.Generato
     for view in (packed.mT.contiguous().mT, packed[:1].expand_as(packed), shifted(packed, 3)):
         block = unpack_block(view, n, kind, rows, cols)
         assert_same(block, densify(view.contiguous(), n, kind)[..., rows, cols].contiguous())
+        part = view[..., numel(5) : numel(64)]
+        assert_same(
+            ops.unpack_rows(part, 5, 64),
+            densify(view.contiguous(), n, LOWER)[..., 5:64, :64].contiguous(),
+        )
     dense = random((3, 61, 49), dtype, device, rng)
     for view in (dense.mT.contiguous().mT, dense[:, :1].expand_as(dense), shifted(dense)):
         expected = ops.pack(whole(view.contiguous(), n, rows, cols), kind)
