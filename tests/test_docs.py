@@ -325,12 +325,53 @@ def ratio_text(ratio: float | None) -> str:
     return f"{ratio:.2f}" if ratio < 0.995 else f"{ratio:.1f}"
 
 
+# The same of a table of one matrix on several GPUs, and how it names functions.
+OF_SEVERAL_GPUS = re.compile(
+    r"^<!-- several-gpus device=(\S+) dtype=(\S+) -->\n\n((?:^\|.*\n)+)", re.MULTILINE
+)
+ON_SEVERAL_GPUS = {
+    "Cholesky factor": ("cholesky", 1),
+    "`inv_quad_logdet` with its gradient": ("inv_quad_logdet with gradient", 1),
+    "L @ L": ("L @ L", 1),
+    "L @ L.mT": ("L @ L.mT", 1),
+    "inverse of L": ("inverse", 1),
+    "L @ 8192 columns": ("L @ x", 8192),
+    "S @ 8192 columns": ("S @ x", 8192),
+    "solve, 8192 right-hand sides": ("solve_triangular", 8192),
+    "L @ x": ("L @ x", 1),
+    "S @ x": ("S @ x", 1),
+    "solve, one right-hand side": ("solve_triangular", 1),
+}
+
+
+def test_tables_of_several_gpus_are_what_was_measured() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    tables = OF_SEVERAL_GPUS.findall(text)
+    assert tables
+    wrong = []
+    for device, dtype, table in tables:
+        content = json.loads((ROOT / f"benchmarks/several_gpus/{device}.json").read_text())
+        measured = {(r["op"], r["m"], r["n"]): r for r in content["rows"] if r["dtype"] == dtype}
+        head, _, *rows = (
+            [cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()
+        )
+        orders = [int(cell.removeprefix("n = ")) for cell in head[1:-1]]
+        for label, *cells, memory in rows:
+            found = [measured[(*ON_SEVERAL_GPUS[label], n)] for n in orders]
+            expected = [ratio_text(r["one_gpu_ms"] / r["ms"]) for r in found]
+            expected.append(f"{found[-1]['allocated']:.1f}")
+            if [*cells, memory] != expected:
+                wrong.append(f"{dtype}, {label}: {cells}, {memory}; measured {expected}")
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.parametrize("page", PAGES_WITH_RATIOS, ids=lambda p: p.name)
 def test_tables_of_ratios_are_what_was_measured(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     tables = MARKER.findall(text)
     assert tables
-    assert len(tables) == len(re.findall(r"^\|.*\| n = \d+ \|", text, re.MULTILINE)), (
+    known = len(tables) + len(OF_SEVERAL_GPUS.findall(text))
+    assert known == len(re.findall(r"^\|.*\| n = \d+ \|", text, re.MULTILINE)), (
         "a table of ratios has no comment that says what it is of"
     )
     measured = measured_ratios()

@@ -56,22 +56,28 @@ def _wanted(n: int, *dense: Any) -> Cut | None:
     return Cut(n, *found)
 
 
+def _placements(cut: Cut, placement: Placement) -> tuple[Placement, ...]:
+    """This one where the matrix is cut; along other dimensions of the mesh all have the same."""
+    return tuple(placement if i == cut.dim else Replicate() for i in range(cut.mesh.ndim))
+
+
 def _local(x: DTensor, cut: Cut, placement: Placement) -> Tensor:
     """What this process has of a tensor that is placed so where the matrix is cut."""
-    placements: list[Placement] = [Replicate()] * cut.mesh.ndim
-    placements[cut.dim] = placement
-    return x.redistribute(placements=placements).to_local().resolve_conj()
+    placements = _placements(cut, placement)
+    values: Any = x.detach()
+    if x.placements != placements:
+        values = values.redistribute(placements=placements)
+    local: Tensor = values.to_local()
+    return local.resolve_conj()
 
 
 def _spread(local: Tensor, cut: Cut, placement: Placement, shape: tuple[int, ...]) -> DTensor:
     """The DTensor that a part of it on each process stands for."""
-    placements: list[Placement] = [Replicate()] * cut.mesh.ndim
-    placements[cut.dim] = placement
     stride = torch.empty(shape, device="meta").stride()
     return DTensor.from_local(
         local.contiguous(),
         cut.mesh,
-        placements,
+        _placements(cut, placement),
         run_check=False,
         shape=torch.Size(shape),
         stride=stride,
