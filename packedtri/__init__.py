@@ -14,6 +14,7 @@ import torch
 
 from packedtri import _flops as _flops
 from packedtri import _library as _library
+from packedtri import func as func
 from packedtri import nn as nn
 from packedtri import ops as ops
 from packedtri._dense_guard import dense_guard

@@ -95,9 +95,10 @@ def layers_for_ops() -> AbstractContextManager[Any]:
 
 
 _TRANSFORMS = (
-    ". Transforms such as torch.func.grad or torch.vmap hide the type: apply them to the packed "
-    "vector and build the type inside, as in torch.func.grad(lambda p: f(LowerTriangular(p))). Of "
-    "a type that was built inside, torch.vmap returns .packed"
+    ". Transforms such as torch.func.grad or torch.vmap hide the type: take those of "
+    "packedtri.func, or apply torch's to the packed vector and build the type inside, as in "
+    "torch.func.grad(lambda p: f(LowerTriangular(p))). Of a type that was built inside, torch.vmap "
+    "returns .packed"
 )
 
 
