@@ -9,7 +9,7 @@ every torch.func transform, torch.compile and compiled autograd.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
@@ -53,6 +53,7 @@ Attempt = Callable[[torch.Tensor, Call], "Sequence[torch.Tensor | None] | None"]
 # The tangent of the result from those of the tensor arguments; None stands for zero.
 Pushforward = Callable[[Sequence[torch.Tensor | None], Call], torch.Tensor | None]
 
+_is_autocast_enabled = torch._C._is_any_autocast_enabled
 # Registrations last as long as this object.
 library = torch.library.Library("packedtri", "FRAGMENT")
 
@@ -142,9 +143,10 @@ def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Ca
         return in_general(*args)
 
     def in_general(*args: Any) -> Any:
-        # Inference mode passes by the key of autograd, where parts are looked for otherwise.
-        if parts_rules and torch.is_inference_mode_enabled():
-            found = by_parts(op, args)
+        # Ops without derivatives have no kernel that looks for parts, and inference mode passes by
+        # those that do. Casts would come first there, for which it goes their way.
+        if parts_rules and (op not in rules or torch.is_inference_mode_enabled()):
+            found = NotImplemented if _is_autocast_enabled() else _by_parts(op, args)
             if found is not NotImplemented:
                 return found
         return op(*args)
@@ -219,6 +221,12 @@ def outside_autocast() -> AbstractContextManager[None]:
     return torch._C._ExcludeDispatchKeyGuard(_AUTOCAST)
 
 
+def _by_parts(op: Any, args: tuple[Any, ...]) -> Any:
+    # Where an op casts, its arguments have been cast already.
+    with outside_autocast():
+        return by_parts(op, args)
+
+
 def _without_autocast(f: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         with outside_autocast():
@@ -270,7 +278,7 @@ def _make_function(op: Any, of_op: Rules, pushforward: Pushforward, count: int) 
         grads: list[torch.Tensor | None] = [None] * (1 + count + len(ctx.others))
         if grad is not None:
             earlier = call(ctx, ctx.saved_tensors, ctx.needs_input_grad[1 : 1 + count])
-            with cutting(next(iter(ctx.cuts.values()))) if ctx.cuts else nullcontext():
+            with cutting(next(iter(ctx.cuts.values()), None)):
                 found = gradients(of_op, grad, earlier)
             for i, (g, shape) in enumerate(zip(found, ctx.shapes, strict=True)):
                 g = None if g is None else sum_to(g, shape)
@@ -322,7 +330,7 @@ def sum_to(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
 
 def _below_autograd(op: Any, keyset: Any, args: tuple[Any, ...]) -> torch.Tensor:
     with torch._C._AutoDispatchBelowAutograd():
-        found = by_parts(op, args) if parts_rules else NotImplemented
+        found = _by_parts(op, args) if parts_rules else NotImplemented
         if found is not NotImplemented:
             return found
         return op.redispatch(keyset & torch._C._after_autograd_keyset, *args)

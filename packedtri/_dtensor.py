@@ -10,7 +10,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -62,7 +62,7 @@ def by_parts(op: Any, args: tuple[Any, ...]) -> Any:
         return rule.compute(*args)
 
 
-class Cut(NamedTuple):
+class CutAlong(NamedTuple):
     """Along which dimension of a mesh the elements of each matrix are spread."""
 
     mesh: Any
@@ -78,7 +78,7 @@ class Cut(NamedTuple):
         return x.redistribute(placements=placements)  # type: ignore[attr-defined]
 
 
-def cut_of(packed: Any) -> Cut | None:
+def cut_of(packed: Any) -> CutAlong | None:
     """How a packed tensor is cut, or None where some process has a matrix whole.
 
     One dimension of the mesh may cut. Along the others all processes must have the same.
@@ -91,10 +91,12 @@ def cut_of(packed: Any) -> Cut | None:
     others = [p for i, p in enumerate(packed.placements) if i not in cutting]
     if len(cutting) != 1 or not all(p.is_replicate() for p in others):
         return None
-    return Cut(packed.device_mesh, cutting[0])
+    mesh = packed.device_mesh
+    # Processes that are not in the mesh have no part.
+    return None if mesh.get_coordinate() is None else CutAlong(mesh, cutting[0])
 
 
-def nowhere_empty(packed: Tensor) -> Tensor:
+def whole_if_tiny(packed: Tensor) -> Tensor:
     """The same elements, put together where there are so few that some process has none.
 
     Torch raises there for the largest one.
@@ -106,7 +108,7 @@ def nowhere_empty(packed: Tensor) -> Tensor:
     return packed.redistribute(placements=[home.Replicate()] * cut.mesh.ndim)  # type: ignore[attr-defined]
 
 
-def cuts_of_arguments(op: Any, args: Sequence[Any]) -> dict[int, Cut]:
+def cuts_of_arguments(op: Any, args: Sequence[Any]) -> dict[int, CutAlong]:
     """The packed arguments of an op that are cut, by their positions."""
     rule = parts_rules.get(op)
     if rule is None or _tracing.is_compiling():
@@ -115,23 +117,30 @@ def cuts_of_arguments(op: Any, args: Sequence[Any]) -> dict[int, Cut]:
 
 
 class _Wanted(threading.local):
-    cut: Cut | None = None
+    cut: CutAlong | None = None
 
 
 _wanted = _Wanted()
 
 
-def wanted_cut() -> Cut | None:
+def wanted_cut() -> CutAlong | None:
     """How packed results of dense arguments are to be cut: see ``cutting``."""
     return _wanted.cut
 
 
-@contextmanager
-def cutting(cut: Cut | None) -> Iterator[None]:
-    """A context in which ops that make packed matrices of dense DTensors cut them so.
+def cutting(cut: CutAlong | None) -> AbstractContextManager[None]:
+    """A context in which ops that make packed matrices of dense DTensors cut them so, if at all.
 
     Without it each process would have them whole, where it has the arguments whole.
     """
+    return _NOTHING if cut is None else _cutting(cut)
+
+
+_NOTHING = nullcontext()
+
+
+@contextmanager
+def _cutting(cut: CutAlong) -> Iterator[None]:
     before, _wanted.cut = _wanted.cut, cut
     try:
         yield

@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from packedtri import _tracing, dispatch, layout
 from packedtri._bands import real_diagonal, scale_off_diagonal
+from packedtri._dtensor import cut_of
 from packedtri._recording import (
     carries_autograd,
     forward_mode,
@@ -278,7 +279,7 @@ def _lone_holders() -> tuple[int, int, int]:
 class _ToPacked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, t: PackedTensor, exposed: bool) -> Tensor:
-        ctx.cls, ctx.n = type(t), t.n
+        ctx.cls, ctx.n, ctx.cut = type(t), t.n, cut_of(t._packed)
         ctx.set_materialize_grads(False)
         ctx.taken_from = None
         # Autograd attaches the node to what is returned, which must not be the tensor inside t. It
@@ -291,6 +292,8 @@ class _ToPacked(torch.autograd.Function):
             return None, None
         if ctx.taken_from is not None:
             _check_taken_from(*ctx.taken_from)
+        if ctx.cut is not None:
+            grad = ctx.cut.align(grad)
         # The engine adds in place to a gradient that nobody else holds, and sees only who holds the
         # type. So its elements must be its own: the gradient of a sum, say, reaches each operand.
         if ctx.cls.kind in layout.MIRRORED:

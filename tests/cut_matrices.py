@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import packedtri
 from packedtri import (
@@ -93,6 +95,22 @@ WHOLE: dict[str, Function] = {
     "dense": lambda S, x, y, v: S.to_dense(),
     "update": lambda S, x, y, v: packedtri.cholesky_update(torch.linalg.cholesky(S), x),
 }
+
+
+class Watch(TorchDispatchMode):
+    """Looks for tensors of as many elements as a matrix of order n has, packed or dense."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.counts = {n * (n + 1) // 2, n * n}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for x in pytree.tree_leaves(found):
+            if type(x) is Tensor and not x.is_meta:
+                assert not self.counts & set(x.shape), f"{func} has a whole matrix: {x.shape}"
+                assert x.shape[-2:].numel() not in self.counts, f"{func}: {x.shape}"
+        return found
 
 
 @contextmanager
@@ -252,13 +270,17 @@ def gradients(mesh: DeviceMesh, dtype: torch.dtype, device: str) -> None:
         ("ridge", LowerTriangular, lambda L, x: L.add_diagonal(x[:, 0]) @ x),
         ("ones", UpperTriangular, lambda U, x: U.unit_diagonal() @ x),
         ("diagonal", LowerTriangular, lambda L, x: L.diagonal() * x[:, 0]),
+        *((f"row of {c.__name__}", c, lambda T, x: T[2] * x[:, 0]) for c in TYPES),
+        *((f"block of {c.__name__}", c, lambda T, x: T[1:6, 3:6] @ x[:3]) for c in TYPES),
+        ("sum", LowerTriangular, lambda L, x: L.sum() * x.sum()),
+        ("norm", LowerTriangular, lambda L, x: torch.linalg.matrix_norm(L) * x.sum()),
         ("S⁻¹ x", None, torch.linalg.solve),
         ("logdet", None, lambda S, x: torch.logdet(S)),
         ("likelihood", None, lambda S, x: sum(packedtri.inv_quad_logdet(S, x))),
     ]
     if dtype.is_complex:
         # Torch has no rule for the real part of a single complex number.
-        functions = [f for f in functions if f[0] != "logdet"]
+        functions = [f for f in functions if f[0] not in ("logdet", "sum", "norm")]
     for name, cls, function in functions:
         t = compared.positive(n) if cls is None else compared.triangle(cls, n)
         x, weights = compared.randn(n, 3), compared.randn(n, 3)
@@ -270,7 +292,8 @@ def gradients(mesh: DeviceMesh, dtype: torch.dtype, device: str) -> None:
             ):
                 own, rhs = own.requires_grad_(), others[0].detach().requires_grad_()
                 result = function(own, rhs)
-                weight = others[1][: result.shape[0], 0] if result.dim() == 1 else others[1]
+                weight = others[1][: result.shape[0] if result.dim() else 1]
+                weight = weight[:, 0] if result.dim() == 1 else weight
                 loss = result * (weight if result.dim() else 1)
                 (loss.real if loss.is_complex() else loss).sum().backward()
                 found.append((own.grad, rhs.grad))
@@ -283,8 +306,18 @@ def gradients(mesh: DeviceMesh, dtype: torch.dtype, device: str) -> None:
                 torch.testing.assert_close(full(got_x), expected_x)
 
 
-def second_derivative(compared: Compared) -> None:
+def derivatives_by_whole_matrices(compared: Compared) -> None:
+    """Gradients of what is put together are cut too; so are second derivatives right."""
     S = compared.positive(10)
+    for function in (lambda S: S.to_dense(), torch.linalg.inv, torch.linalg.cholesky):
+        gradients_of = []
+        for own in (compared.cut(S), S.detach()):
+            own = own.requires_grad_()
+            result = function(own)
+            (result * result).sum().backward()
+            gradients_of.append(own.grad)
+        assert cut_of(gradients_of[0]._packed)
+        torch.testing.assert_close(*map(full, gradients_of))
     found = []
     for own in (compared.cut(S), S.detach()):
         own = own.requires_grad_()
@@ -292,6 +325,75 @@ def second_derivative(compared: Compared) -> None:
         (first @ first).to_dense().sum().backward()
         found.append(full(own.grad))
     torch.testing.assert_close(*found)
+
+
+def elements_are_assigned(compared: Compared) -> None:
+    """In place, on whatever process they lie."""
+    for cls in TYPES:
+        t = compared.triangle(cls, 9)
+        cut = compared.cut(t.clone())
+        at = (2, 6) if cls is UpperTriangular else (6, 2)
+        for own in (cut, t):
+            own[at] = 5.0
+            own[8, 8] = 7.0
+            own.fill_diagonal_(3.0) if cls is LowerTriangular else own.add_diagonal_(1.0)
+        same("assigned", cut, t, {})
+        assert cut.packed.to_local().shape[-1] < t.packed.shape[-1]
+
+
+def nothing_is_cast(compared: Compared) -> None:
+    """Solves keep their precision under autocast; products have that of torch."""
+    S, x = compared.positive(12).float(), compared.randn(12, 2).float()
+    with torch.autocast(compared.device, torch.bfloat16):
+        for function in (
+            torch.linalg.solve,
+            lambda S, x: torch.logdet(S),
+            lambda S, x: sum(packedtri.inv_quad_logdet(S, x)),
+        ):
+            got = function(compared.cut(S), compared.spread(x, Replicate()))
+            same("autocast", got, function(S, x), {"rtol": 1e-4, "atol": 1e-4})
+        for guard in (torch.no_grad(), torch.inference_mode()):
+            with guard:
+                product = compared.cut(S) @ compared.spread(x, Replicate())
+            assert product.dtype == torch.bfloat16
+
+
+def parts_of_unusual_layout(compared: Compared, rank: int, world: int) -> None:
+    """Local tensors that are no plain rows of memory."""
+    t = compared.triangle(LowerTriangular, 9)
+    begin, end = strips.Cut(9, compared.mesh, 0).chunk(rank)
+    own = t.packed[begin:end]
+    strided = torch.stack([own, own], -1).reshape(-1)[::2]
+    negative = torch.view_as_complex(torch.stack([own, -own], -1)).conj().imag
+    for local in (strided, negative):
+        packed = DTensor.from_local(
+            local, compared.mesh, [Shard(0)], run_check=False, shape=t.packed.shape, stride=(1,)
+        )
+        cut = LowerTriangular(packed)
+        x = compared.randn(9, 2)
+        for placement in (Replicate(), Shard(1)):
+            same("layout", cut @ compared.spread(x, placement), t @ x, {})
+        same("layout", cut @ cut, t @ t, {})
+    assert world > 1
+
+
+def no_process_has_all(mesh: DeviceMesh, device: str) -> None:
+    """What is made on the way to solutions, factors, likelihoods and their gradients is smaller."""
+    compared = Compared(mesh, 0, torch.float64, device)
+    n = 37
+    S, x = compared.cut(compared.positive(n)), compared.spread(compared.randn(n, 2), Replicate())
+    L = compared.cut(compared.triangle(LowerTriangular, n))
+    whole = S.detach().requires_grad_()
+    with Watch(n):
+        torch.linalg.solve(L, x)
+        torch.linalg.inv(L)
+        torch.linalg.solve(S, x)
+        L[3], L[2:5, 1:3], L @ L, L @ L.mT, S @ x, torch.logdet(S), L.add_diagonal(1.0)
+        sum(packedtri.inv_quad_logdet(whole, x)).backward()
+        lower = L.detach().requires_grad_()
+        ((lower @ x).sum() + lower[3].sum() + lower.sum()).backward()
+    assert cut_of(whole.grad._packed)
+    assert cut_of(lower.grad._packed)
 
 
 def failures(mesh: DeviceMesh, device: str) -> None:
@@ -353,7 +455,11 @@ def main(rank: int, world: int, store: str, device: str) -> None:
             gradients(mesh, dtype, device)
         solves.FEW = 2
         values(compared, 11)
-    second_derivative(compared)
+    no_process_has_all(mesh, device)
+    derivatives_by_whole_matrices(compared)
+    elements_are_assigned(compared)
+    nothing_is_cast(compared)
+    parts_of_unusual_layout(compared, rank, world)
     failures(mesh, device)
     compared.call(WHOLE, compared.positive(9), 9)
     for dtype in (torch.float16, torch.bfloat16):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,9 @@ def run(script: str, world: int, device: str, folder: Path) -> None:
         with log.open("w") as file:
             arguments = [*command, str(rank), str(world), str(folder / "store"), device]
             started.append(subprocess.Popen(arguments, stdout=file, stderr=file, env=environment))
+    deadline = time.monotonic() + 180
     try:
-        codes = [process.wait(timeout=180) for process in started]
+        codes = [process.wait(timeout=deadline - time.monotonic()) for process in started]
     except subprocess.TimeoutExpired:
         codes = [process.poll() for process in started]
     finally:

@@ -67,8 +67,10 @@ def _local(x: DTensor, cut: Cut, placement: Placement) -> Tensor:
     values: Any = x.detach()
     if x.placements != placements:
         values = values.redistribute(placements=placements)
-    local: Tensor = values.to_local()
-    return local.resolve_conj()
+    local: Tensor = values.to_local().resolve_conj().resolve_neg()
+    # Of one element torch calls any stride contiguous, which bytes are not.
+    side_by_side = local.dim() == 0 or local.stride(-1) == 1
+    return local if side_by_side else local.clone(memory_format=torch.preserve_format).contiguous()
 
 
 def _spread(local: Tensor, cut: Cut, placement: Placement, shape: tuple[int, ...]) -> DTensor:
@@ -129,7 +131,7 @@ def _columns(x: DTensor, cut: Cut, batch: torch.Size, spread: bool) -> _Columns:
 @_rule(_ops.mm.default, lambda args: [i for i in (0, 1) if args[3 + i] != DENSE])
 def _mm(a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: bool = False) -> Any:
     if a_kind == b_kind == DENSE:
-        return _outer(a, b, n, tf32)
+        return _outer(a, b, n, tf32) if c_kind == LOWER else NotImplemented
     if DENSE not in (a_kind, b_kind):
         return _triangles(a, b, n, a_kind, b_kind, c_kind, tf32)
     left = b_kind == DENSE
@@ -277,6 +279,40 @@ def _unpack_block(packed: Any, n: int, kind: int, top: int, left: int, rows: int
     return _spread(block, cut, Partial(), tuple(block.shape))
 
 
+@_rule(_ops.pack_block.default, _none)
+def _pack_block(dense: Any, n: int, kind: int, top: int, left: int) -> Any:
+    cut = _wanted(n, dense)
+    if cut is None:
+        return NotImplemented
+    block = _local(dense, cut, Replicate())
+    hermitian = kind == HERMITIAN and block.is_complex()
+
+    def rows_of(strip: Strip) -> Tensor:
+        rows = block.new_zeros((*block.shape[:-2], strip.last - strip.first, strip.last))
+        if kind != UPPER:
+            _take_rows(rows, block, strip, top, left)
+        if hermitian:
+            rows.diagonal(strip.first, -2, -1).imag.zero_()
+        if kind != LOWER:
+            # What lies above the diagonal is stored as its transpose.
+            mirrored = torch.zeros_like(rows)
+            _take_rows(mirrored, block.mT, strip, left, top)
+            mirrored = mirrored.tril_(strip.first - 1) if kind in MIRRORED else mirrored
+            rows += mirrored.conj() if hermitian else mirrored
+        return rows
+
+    return _packed(chunk_of(cut, rows_of, block.new_empty((*block.shape[:-2], 0))), cut)
+
+
+def _take_rows(rows: Tensor, block: Tensor, strip: Strip, top: int, left: int) -> None:
+    """Put into a strip what a block that begins at (top, left) has of it."""
+    first, last = max(strip.first, top), min(strip.last, top + block.shape[-2])
+    right = min(strip.last, left + block.shape[-1])
+    if first < last and left < right:
+        part = block[..., first - top : last - top, : right - left]
+        rows[..., first - strip.first : last - strip.first, left:right] = part
+
+
 def _add_rows(block: Tensor, rows: Tensor, strip: Strip, top: int, left: int) -> None:
     """Add to a block that begins at (top, left) what it has of a strip, whose rows it has."""
     part = rows[..., left : left + block.shape[-1]]
@@ -285,15 +321,13 @@ def _add_rows(block: Tensor, rows: Tensor, strip: Strip, top: int, left: int) ->
 
 @_rule(_ops.first_zero.default)
 def _first_zero(packed: Any, n: int) -> Any:
-    diagonal = _diagonal(packed, n, 0)
-    if diagonal is NotImplemented:
+    cut = _cut(packed, n)
+    if cut is None:
         return NotImplemented
-    zero = diagonal.full_tensor() == 0
+    zero = _diagonal(packed, n, 0).full_tensor() == 0
     # A last one stands for none, so that there always is a first one.
     first = torch.cat([zero, zero.new_ones((*zero.shape[:-1], 1))], -1).int().argmax(-1)
     found = torch.where(first == n, 0, first + 1).int()
-    cut = _cut(packed, n)
-    assert cut is not None
     return _spread(found, cut, Replicate(), tuple(found.shape))
 
 

@@ -35,8 +35,8 @@ _unpack_rows = torch.ops.packedtri.unpack_rows.default
 LEAST_ROWS, MOST_ROWS = 1024, 4096
 #: How many strips are dealt to each process, where that leaves them of such heights.
 STRIPS_EACH = 8
-#: Elements of a strip that is worked on by itself, which bound what memory it takes, and the least
-#: and the most of one that is sent to all.
+#: Elements of a strip that is worked on by itself, in all matrices of a batch, which bound what
+#: memory it takes, and the least and the most of one that is sent to all.
 ALONE, LEAST_SENT, MOST_SENT = 1 << 26, 1 << 22, 1 << 27
 
 # Stored elements [begin, end).
@@ -128,7 +128,8 @@ def own_rows(
         descending: begin with the last one.
     """
     begin, end = cut.chunk(cut.rank)
-    strips = _rows_with(cut, begin, end, first, cut.n if last is None else last)
+    rows_wanted = first, cut.n if last is None else last
+    strips = _rows_with(cut, (begin, end), rows_wanted, chunk.shape[:-1])
     for strip in strips[::-1] if descending else strips:
         low, high = strip.elements
         common = max(begin, low), min(end, high)
@@ -150,7 +151,7 @@ def chunk_of(cut: Cut, rows_of: Callable[[Strip], Tensor], like: Tensor) -> Tens
     """
     begin, end = cut.chunk(cut.rank)
     chunk = like.new_empty((*like.shape[:-1], end - begin))
-    for strip in _rows_with(cut, begin, end, 0, cut.n):
+    for strip in _rows_with(cut, (begin, end), (0, cut.n), like.shape[:-1]):
         low, high = strip.elements
         common = max(begin, low), min(end, high)
         rows = _pack_rows(rows_of(strip), strip.first)
@@ -166,12 +167,14 @@ def whole_rows(cut: Cut) -> int:
     return bisect_left(range(cut.n), end + 1, key=lambda i: layout.numel(i + 1))
 
 
-def _rows_with(cut: Cut, begin: int, end: int, first: int, last: int) -> list[Strip]:
-    """The rows of [first, last) that have some of the elements [begin, end)."""
-    rows = range(cut.n)
+def _rows_with(
+    cut: Cut, elements: _Range, among: tuple[int, int], batch: torch.Size
+) -> list[Strip]:
+    """The rows of some rows [first, last) that have some of the elements."""
+    (begin, end), (first, last), rows = elements, among, range(cut.n)
     low = bisect_left(rows, begin + 1, key=lambda i: layout.numel(i + 1))
     high = bisect_left(rows, end, key=layout.numel)
-    return _strips_of(max(low, first), min(high, last), ALONE)
+    return _strips_of(max(low, first), min(high, last), ALONE // max(batch.numel(), 1))
 
 
 def stream(
@@ -187,7 +190,8 @@ def stream(
     """
     if strips is None:
         most = layout.numel(cut.n) // (STRIPS_EACH * cut.world)
-        strips = _strips_of(0, cut.n, min(max(most, LEAST_SENT), MOST_SENT))
+        matrices = max(chunk.shape[:-1].numel(), 1)
+        strips = _strips_of(0, cut.n, min(max(most, LEAST_SENT), MOST_SENT) // matrices)
     strips = strips[::-1] if descending else strips
     arriving = _begin(cut, chunk, strips[0]) if strips else []
     for strip, following in zip_longest(strips, strips[1:]):

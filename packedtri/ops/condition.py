@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes
-from packedtri._dtensor import nowhere_empty
+from packedtri._dtensor import whole_if_tiny
 from packedtri._values import describe
 from packedtri.ops.norm_estimates import one_norms, solves
 from packedtri.ops.trsm import widened
@@ -77,7 +77,7 @@ def _reciprocal(A: Any) -> Tensor:
 
 def _scaled(A: Any) -> Any:
     """Each matrix over the power of two below its largest element, which is exact."""
-    packed = nowhere_empty(A._packed)
+    packed = whole_if_tiny(A._packed)
     # Of complex elements the larger part counts: their absolute values may overflow.
     parts = torch.view_as_real(packed.resolve_conj()) if packed.is_complex() else packed[..., None]
     largest = parts.abs().amax((-2, -1), keepdim=True)

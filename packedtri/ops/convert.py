@@ -19,7 +19,7 @@ from torch import Tensor
 from packedtri import _bands, _nodes, _tracing, layout
 from packedtri._autograd import library, quick, register_multilinear, register_vmap_over_batch
 from packedtri._bands import real_diagonal
-from packedtri._dtensor import meet, nowhere_empty, whole
+from packedtri._dtensor import meet, whole, whole_if_tiny
 from packedtri._typed import attempt
 from packedtri._values import describe
 from packedtri.tensor import PackedTensor, check_dtype
@@ -171,7 +171,7 @@ def _other_half(cls: type[PackedTensor], x: Tensor) -> Tensor:
 
 def _largest(packed: Tensor) -> Tensor:
     """The largest absolute value of each triangle, or nan where there is one, shape (*batch)."""
-    packed = nowhere_empty(packed)
+    packed = whole_if_tiny(packed)
     if packed.is_complex():
         return packed.abs().amax(-1)
     # Several times as fast as torch.aminmax or torch.equal, and with no temporary.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from packedtri import _nodes, _tracing
 from packedtri._autograd import quick
-from packedtri._dtensor import beside, whole
+from packedtri._dtensor import beside, is_spread, whole
 from packedtri._recording import carries_autograd, has_values, is_plain
 from packedtri._sharing import check_writable, shares_memory
 from packedtri._values import INTEGERS, describe
@@ -438,7 +438,11 @@ def _assign(target: PackedTensor, i: Tensor, j: Tensor, value: Any, is_free: boo
         target.copy_(_nodes.from_packed(type(target), changed, n))
         return
     check_writable(target)
-    target._packed.index_copy_(-1, beside(packed, at), source)
+    if is_spread(packed):
+        # In place torch would change what it says of the parts, and not the parts.
+        target._packed.copy_(packed.index_copy(-1, beside(packed, at), source))
+    else:
+        target._packed.index_copy_(-1, at, source)
     increment_version(target)
 
 

@@ -154,6 +154,7 @@ def _note(ctx: Any, a: PackedTensor) -> None:
 def _gradient(ctx: Any, packed: Tensor) -> PackedTensor:
     """The gradient of A from its lower triangle, summed over batches that A lacks."""
     packed = real_diagonal(packed.sum_to_size(ctx.shape), ctx.cls.kind, ctx.n)
+    packed = packed if ctx.cut is None else ctx.cut.align(packed)
     return _nodes.from_packed(ctx.cls, packed, ctx.n)
 
 

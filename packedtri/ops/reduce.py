@@ -19,7 +19,7 @@ from torch import Tensor
 from packedtri import _nodes, layout
 from packedtri._aten_table import aten_row
 from packedtri._bands import halve_diagonal, real_diagonal, scale_off_diagonal, without_diagonal
-from packedtri._dtensor import nowhere_empty
+from packedtri._dtensor import whole_if_tiny
 from packedtri._recording import is_plain, ops_are_watched
 from packedtri.dispatch import Function, row
 from packedtri.layout import DTYPES
@@ -183,7 +183,7 @@ def _extreme(
         return dims.restore(x) if keepdim else x
     if len(dims.matrix) != 2:
         return densify(function, input, *args, **kwargs)
-    packed, over = nowhere_empty(_nodes.to_packed(input)), (*dims.batch, -1)
+    packed, over = whole_if_tiny(_nodes.to_packed(input)), (*dims.batch, -1)
     # Of a nan torch.amax does not know which element it is, and makes all gradients nan.
     x = function(packed) if of_all else reduce(packed, over)
     if input.kind not in layout.MIRRORED and input.n > 1:
