@@ -145,7 +145,11 @@ def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Ca
     def in_general(*args: Any) -> Any:
         # Ops without derivatives have no kernel that looks for parts, and inference mode passes by
         # those that do. Casts would come first there, for which it goes their way.
-        if parts_rules and (op not in rules or torch.is_inference_mode_enabled()):
+        if (
+            parts_rules
+            and not torch.compiler.is_compiling()
+            and (op not in rules or torch.is_inference_mode_enabled())
+        ):
             found = NotImplemented if _is_autocast_enabled() else _by_parts(op, args)
             if found is not NotImplemented:
                 return found
