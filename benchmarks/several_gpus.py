@@ -91,7 +91,7 @@ def rows(n: int, dtype: torch.dtype, mesh: DeviceMesh) -> list[dict[str, Any]]:
         spread = distribute_tensor(x, mesh, [placement])
         for name, function in functions(m).items():
             one, _ = milliseconds(partial(function, alone, factor, x))
-            several, allocated = milliseconds(partial(function, *cut, spread))
+            several, allocated = milliseconds(partial(function, cut[0], cut[1], spread))
             found.append({
                 "op": name,
                 "dtype": environment.dtype_name(dtype),

@@ -178,8 +178,9 @@ Tensor pack_rows(const Tensor& dense, int64_t first, void (*run)(const BlockConv
     const DType dtype = dtype_of(dense, op);
     const int64_t rank = dense.dim();
     STD_TORCH_CHECK(rank >= 2 && dense.size(rank - 1) == first + dense.size(rank - 2),
-                    "[packedtri::", op, "] expected rows (..., k, first + k) from row first = ", first,
-                    " on; got ", to_string(sizes_of(dense)));
+                    "[packedtri::", op,
+                    "] expected rows (..., k, first + k) from row first = ", first, " on; got ",
+                    to_string(sizes_of(dense)));
     const Place place = rows_of(first, dense.size(rank - 1), op);
     const int64_t count = row_start(place.n) - row_start(first);
     const Sizes batch = batch_of(dense, 2);
@@ -189,7 +190,8 @@ Tensor pack_rows(const Tensor& dense, int64_t first, void (*run)(const BlockConv
     if (rows.numel() == 0) return rows;
     const Tensor lines = torch::stable::contiguous(dense);
     run(block_of(dtype, Kind::Lower, 0, place, product_of(batch),
-                 triangle_of(rows.mutable_data_ptr(), first, dtype), count, lines.const_data_ptr()));
+                 triangle_of(rows.mutable_data_ptr(), first, dtype), count,
+                 lines.const_data_ptr()));
     return rows;
 }
 
