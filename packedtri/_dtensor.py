@@ -99,7 +99,7 @@ def cut_of(packed: Any) -> CutAlong | None:
 def whole_if_tiny(packed: Tensor) -> Tensor:
     """The same elements, put together where there are so few that some process has none.
 
-    Torch raises there for the largest one.
+    Torch raises there where the largest element is asked for.
     """
     cut = cut_of(packed)
     if cut is None or packed.shape[-1] >= cut.mesh.size(cut.dim) ** 2:
