@@ -72,10 +72,14 @@ class CutAlong(NamedTuple):
         """A packed tensor of DTensors, cut so."""
         if not is_spread(x):
             return x
-        home: Any = sys.modules[_HOME]
-        placements = [home.Replicate()] * self.mesh.ndim
-        placements[self.dim] = home.Shard(x.ndim - 1)
+        placements = _on_all(self.mesh)
+        placements[self.dim] = sys.modules[_HOME].Shard(x.ndim - 1)
         return x.redistribute(placements=placements)  # type: ignore[attr-defined]
+
+
+def _on_all(mesh: Any) -> list[Any]:
+    """The placements of a tensor that every process of a mesh has."""
+    return [sys.modules[_HOME].Replicate()] * int(mesh.ndim)
 
 
 def cut_of(packed: Any) -> CutAlong | None:
@@ -104,8 +108,7 @@ def whole_if_tiny(packed: Tensor) -> Tensor:
     cut = cut_of(packed)
     if cut is None or packed.shape[-1] >= cut.mesh.size(cut.dim) ** 2:
         return packed
-    home: Any = sys.modules[_HOME]
-    return packed.redistribute(placements=[home.Replicate()] * cut.mesh.ndim)  # type: ignore[attr-defined]
+    return packed.redistribute(placements=_on_all(cut.mesh))  # type: ignore[attr-defined]
 
 
 def cuts_of_arguments(op: Any, args: Sequence[Any]) -> dict[int, CutAlong]:
@@ -159,5 +162,4 @@ def beside(x: Tensor, helper: Tensor) -> Tensor:
         return helper
     home: Any = sys.modules[_HOME]
     mesh = x.device_mesh  # type: ignore[attr-defined]
-    placements = [home.Replicate()] * mesh.ndim
-    return home.DTensor.from_local(helper, mesh, placements, run_check=False)
+    return home.DTensor.from_local(helper, mesh, _on_all(mesh), run_check=False)

@@ -104,6 +104,23 @@ def _dense_inner(func: Function, has_aux: bool) -> Function:
     return call
 
 
+def _of_types(func: Function, transformed: Function, pair: bool) -> Function:
+    """A transform of ``func`` by elements as one of types.
+
+    Args:
+        func: whose name the result has.
+        transformed: returns gradients, or with ``pair`` these and something beside them.
+        pair: whether there is something beside them.
+    """
+
+    @wraps(func)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = transformed(*_taken_apart(args), **_taken_apart(kwargs))
+        return (_gradients(found[0]), _built(found[1])) if pair else _gradients(found)
+
+    return call
+
+
 class _Mapped(NamedTuple):
     """An argument of ``vmap``, and the dimension of it that is mapped, in terms of its elements."""
 
@@ -220,14 +237,7 @@ def grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
     Source:
         torch.func.grad.
     """
-    transformed = torch.func.grad(_inner(func), argnums, has_aux)
-
-    @wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        found = transformed(*_taken_apart(args), **_taken_apart(kwargs))
-        return (_gradients(found[0]), _built(found[1])) if has_aux else _gradients(found)
-
-    return call
+    return _of_types(func, torch.func.grad(_inner(func), argnums, has_aux), has_aux)
 
 
 def grad_and_value(
@@ -256,24 +266,12 @@ def grad_and_value(
         torch.func.grad_and_value.
     """
     transformed = torch.func.grad_and_value(_inner(func), argnums, has_aux)
-
-    @wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        gradient, value = transformed(*_taken_apart(args), **_taken_apart(kwargs))
-        return _gradients(gradient), _built(value)
-
-    return call
+    return _of_types(func, transformed, pair=True)
 
 
 def _jacobian(transform: Function, func: Function, argnums: Any, has_aux: bool) -> Function:
     transformed = transform(_dense_inner(func, has_aux), argnums, has_aux=has_aux)
-
-    @wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        found = transformed(*_taken_apart(args), **_taken_apart(kwargs))
-        return (_gradients(found[0]), _built(found[1])) if has_aux else _gradients(found)
-
-    return call
+    return _of_types(func, transformed, has_aux)
 
 
 def jacrev(

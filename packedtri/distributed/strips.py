@@ -132,7 +132,7 @@ def own_rows(
     strips = _rows_with(cut, (begin, end), rows_wanted, chunk.shape[:-1])
     for strip in strips[::-1] if descending else strips:
         low, high = strip.elements
-        common = max(begin, low), min(end, high)
+        common = _common((begin, end), strip.elements)
         rows = chunk[..., common[0] - begin : common[1] - begin]
         if common != (low, high):
             whole = chunk.new_zeros((*chunk.shape[:-1], high - low))
@@ -152,12 +152,10 @@ def chunk_of(cut: Cut, rows_of: Callable[[Strip], Tensor], like: Tensor) -> Tens
     begin, end = cut.chunk(cut.rank)
     chunk = like.new_empty((*like.shape[:-1], end - begin))
     for strip in _rows_with(cut, (begin, end), (0, cut.n), like.shape[:-1]):
-        low, high = strip.elements
-        common = max(begin, low), min(end, high)
+        base = strip.elements[0]
+        low, high = _common((begin, end), strip.elements)
         rows = _pack_rows(rows_of(strip), strip.first)
-        chunk[..., common[0] - begin : common[1] - begin] = rows[
-            ..., common[0] - low : common[1] - low
-        ]
+        chunk[..., low - begin : high - begin] = rows[..., low - base : high - base]
     return chunk
 
 
