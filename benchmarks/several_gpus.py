@@ -47,6 +47,7 @@ def functions(m: int) -> dict[str, Callable[[Any, Any, Any], Any]]:
         "cholesky": lambda S, L, x: torch.linalg.cholesky(S),
         "L @ L": lambda S, L, x: L @ L,
         "L @ L.mT": lambda S, L, x: L @ L.mT,
+        "S @ S": lambda S, L, x: S @ S,
         "inverse": lambda S, L, x: torch.linalg.inv(L),
         "inv_quad_logdet with gradient": _gradient,
         **several,

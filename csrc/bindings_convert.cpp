@@ -57,6 +57,12 @@ Place rows_of(int64_t first, int64_t last, const char* op) {
     return {last, first, 0, last - first, last};
 }
 
+void check_rows(const Tensor& rows, const Place& place, const char* op) {
+    const int64_t count = row_start(place.n) - row_start(place.top);
+    STD_TORCH_CHECK(rows.dim() >= 1 && rows.size(rows.dim() - 1) == count, "[packedtri::", op,
+                    "] expected rows (..., ", count, "); got ", to_string(sizes_of(rows)));
+}
+
 void check_below(int64_t n, int64_t below, const char* op) {
     STD_TORCH_CHECK(n < ORDER_LIMIT && below >= 0 && below <= n, "[packedtri::", op,
                     "] expected a diagonal from 0 to n = ", n, " below the main one; got ", below);
@@ -158,9 +164,7 @@ Tensor unpack_rows(const Tensor& rows, int64_t first, int64_t last,
     constexpr const char* op = "unpack_rows";
     const DType dtype = dtype_of(rows, op);
     const Place place = rows_of(first, last, op);
-    const int64_t count = row_start(last) - row_start(first);
-    STD_TORCH_CHECK(rows.dim() >= 1 && rows.size(rows.dim() - 1) == count, "[packedtri::", op,
-                    "] expected rows (..., ", count, "); got ", to_string(sizes_of(rows)));
+    check_rows(rows, place, op);
     const Sizes batch = batch_of(rows, 1);
     Sizes shape = batch;
     shape.insert(shape.end(), {place.rows, place.cols});
@@ -193,6 +197,30 @@ Tensor pack_rows(const Tensor& dense, int64_t first, void (*run)(const BlockConv
                  triangle_of(rows.mutable_data_ptr(), first, dtype), count,
                  lines.const_data_ptr()));
     return rows;
+}
+
+Tensor multiply_rows(const Tensor& rows, const Tensor& x, int64_t first, int64_t last, int64_t kind,
+                     const std::function<void(const RowsVector&)>& run) {
+    constexpr const char* op = "multiply_rows";
+    const Kind k = packed_kind(kind, op);
+    const DType dtype = dtype_of(rows, op);
+    STD_TORCH_CHECK(x.scalar_type() == rows.scalar_type() && x.device() == rows.device(),
+                    "[packedtri::", op, "] expected both tensors to have one dtype and device");
+    check_rows(rows, rows_of(first, last, op), op);
+    STD_TORCH_CHECK(x.dim() >= 1 && x.size(x.dim() - 1) == last, "[packedtri::", op,
+                    "] expected vectors (..., ", last, "); got ", to_string(sizes_of(x)));
+    const Sizes batch = broadcast(batch_of(rows, 1), batch_of(x, 1), op);
+    Sizes shape = batch;
+    shape.push_back(last);
+    Tensor y = allocate(rows, shape);
+    if (y.numel() == 0) return y;
+    if (first == last) return torch::stable::zero_(y);
+    const Walkable w = walkable(rows, batch, 1, false), v = walkable(x, batch, 1, false);
+    run({dtype, k, first, last, product_of(batch),
+         triangle_of(w.tensor.const_data_ptr(), first, dtype), w.batch_stride,
+         v.tensor.const_data_ptr(), v.batch_stride, y.mutable_data_ptr(),
+         is_hermitian(kind, dtype)});
+    return y;
 }
 
 Tensor diagonal(const Tensor& packed, int64_t n, int64_t below, void (*run)(const Diagonal&)) {

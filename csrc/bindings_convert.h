@@ -1,4 +1,5 @@
-// Shared by the CPU and the CUDA bindings of conversions: packing, unpacking, blocks, and parts of a triangle.
+// Shared by the CPU and the CUDA bindings of conversions: packing, unpacking, blocks, and parts of a triangle; and of what
+// multiplies parts.
 #pragma once
 
 #include "bindings.h"
@@ -25,6 +26,10 @@ void write_block(const Tensor& packed, const Tensor& dense, int64_t kind, Place 
 Tensor unpack_rows(const Tensor& rows, int64_t first, int64_t last,
                    void (*run)(const BlockConversion&));
 Tensor pack_rows(const Tensor& dense, int64_t first, void (*run)(const BlockConversion&));
+
+// What such rows add to T x, for vectors x of `last` elements, with T read as `kind` says.
+Tensor multiply_rows(const Tensor& rows, const Tensor& x, int64_t first, int64_t last, int64_t kind,
+                     const std::function<void(const RowsVector&)>& run);
 
 Tensor diagonal(const Tensor& packed, int64_t n, int64_t below, void (*run)(const Diagonal&));
 Tensor embed_diagonal(const Tensor& elements, int64_t n, int64_t below,

@@ -38,6 +38,11 @@ Tensor pack_rows_cpu(Tensor dense, int64_t first) {
                      [](const BlockConversion& c) { cpu::write_block(c, threads()); });
 }
 
+Tensor multiply_rows_cpu(Tensor rows, Tensor x, int64_t first, int64_t last, int64_t kind) {
+    return multiply_rows(rows, x, first, last, kind,
+                         [](const RowsVector& p) { cpu::multiply_rows(p, threads()); });
+}
+
 Tensor diagonal_cpu(Tensor packed, int64_t n, int64_t below) {
     return diagonal(packed, n, below, [](const Diagonal& d) { cpu::diagonal(d, threads()); });
 }
@@ -68,6 +73,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
         " -> ()");
     m.def("unpack_rows(Tensor rows, SymInt first, SymInt last) -> Tensor");
     m.def("pack_rows(Tensor dense, SymInt first) -> Tensor");
+    m.def("multiply_rows(Tensor rows, Tensor x, SymInt first, SymInt last, int kind) -> Tensor");
     m.def("diagonal(Tensor packed, SymInt n, SymInt below) -> Tensor");
     m.def("embed_diagonal(Tensor elements, SymInt n, SymInt below) -> Tensor");
     m.def(
@@ -93,6 +99,7 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
     m.impl("write_block_", PACKEDTRI_BOX(write_block_cpu));
     m.impl("unpack_rows", PACKEDTRI_BOX(unpack_rows_cpu));
     m.impl("pack_rows", PACKEDTRI_BOX(pack_rows_cpu));
+    m.impl("multiply_rows", PACKEDTRI_BOX(multiply_rows_cpu));
     PACKEDTRI_IMPL(m, "diagonal", diagonal_cpu);
     PACKEDTRI_IMPL(m, "embed_diagonal", embed_diagonal_cpu);
     PACKEDTRI_IMPL(m, "scale_band", scale_band_cpu);

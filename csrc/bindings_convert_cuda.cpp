@@ -52,6 +52,15 @@ Tensor pack_rows_cuda(Tensor dense, int64_t first) {
                      [](const BlockConversion& c) { cuda::write_block(c, current_stream()); });
 }
 
+Tensor multiply_rows_cuda(Tensor rows, Tensor x, int64_t first, int64_t last, int64_t kind) {
+    // Tensors on different devices are told apart by the checks that follow.
+    const Guard guard((rows.is_cuda() ? rows : x).get_device_index());
+    TorchScratch scratch(rows);
+    return multiply_rows(rows, x, first, last, kind, [&](const RowsVector& p) {
+        cuda::multiply_rows(p, &scratch, current_stream());
+    });
+}
+
 Tensor diagonal_cuda(Tensor packed, int64_t n, int64_t below) {
     const Guard guard(packed.get_device_index());
     return diagonal(packed, n, below,
@@ -82,6 +91,7 @@ STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     m.impl("write_block_", PACKEDTRI_BOX(write_block_cuda));
     m.impl("unpack_rows", PACKEDTRI_BOX(unpack_rows_cuda));
     m.impl("pack_rows", PACKEDTRI_BOX(pack_rows_cuda));
+    m.impl("multiply_rows", PACKEDTRI_BOX(multiply_rows_cuda));
     PACKEDTRI_IMPL(m, "diagonal", diagonal_cuda);
     PACKEDTRI_IMPL(m, "embed_diagonal", embed_diagonal_cuda);
     PACKEDTRI_IMPL(m, "scale_band", scale_band_cuda);

@@ -43,7 +43,7 @@ void fill(Tensor& to, const Tensor& from, DType dtype) {
 }  // namespace
 
 Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
-                        int64_t b_kind, bool left, bool unit,
+                        int64_t b_kind, bool left, bool unit, const Tensor* into,
                         const std::function<void(const Solve&)>& run,
                         const OtherWay<Tensor, Solve>& other) {
     constexpr const char* op = "solve_triangular";
@@ -63,7 +63,12 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
     Sizes shape = batch;
     const Sizes own = sizes_of(b);
     shape.insert(shape.end(), own.end() - static_cast<int64_t>(inner), own.end());
-    if (product_of(shape) == 0) return allocate(b, shape);
+    STD_TORCH_CHECK(!into || (sizes_of(*into) == shape && into->is_contiguous() &&
+                              into->scalar_type() == b.scalar_type()),
+                    "[packedtri::_", op, "_out] expected a contiguous out ", to_string(shape),
+                    " of the operands' dtype; got ", to_string(sizes_of(*into)));
+    const auto result = [&] { return into ? *into : allocate(b, shape); };
+    if (product_of(shape) == 0) return result();
     const Walkable w = walkable(packed, batch, 1, false);
     int64_t count = product_of(batch), m = n, cols = 0;
     if (dense) {
@@ -86,11 +91,23 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
             cols,
             product_of(shape) / count};
     if (other.pays(p)) return other.run(p);
-    Tensor x = allocate(b, shape);
-    fill(x, b, dtype);
+    Tensor x = result();
+    if (!into || !same_memory(x, b)) fill(x, b, dtype);
     p.x = x.mutable_data_ptr();
     run(p);
     return x;
+}
+
+void solve_into(const Tensor& out, int64_t alignment, const Tensor& packed, const Tensor& b,
+                const std::function<Tensor(const Tensor* into)>& solve) {
+    const bool fits = reinterpret_cast<uintptr_t>(out.const_data_ptr()) % alignment == 0 &&
+                      !may_overlap(out, packed) && (same_memory(out, b) || !may_overlap(out, b));
+    const Tensor x = solve(fits ? &out : nullptr);
+    STD_TORCH_CHECK(sizes_of(x) == sizes_of(out),
+                    "[packedtri::_solve_triangular_out] expected out ", to_string(sizes_of(x)),
+                    "; got ", to_string(sizes_of(out)));
+    Tensor place = out;
+    if (x.const_data_ptr() != out.const_data_ptr()) torch::stable::copy_(place, x);
 }
 
 std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,

@@ -9,10 +9,15 @@
 
 namespace packedtri {
 
+// Into `into`, if it is not null: contiguous, for a dense b. It may be b.
 Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
-                        int64_t b_kind, bool left, bool unit,
+                        int64_t b_kind, bool left, bool unit, const Tensor* into,
                         const std::function<void(const Solve&)>& run,
                         const OtherWay<Tensor, Solve>& other = {});
+// Solves into `out`: where it begins at a multiple of so many bytes and shares no memory with an operand, but for a `b`
+// that lies as it does, without memory of its own.
+void solve_into(const Tensor& out, int64_t alignment, const Tensor& packed, const Tensor& b,
+                const std::function<Tensor(const Tensor* into)>& solve);
 std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x, int64_t n,
                                            bool downdate,
                                            const std::function<void(const FactorUpdate&)>& run);

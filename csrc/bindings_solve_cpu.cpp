@@ -7,10 +7,22 @@
 namespace packedtri {
 namespace {
 
+Tensor solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind, int64_t b_kind,
+             bool left, bool unit, const Tensor* into = nullptr) {
+    return solve_triangular(packed, b, n, kind, b_kind, left, unit, into,
+                            [](const Solve& p) { cpu::solve(p, threads()); });
+}
+
 Tensor solve_triangular_cpu(Tensor packed, Tensor b, int64_t n, int64_t kind, int64_t b_kind,
                             bool left, bool unit) {
-    return solve_triangular(packed, b, n, kind, b_kind, left, unit,
-                            [](const Solve& p) { cpu::solve(p, threads()); });
+    return solve(packed, b, n, kind, b_kind, left, unit);
+}
+
+void solve_triangular_out_cpu(Tensor packed, Tensor b, int64_t n, int64_t kind, bool left,
+                              bool unit, Tensor out) {
+    solve_into(out, 1, packed, b, [&](const Tensor* into) {
+        return solve(packed, b, n, kind, static_cast<int64_t>(Kind::Dense), left, unit, into);
+    });
 }
 
 std::tuple<Tensor, Tensor> cholesky_cpu(Tensor packed, int64_t n) {
@@ -41,12 +53,16 @@ STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
     m.def(
         "_solve_triangular(Tensor packed, Tensor b, int n, int kind, int b_kind, bool left, "
         "bool unit) -> Tensor");
+    m.def(
+        "_solve_triangular_out(Tensor packed, Tensor b, int n, int kind, bool left, bool unit,"
+        " Tensor(a!) out) -> ()");
     m.def("_cholesky(Tensor packed, int n) -> (Tensor factor, Tensor info)");
     m.def("_first_zero(Tensor packed, int n) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
     PACKEDTRI_IMPL(m, "solve_triangular", solve_triangular_cpu);
+    m.impl("_solve_triangular_out", PACKEDTRI_BOX(solve_triangular_out_cpu));
     PACKEDTRI_IMPL(m, "cholesky", cholesky_cpu);
     m.impl("cholesky_update", PACKEDTRI_BOX(cholesky_update_cpu));
     PACKEDTRI_IMPL(m, "first_zero", first_zero_cpu);

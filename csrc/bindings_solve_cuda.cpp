@@ -43,14 +43,14 @@ std::tuple<Tensor, Tensor> dense_cholesky(const Tensor& packed, int64_t n) {
             torch::stable::detail::to<Tensor>(stack[1])};
 }
 
-Tensor solve_triangular_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, int64_t b_kind,
-                             bool left, bool unit) {
+Tensor solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind, int64_t b_kind,
+             bool left, bool unit, const Tensor* into = nullptr) {
     // Operands on different devices are told apart by the checks that follow.
     const torch::stable::accelerator::DeviceGuard guard(
         (packed.is_cuda() ? packed : b).get_device_index());
     TorchScratch scratch(packed);
     return solve_triangular(
-        packed, b, n, kind, b_kind, left, unit,
+        packed, b, n, kind, b_kind, left, unit, into,
         [&](const Solve& p) { cuda::solve(p, &scratch, current_stream()); },
         {[](const Solve& p) {
              // With one right-hand side dense torch does not round, nor in Cholesky factors.
@@ -58,6 +58,19 @@ Tensor solve_triangular_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, i
              return cuda::leaves_to_dense(p) && !(products && dense_torch_rounds(p.dtype));
          },
          [&](const Solve&) { return dense_solve(packed, b, n, kind, b_kind, left, unit); }});
+}
+
+Tensor solve_triangular_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, int64_t b_kind,
+                             bool left, bool unit) {
+    return solve(packed, b, n, kind, b_kind, left, unit);
+}
+
+void solve_triangular_out_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, bool left,
+                               bool unit, Tensor out) {
+    // Results begin as new ones do.
+    solve_into(out, 16, packed, b, [&](const Tensor* into) {
+        return solve(packed, b, n, kind, static_cast<int64_t>(Kind::Dense), left, unit, into);
+    });
 }
 
 std::tuple<Tensor, Tensor> cholesky_cuda(Tensor packed, int64_t n) {
@@ -88,6 +101,7 @@ Tensor first_zero_cuda(Tensor packed, int64_t n) {
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
     PACKEDTRI_IMPL(m, "solve_triangular", solve_triangular_cuda);
+    m.impl("_solve_triangular_out", PACKEDTRI_BOX(solve_triangular_out_cuda));
     PACKEDTRI_IMPL(m, "cholesky", cholesky_cuda);
     m.impl("cholesky_update", PACKEDTRI_BOX(cholesky_update_cuda));
     PACKEDTRI_IMPL(m, "first_zero", first_zero_cuda);

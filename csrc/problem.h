@@ -144,6 +144,21 @@ inline bool has_symmetric(const Product& p) {
     return p.a.kind == Kind::Symmetric || p.b.kind == Kind::Symmetric;
 }
 
+// What rows [first, n) of packed triangles, of which nothing else is there, add to y = T x, with T read as Lower, Upper or
+// Symmetric: the other rows are taken for zeros. `triangle` is where row 0 would begin. Vectors have n elements, which lie
+// side by side; before the first row y = T x of a Lower T is zero.
+struct RowsVector {
+    DType dtype;
+    Kind kind;
+    int64_t first, n, batch;
+    const void* triangle;
+    int64_t triangle_batch_stride;
+    const void* x;
+    int64_t x_batch_stride;
+    void* y;
+    bool hermitian;
+};
+
 // Moving a triangle of order n between dense and packed storage. The packed side is contiguous,
 // batch_stride apart; the dense side has arbitrary strides.
 //   pack:   Lower takes the lower triangle of the dense matrix, Upper the upper one (transposed into

@@ -54,6 +54,7 @@ Attempt = Callable[[torch.Tensor, Call], "Sequence[torch.Tensor | None] | None"]
 Pushforward = Callable[[Sequence[torch.Tensor | None], Call], torch.Tensor | None]
 
 _is_autocast_enabled = torch._C._is_any_autocast_enabled
+_is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
 # Registrations last as long as this object.
 library = torch.library.Library("packedtri", "FRAGMENT")
 
@@ -114,6 +115,10 @@ bare_forms: dict[Any, Callable[..., Any]] = {}
 _derivatives: dict[Any, Any] = {}
 
 
+def _is_below_autograd() -> bool:
+    return _is_excluded(torch._C.DispatchKey.AutogradFunctionality)
+
+
 def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """``op``, whose first ``count`` arguments are tensors, by the shortest way that there is.
 
@@ -143,12 +148,13 @@ def quick(op: Any, count: int = 1, form: Callable[..., Any] | None = None) -> Ca
         return in_general(*args)
 
     def in_general(*args: Any) -> Any:
-        # Ops without derivatives have no kernel that looks for parts, and inference mode passes by
-        # those that do. Casts would come first there, for which it goes their way.
+        # Ops without derivatives have no kernel that looks for parts. Inference mode, and who works
+        # below autograd, passes by those that do. Casts would come first there, for which it goes
+        # their way.
         if (
             parts_rules
             and not torch.compiler.is_compiling()
-            and (op not in rules or torch.is_inference_mode_enabled())
+            and (op not in rules or torch.is_inference_mode_enabled() or _is_below_autograd())
         ):
             found = NotImplemented if _is_autocast_enabled() else _by_parts(op, args)
             if found is not NotImplemented:

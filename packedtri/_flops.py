@@ -14,7 +14,7 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from packedtri import _library as _library
-from packedtri.layout import DENSE, LOWER, TRANSPOSED, UPPER
+from packedtri.layout import DENSE, LOWER, MIRRORED, TRANSPOSED, UPPER
 
 _ops = torch.ops.packedtri
 
@@ -93,6 +93,12 @@ def _(
 ) -> int:
     first = _mm_flops(a, b, n, a_kind, b_kind, LOWER)
     return first + _mm_flops(c, d, n, c_kind, d_kind, LOWER)
+
+
+@register_flop_formula(_ops.multiply_rows)
+def _(rows: torch.Size, x: torch.Size, first: int, last: int, kind: int, *_: Any, **__: Any) -> int:
+    mirrored = rows[-1] - (last - first) if kind in MIRRORED else 0
+    return 2 * prod(torch.broadcast_shapes(rows[:-1], x[:-1])) * (rows[-1] + mirrored)
 
 
 def _triangle_flops(n: int) -> int:

@@ -117,7 +117,10 @@ if cuda_library is None:
         "mm pack unpack unpack_block diagonal embed_diagonal scale_band solve_triangular cholesky "
         "first_zero"
     )
-    _others = "_mm_out mm_pair pack_block write_block_ unpack_rows pack_rows cholesky_update"
+    _others = (
+        "_mm_out mm_pair pack_block write_block_ unpack_rows pack_rows multiply_rows "
+        "cholesky_update"
+    )
     for _op in (
         *_others.split(),
         *(f"{prefix}{op}" for op in _ops.split() for prefix in ("", "_")),

@@ -59,6 +59,7 @@ SOLVES: dict[str, Function] = {
 PRODUCTS: dict[str, Function] = {
     "T x": lambda T, x, y, v: T @ x,
     "y T": lambda T, x, y, v: y @ T,
+    "T x₂": lambda T, x, y, v: T @ x[:, :2],
     "T v": lambda T, x, y, v: T @ v,
     "v T": lambda T, x, y, v: v @ T,
 }
@@ -84,13 +85,14 @@ OF_POSITIVE: dict[str, Function] = {
     "S⁻¹": lambda S, x, y, v: torch.linalg.inv(S),
     "logdet": lambda S, x, y, v: torch.logdet(S),
     "likelihood": lambda S, x, y, v: packedtri.inv_quad_logdet(S, x),
+    "S²": lambda S, x, y, v: S @ S,
+    "S³": lambda S, x, y, v: torch.linalg.matrix_power(S, 3),
     "xᴴ S x": lambda S, x, y, v: packedtri.quadratic_form(S, v),
     "largest": lambda S, x, y, v: S.abs().amax((-2, -1)),
     "rcond": lambda S, x, y, v: packedtri.rcond(S),
 }
 # What is whole on every process in between.
 WHOLE: dict[str, Function] = {
-    "S S": lambda S, x, y, v: S @ S,
     "S L": lambda S, x, y, v: S @ torch.linalg.cholesky(S),
     "dense": lambda S, x, y, v: S.to_dense(),
     "update": lambda S, x, y, v: packedtri.cholesky_update(torch.linalg.cholesky(S), x),
@@ -261,10 +263,12 @@ def gradients(mesh: DeviceMesh, dtype: torch.dtype, device: str) -> None:
     n = 10
     functions: list[tuple[str, Any, Function]] = [
         *((f"{cls.__name__} x", cls, lambda T, x: T @ x) for cls in TYPES),
+        *((f"{cls.__name__} v", cls, lambda T, x: T @ x[:, 0]) for cls in TYPES),
         *((f"{cls.__name__}⁻¹ x", cls, torch.linalg.solve) for cls in TRIANGLES),
         ("L L", LowerTriangular, lambda L, x: (L @ L) @ x),
         ("L Lᵀ", LowerTriangular, lambda L, x: (L @ L.mT) @ x),
         ("Lᵀ L", LowerTriangular, lambda L, x: (L.mT @ L) @ x),
+        *((f"{cls.__name__}²", cls, lambda S, x: (S @ S) @ x) for cls in TYPES[2:]),
         ("L⁻¹", LowerTriangular, lambda L, x: torch.linalg.inv(L) @ x),
         ("L⁻¹ L", LowerTriangular, lambda L, x: torch.linalg.solve(L, L.square()) @ x),
         ("ridge", LowerTriangular, lambda L, x: L.add_diagonal(x[:, 0]) @ x),
@@ -283,7 +287,7 @@ def gradients(mesh: DeviceMesh, dtype: torch.dtype, device: str) -> None:
         functions = [f for f in functions if f[0] not in ("logdet", "sum", "norm")]
     for name, cls, function in functions:
         t = compared.positive(n) if cls is None else compared.triangle(cls, n)
-        x, weights = compared.randn(n, 3), compared.randn(n, 3)
+        x, weights = compared.randn(n, 4), compared.randn(n, 4)
         for placement in (Replicate(),) if dtype.is_complex else (Replicate(), Shard(1)):
             found = []
             for own, others in (

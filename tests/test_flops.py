@@ -66,6 +66,11 @@ def test_operands_of_every_shape() -> None:
     assert flops(lambda: L @ torch.randn(4, n, 3)) == 2 * 4 * n * (n + 1) * 3
     assert flops(lambda: torch.randn(3, n) @ L) == 2 * n * (n + 1) * 3
     assert flops(lambda: packedtri.syrk(torch.randn(n, 5))) == 5 * n * (n + 1)
+    # Rows 2 to 5 of a triangle have 18 elements, 4 of them on the diagonal.
+    rows, x = torch.randn(3, 18), torch.randn(n)
+    for kind, expected in ((LOWER, 18), (UPPER, 18), (SYMMETRIC, 32)):
+        count = flops(lambda kind=kind: torch.ops.packedtri.multiply_rows(rows, x, 2, n, kind))
+        assert count == 2 * 3 * expected
 
 
 def test_solves_and_factors() -> None:

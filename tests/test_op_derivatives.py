@@ -147,6 +147,10 @@ def test_conversion_derivatives(kind, batch, wide, device):
     rows = p.detach()[..., 1:].requires_grad_()
     check_derivatives(lambda p: OPS.unpack_rows(p, 1, 3), rows)
     check_derivatives(lambda x: OPS.pack_rows(x, 1), x.detach()[..., 1:, :].requires_grad_())
+    for vectors in (x.detach()[..., 0, :], x.detach().flatten()[:3]):
+        check_derivatives(
+            lambda p, v: OPS.multiply_rows(p, v, 1, 3, kind), rows, vectors.requires_grad_()
+        )
 
 
 @pytest.mark.parametrize("wide", WIDE)
@@ -177,6 +181,7 @@ def test_opcheck_conversions(kind, device):
     torch.library.opcheck(OPS.unpack_block.default, (p, 4, kind, 1, 0, 2, 3))
     torch.library.opcheck(OPS.unpack_rows.default, (p, 0, 4))
     torch.library.opcheck(OPS.pack_rows.default, (block, 0))
+    torch.library.opcheck(OPS.multiply_rows.default, (p, p.detach()[:, :4], 0, 4, kind))
     rows = block.detach()[:, :2]
     torch.library.opcheck(OPS.write_block_.default, (p.detach().clone(), rows, 4, kind, 1, 0))
 

@@ -28,6 +28,7 @@ struct MatrixVector {
     void* y;
     int64_t y_stride;
     bool hermitian = false, conj = false;
+    int64_t first = 0;  // Rows before it are not there, and taken for zeros.
 };
 
 // As many products, which lie so many elements apart.

@@ -27,6 +27,7 @@ bool turns(const ColumnBatch& x);
 // After C = A B of bfloat16 has been computed so, C dense without gaps: computes again the matrices of the
 // batch in which something is not finite.
 void mend(const Product& p, const Threads& threads);
+void multiply_rows(const RowsVector& p, const Threads& threads);
 void pack(const Conversion& c, const Threads& threads);
 void unpack(const Conversion& c, const Threads& threads);
 void pack_block(const BlockConversion& c, const Threads& threads);

@@ -41,12 +41,14 @@ MatrixVector matrix_vector(const Product& p, int64_t batch) {
             triangle.hermitian && !column};
 }
 
-// Boundaries of strips with equal shares of the triangle, strips of rows or, for T', of columns: row
-// i has i + 1 elements, column i has n - i.
+// Boundaries of strips with equal shares of the rows that are there, strips of rows or, for T', of columns: row
+// i has i + 1 elements, column i has n - i. Where the first rows are missing columns are dealt out by their number.
 int64_t strip(const MatrixVector& p, int64_t s, int64_t count) {
     if (s == count) return p.n;
-    const int64_t area = row_start(p.n), before = share_before(area, s, count);
-    return p.kind == Kind::Upper ? p.n - row_of(area - before) : row_of(before);
+    if (p.kind == Kind::Upper && p.first > 0) return share_before(p.n, s, count);
+    const int64_t start = row_start(p.first), area = row_start(p.n) - start,
+                  before = share_before(area, s, count);
+    return p.kind == Kind::Upper ? p.n - row_of(area - before) : row_of(start + before);
 }
 
 // Memory that several threads fill, from a cache line on.
@@ -63,34 +65,54 @@ class Parts {
     std::unique_ptr<char[]> memory_;
 };
 
+// How many strips are worth a task each.
+int64_t strips_of(const MatrixVector& p) {
+    // Fewer elements are read before a second thread has started.
+    constexpr int64_t strip_elements = 1 << 18, strip_columns = 1024;
+    // Strips of so many rows keep the sums of a symmetric product small beside its triangle.
+    constexpr int64_t strip_rows = 128;
+    const int64_t strips = ceil_div(row_start(p.n) - row_start(p.first), strip_elements);
+    if (p.kind == Kind::Upper) return std::min(strips, ceil_div(p.n, strip_columns));
+    if (p.kind == Kind::Symmetric) return std::min(strips, ceil_div(p.n - p.first, strip_rows));
+    return strips;
+}
+
 // Rows of a symmetric matrix add to all of y, so each strip of them has sums of its own, which are
-// added in the end in an order that no thread changes.
-void symmetric_strips(const Product& p, int64_t strips, const Threads& threads) {
+// added in the end in an order that no thread changes. `of` gives the product of each matrix of the batch.
+template <class Of>
+void symmetric_strips(const Of& of, int64_t batch, int64_t strips, const Threads& threads) {
     const Kernels& kernel = kernels();
+    const MatrixVector any = of(0);
     const int64_t bytes =
-        part_stride(p.k) * std::max<int64_t>(element_size(p.dtype), sizeof(float));
-    const Parts parts(p.batch * strips * bytes);
-    for_each_task(threads, p.batch * strips, [&](int64_t t) {
-        const MatrixVector mv = matrix_vector(p, t / strips);
+        part_stride(any.n) * std::max<int64_t>(element_size(any.dtype), sizeof(float));
+    const Parts parts(batch * strips * bytes);
+    for_each_task(threads, batch * strips, [&](int64_t t) {
+        const MatrixVector mv = of(t / strips);
         kernel.symv_part(mv, strip(mv, t % strips, strips), strip(mv, t % strips + 1, strips),
                          parts.data() + t * bytes);
     });
-    for_each_task(threads, p.batch, [&](int64_t b) {
-        kernel.symv_sum(matrix_vector(p, b), parts.data() + b * strips * bytes, strips);
+    for_each_task(threads, batch, [&](int64_t b) {
+        kernel.symv_sum(of(b), parts.data() + b * strips * bytes, strips);
+    });
+}
+
+// The same of triangles, whose strips have elements of y to themselves.
+template <class Of>
+void triangle_strips(const Of& of, int64_t batch, int64_t strips, const Threads& threads) {
+    const Kernels& kernel = kernels();
+    for_each_task(threads, batch * strips, [&](int64_t t) {
+        const MatrixVector mv = of(t / strips);
+        kernel.mv(mv, strip(mv, t % strips, strips), strip(mv, t % strips + 1, strips));
     });
 }
 
 void vectors(const Product& p, const Threads& threads) {
     const Kernels& kernel = kernels();
-    // Fewer elements are read before a second thread has started.
-    constexpr int64_t strip_elements = 1 << 18, strip_columns = 1024;
-    // Strips of so many rows keep the sums of a symmetric product small beside its triangle.
-    constexpr int64_t strip_rows = 128;
-    const Kind kind = matrix_vector(p, 0).kind;
-    int64_t strips = ceil_div(row_start(p.k), strip_elements);
-    if (kind == Kind::Upper) strips = std::min(strips, ceil_div(p.k, strip_columns));
-    if (kind == Kind::Symmetric) strips = std::min(strips, ceil_div(p.k, strip_rows));
-    if (kind == Kind::Symmetric && strips > 1) return symmetric_strips(p, strips, threads);
+    const auto of = [&](int64_t batch) { return matrix_vector(p, batch); };
+    const Kind kind = of(0).kind;
+    const int64_t strips = strips_of(of(0));
+    if (kind == Kind::Symmetric && strips > 1)
+        return symmetric_strips(of, p.batch, strips, threads);
     if (strips == 1) {
         const Operand &triangle = packed(p.a) ? p.a : p.b, &x = packed(p.a) ? p.b : p.a;
         // A row of complex elements takes as long as some hundred real ones, however short it is.
@@ -101,10 +123,7 @@ void vectors(const Product& p, const Threads& threads) {
                             x.batch_stride, p.c.batch_stride});
         });
     }
-    for_each_task(threads, p.batch * strips, [&](int64_t t) {
-        const MatrixVector mv = matrix_vector(p, t / strips);
-        kernel.mv(mv, strip(mv, t % strips, strips), strip(mv, t % strips + 1, strips));
-    });
+    triangle_strips(of, p.batch, strips, threads);
 }
 
 // The same as columns of one matrix of the batch, from one vector on.
@@ -221,6 +240,29 @@ bool goes_by_vectors(const Product& p) { return has_one_vector(p) || goes_few(p)
 
 void mm_vectors(const Product& p, const Threads& threads) {
     has_one_vector(p) ? vectors(p, threads) : few(p, threads);
+}
+
+void multiply_rows(const RowsVector& p, const Threads& threads) {
+    const auto of = [&](int64_t b) {
+        return MatrixVector{p.dtype,
+                            p.kind,
+                            p.n,
+                            at_element(p.triangle, p.dtype, b * p.triangle_batch_stride),
+                            at_element(p.x, p.dtype, b * p.x_batch_stride),
+                            1,
+                            at_element(p.y, p.dtype, b * p.n),
+                            1,
+                            p.hermitian,
+                            false,
+                            p.first};
+    };
+    const int64_t strips = strips_of(of(0));
+    if (p.kind == Kind::Symmetric) return symmetric_strips(of, p.batch, strips, threads);
+    if (p.kind == Kind::Lower)
+        for (int64_t b = 0; b < p.batch; ++b)
+            std::memset(at_element(p.y, p.dtype, b * p.n), 0,
+                        static_cast<size_t>(p.first * element_size(p.dtype)));
+    triangle_strips(of, p.batch, strips, threads);
 }
 
 }  // namespace packedtri::cpu

@@ -88,7 +88,7 @@ void columns(const MatrixVector& p, const Lines<E>& lines, const Compute<E>* x, 
         const int64_t count = lines.stored(l, begin, end);
         for (int64_t j = 0; j < count; ++j) y[j] += to_compute(row[j]) * x[l];
     };
-    int64_t l = begin;
+    int64_t l = std::max(begin, p.first);
     for (; l < end; ++l) add_line(l);
     for (; l + 4 <= p.n; l += 4) add_lines(lines, x, l, begin, end - begin, y);
     for (; l < p.n; ++l) add_line(l);
@@ -110,12 +110,9 @@ T diagonal_element(T x) {
 template <bool hermitian, class E>
 void add_row(const Lines<E>& lines, const Compute<E>* x, int64_t i, int64_t begin, Compute<E>* y) {
     const E* row = lines.line(i);
-    Compute<E> sum = y[i] + diagonal_element<hermitian>(to_compute(row[i])) * x[i];
-    for (int64_t j = begin; j < i; ++j) {
-        sum += to_compute(row[j]) * x[j];
-        y[j] += element<hermitian>(row[j]) * x[i];
-    }
-    y[i] = sum;
+    y[i] += dot(row + begin, x + begin, i - begin) +
+            diagonal_element<hermitian>(to_compute(row[i])) * x[i];
+    for (int64_t j = begin; j < i; ++j) y[j] += element<hermitian>(row[j]) * x[i];
 }
 
 // What rows i ... i + 3 add. Hardware does not foresee so many streams well, hence the prefetches.

@@ -28,6 +28,7 @@ void mm_pair(const Product& p, const Product& q, Scratch* scratch, cudaStream_t 
 // After C = A B has been computed by others, with zeros where a triangle stores none: computes again,
 // over stored elements only, what is not finite. C is dense, without gaps; `part` of it is needed.
 void mend(const Product& p, Kind part, cudaStream_t stream);
+void multiply_rows(const RowsVector& p, Scratch* scratch, cudaStream_t stream);
 void pack(const Conversion& c, cudaStream_t stream);
 void unpack(const Conversion& c, cudaStream_t stream);
 void pack_block(const BlockConversion& c, cudaStream_t stream);

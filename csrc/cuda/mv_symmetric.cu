@@ -1,7 +1,8 @@
 // y = S x for a packed symmetric S, whose stored half is read once: each element enters two sums,
 // y_i += S_ij x_j and y_j += S_ij x_i, in one of them conjugated where S is Hermitian. One block has all of
 // a small matrix. Of a large one, what a block adds up goes to scratch memory, and a second kernel adds up
-// that, in an order that does not depend on timing.
+// that, in an order that does not depend on timing. So it is done with rows of a triangle, of which nothing
+// else is there, for one of the sums or both.
 #include "../index.h"
 #include "elements.cuh"
 #include "hopper.cuh"
@@ -23,14 +24,27 @@ struct SymmetricArgs {
     const T* x;
     T* y;
     int64_t triangle_batch_stride, x_batch_stride, y_batch_stride, x_stride;
-    int n, strips, chunks;
+    int n;
     bool conj_rows, conj_columns;  // In the sums over rows of the triangle, or over its columns.
-    // Of a large matrix: sums over a block's columns, n for each chunk of columns, and over its rows, n for
-    // each strip of rows.
+    bool rows, columns;            // Which of them there are. The diagonal enters one.
+    int first;                     // Rows before it are not there.
+    // Of a large matrix: sums over a block's columns, for each chunk of columns as many as there are rows, and over
+    // its rows, n for each strip of rows.
     Acc* by_rows;
     Acc* by_columns;
 
-    int64_t parts() const { return int64_t{strips + chunks} * n; }
+    __host__ __device__ int chunks() const { return static_cast<int>(ceil_div(n, COLS)); }
+    __host__ __device__ int strips() const { return static_cast<int>(ceil_div(n, ROWS)); }
+    __host__ __device__ int first_strip() const { return first / ROWS; }
+    __host__ __device__ Acc* rows_of(int64_t batch, int chunk) const {
+        return by_rows + (batch * chunks() + chunk) * (n - first);
+    }
+    __host__ __device__ Acc* columns_of(int64_t batch, int strip) const {
+        return by_columns + (batch * (strips() - first_strip()) + strip - first_strip()) * n;
+    }
+    // Parts of each matrix.
+    int64_t row_parts() const { return rows ? int64_t{chunks()} * (n - first) : 0; }
+    int64_t column_parts() const { return columns ? int64_t{strips() - first_strip()} * n : 0; }
 };
 
 // Sums of a warp over rows of the triangle and over 32 PER_LANE of its columns, from j0 on.
@@ -78,13 +92,15 @@ class SymmetricSums {
                 if constexpr (is_complex<T>)
                     if (i == j && (args_.conj_rows || args_.conj_columns)) element.im = 0;
                 fma_into(row[r], conjugate_if(element, args_.conj_rows), xj_[c]);
-                if (i != j) fma_into(column_[c], conjugate_if(element, args_.conj_columns), xi[r]);
+                if (i != j || !args_.rows)
+                    fma_into(column_[c], conjugate_if(element, args_.conj_columns), xi[r]);
             }
         }
 #pragma unroll
         for (int r = 0; r < AT_ONCE; ++r) {
             row[r] = warp_sum(row[r]);
-            if (lane_ == 0 && i0 + r < args_.n) by_rows[r] = row[r];
+            if (lane_ == 0 && args_.rows && i0 + r >= args_.first && i0 + r < args_.n)
+                by_rows[r] = row[r];
         }
     }
 
@@ -108,23 +124,24 @@ __device__ void add_block(const SymmetricArgs<T>& args, int strip, int chunk, in
     constexpr int WARP_ROWS = ROWS / WARPS;
     __shared__ Acc shared[WARPS][COLS];
     const int warp = threadIdx.x / 32, i0 = strip * ROWS + warp * WARP_ROWS, j0 = chunk * COLS;
-    Acc* by_rows = args.by_rows + (batch * args.chunks + chunk) * args.n;
+    Acc* by_rows = args.rows_of(batch, chunk) + (i0 - args.first);
     Sums sums(args, batch, j0);
-    const bool full = j0 + COLS <= i0 && i0 + WARP_ROWS <= args.n;
+    const bool full = j0 + COLS <= i0 && i0 >= args.first && i0 + WARP_ROWS <= args.n;
 #pragma unroll
     for (int r = 0; r < WARP_ROWS; r += Sums::AT_ONCE) {
-        if (full) sums.add_rows(i0 + r, by_rows + i0 + r, [](int, int) { return true; });
+        if (full) sums.add_rows(i0 + r, by_rows + r, [](int, int) { return true; });
         else
-            sums.add_rows(i0 + r, by_rows + i0 + r,
-                          [&](int i, int j) { return i < args.n && j <= i; });
+            sums.add_rows(i0 + r, by_rows + r,
+                          [&](int i, int j) { return i >= args.first && i < args.n && j <= i; });
     }
+    if (!args.columns) return;
     sums.put_columns(shared[warp]);
     __syncthreads();
     Acc sum{};
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) sum = add(sum, shared[w][threadIdx.x]);
     const int j = j0 + static_cast<int>(threadIdx.x);
-    if (j < args.n) args.by_columns[(batch * args.strips + strip) * args.n + j] = sum;
+    if (j < args.n) args.columns_of(batch, strip)[j] = sum;
 }
 
 // Blocks that a multiprocessor runs at once, so that enough is on its way from memory.
@@ -139,11 +156,13 @@ __global__ void __launch_bounds__(32 * WARPS, AT_LEAST<T>)
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     // STRIPS strips begin within the columns of one chunk, and have equally many chunks.
-    const int index = static_cast<int>(blockIdx.x) / STRIPS,
+    const int index = static_cast<int>(row_start(args.first / COLS)) +
+                      static_cast<int>(blockIdx.x) / STRIPS,
               group = static_cast<int>(row_of(index)),
               chunk = index - static_cast<int>(row_start(group)),
               strip = group * STRIPS + static_cast<int>(blockIdx.x) % STRIPS;
-    if (strip < args.strips) add_block(args, strip, chunk, blockIdx.y);
+    if (strip >= args.first_strip() && strip < args.strips())
+        add_block(args, strip, chunk, blockIdx.y);
 }
 
 // A matrix of order 32 PER_LANE at most a block.
@@ -183,13 +202,19 @@ __global__ void __launch_bounds__(32 * WARPS)
     const int64_t batch = blockIdx.y;
     Acc sum{};
     if (j < args.n) {
-        const Acc *rows = args.by_rows + batch * args.chunks * args.n + j,
-                  *columns = args.by_columns + batch * args.strips * args.n + j;
+        if (args.rows && j >= args.first) {
+            const Acc* rows = args.rows_of(batch, 0) + (j - args.first);
 #pragma unroll 4
-        for (int c = warp; c <= j / COLS; c += WARPS) sum = add(sum, rows[int64_t{c} * args.n]);
+            for (int c = warp; c <= j / COLS; c += WARPS)
+                sum = add(sum, rows[int64_t{c} * (args.n - args.first)]);
+        }
+        if (args.columns) {
+            const int first = max(j / ROWS, args.first_strip());
+            const Acc* columns = args.columns_of(batch, first) + j;
 #pragma unroll 4
-        for (int s = j / ROWS + warp; s < args.strips; s += WARPS)
-            sum = add(sum, columns[int64_t{s} * args.n]);
+            for (int s = first + warp; s < args.strips(); s += WARPS)
+                sum = add(sum, columns[int64_t{s - first} * args.n]);
+        }
     }
     shared[warp][lane] = sum;
     __syncthreads();
@@ -199,32 +224,41 @@ __global__ void __launch_bounds__(32 * WARPS)
     args.y[batch * args.y_batch_stride + j] = Accumulator<T>::round(sum);
 }
 
+constexpr const char* FAILURE = "cannot launch a matrix-vector product";
+
+// The bytes of scratch memory that the parts of so many matrices take.
+template <class T>
+int64_t bytes_of_parts(const SymmetricArgs<T>& args, int64_t batch) {
+    return (args.row_parts() + args.column_parts()) * batch *
+           static_cast<int64_t>(sizeof(*args.by_rows));
+}
+
+template <class T>
+void launch_parts(SymmetricArgs<T> args, int64_t batch, void* scratch, cudaStream_t stream) {
+    args.by_rows = static_cast<decltype(args.by_rows)>(scratch);
+    args.by_columns = args.by_rows + args.row_parts() * batch;
+    const auto grid = [&](int64_t blocks) {
+        return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(batch));
+    };
+    const int64_t blocks = STRIPS * (row_start(args.chunks()) - row_start(args.first / COLS));
+    launch_overlapping(symmetric_kernel<T>, grid(blocks), 32 * WARPS, args, stream, FAILURE);
+    launch_overlapping(add_parts_kernel<T>, grid(ceil_div(args.n, 32)), 32 * WARPS, args, stream,
+                       FAILURE);
+}
+
 template <class T>
 bool launch(SymmetricArgs<T> args, int64_t batch, Scratch* scratch, cudaStream_t stream) {
-    using Acc = typename Accumulator<T>::type;
-    constexpr const char* failure = "cannot launch a matrix-vector product";
     if (args.n <= MV_SMALL_SYMMETRIC) {
         const auto kernel = args.n <= 64    ? symmetric_small_kernel<T, 2>
                             : args.n <= 128 ? symmetric_small_kernel<T, 4>
                                             : symmetric_small_kernel<T, 8>;
         launch_overlapping(kernel, dim3(static_cast<unsigned>(batch)), 32 * WARPS, args, stream,
-                           failure);
+                           FAILURE);
         return true;
     }
-    args.strips = static_cast<int>(ceil_div(args.n, ROWS));
-    args.chunks = static_cast<int>(ceil_div(args.n, COLS));
-    args.by_rows = static_cast<Acc*>(
-        scratch->reserve_if_free(args.parts() * batch * static_cast<int64_t>(sizeof(Acc))));
-    if (!args.by_rows) return false;
-    args.by_columns = args.by_rows + int64_t{args.chunks} * args.n * batch;
-    const auto grid = [&](int64_t blocks) {
-        return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(batch));
-    };
-    launch_overlapping(symmetric_kernel<T>, grid(STRIPS * row_start(args.chunks)), 32 * WARPS, args,
-                       stream, failure);
-    launch_overlapping(add_parts_kernel<T>, grid(ceil_div(args.n, 32)), 32 * WARPS, args, stream,
-                       failure);
-    return true;
+    void* parts = scratch->reserve_if_free(bytes_of_parts(args, batch));
+    if (parts) launch_parts(args, batch, parts, stream);
+    return parts != nullptr;
 }
 
 }  // namespace
@@ -246,9 +280,36 @@ bool mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream) {
         args.n = static_cast<int>(p.k);
         args.conj_rows = s.hermitian && !sides.left;
         args.conj_columns = s.hermitian && sides.left;
+        args.rows = args.columns = true;
         done = launch<T>(args, p.batch, scratch, stream);
     });
     return done;
+}
+
+void multiply_rows(const RowsVector& p, Scratch* scratch, cudaStream_t stream) {
+    check_reach({p.n, p.batch});
+    // The second dimension of a grid.
+    constexpr int64_t most = 65535;
+    with_element_type(p.dtype, [&](auto element) {
+        using T = decltype(element);
+        SymmetricArgs<T> args{};
+        args.triangle_batch_stride = p.triangle_batch_stride;
+        args.x_batch_stride = p.x_batch_stride;
+        args.y_batch_stride = p.n;
+        args.x_stride = 1;
+        args.n = static_cast<int>(p.n);
+        args.first = static_cast<int>(p.first);
+        args.conj_columns = p.hermitian;
+        args.rows = p.kind != Kind::Upper;
+        args.columns = p.kind != Kind::Lower;
+        for (int64_t at = 0; at < p.batch; at += most) {
+            const int64_t batch = std::min(most, p.batch - at);
+            args.triangle = static_cast<const T*>(p.triangle) + at * p.triangle_batch_stride;
+            args.x = static_cast<const T*>(p.x) + at * p.x_batch_stride;
+            args.y = static_cast<T*>(p.y) + at * p.n;
+            launch_parts(args, batch, scratch->reserve(bytes_of_parts(args, batch)), stream);
+        }
+    });
 }
 
 }  // namespace packedtri::cuda

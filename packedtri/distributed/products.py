@@ -12,12 +12,15 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from packedtri.distributed.strips import Cut, Strip, collect, deal, stream
+from packedtri.distributed.strips import Cut, Pieces, Strip, collect, deal, stream
 from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, UPPER
 from packedtri.ops.mm import tf32_allowed
 
 _mm = torch.ops.packedtri.mm.default
+_multiply_rows = torch.ops.packedtri.multiply_rows.default
 _FEW = 64
+#: Up to so many columns are sooner multiplied one by one than by dense strips.
+VECTORS = 3
 
 
 def multiply(a: Tensor, b: Tensor, tf32: bool = False) -> Tensor:
@@ -29,6 +32,39 @@ def multiply(a: Tensor, b: Tensor, tf32: bool = False) -> Tensor:
     if b.shape[-1] <= _FEW and (tf32 or not tf32_allowed(a)):
         return a @ b
     return _mm(a, b, a.shape[-2], DENSE, DENSE, DENSE, tf32)
+
+
+def multiply_vector(pieces: Pieces, n: int, x: Tensor, kind: int) -> Tensor:
+    """What the elements of one process contribute to a product with vectors.
+
+    Args:
+        pieces: what it has of a triangle of order n.
+        n: order of the triangle.
+        x: shape (*batch, n).
+        kind: how the triangle is read.
+
+    Returns:
+        shape (*batch, n). Sums of 16-bit elements are kept in float32 until they are complete.
+    """
+    (first, last), rows, ends = pieces
+    wide = torch.float32 if x.dtype.itemsize == 2 else x.dtype
+    y = x.new_zeros((*torch.broadcast_shapes(rows.shape[:-1], x.shape[:-1]), n), dtype=wide)
+    if first < last:
+        y[..., :last] = _multiply_rows(rows, x[..., :last], first, last, kind)
+    x = x.to(wide)
+    for row, column, elements in ends:
+        part, end = elements.to(wide), column + elements.shape[-1]
+        if kind == HERMITIAN and part.is_complex() and end > row:
+            part = torch.cat((part[..., :-1], part[..., -1:].real), -1)
+        if kind != UPPER:
+            y[..., row] += (part * x[..., column:end]).sum(-1)
+        if kind != LOWER:
+            # The diagonal of a mirrored triangle is in the first sum.
+            end = min(end, row) if kind in MIRRORED else end
+            part = part[..., : end - column]
+            part = part.conj() if kind == HERMITIAN else part
+            y[..., column:end] += part * x[..., row : row + 1]
+    return y.to(rows.dtype)
 
 
 def multiply_dense(

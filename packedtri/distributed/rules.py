@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from packedtri import _dtensor, layout
 from packedtri.distributed import factors, products, solves
-from packedtri.distributed.strips import Cut, Strip, chunk_of, own_rows, stream
+from packedtri.distributed.strips import Cut, Strip, chunk_of, own_rows, pieces_of, stream
 from packedtri.layout import DENSE, HERMITIAN, LOWER, MIRRORED, TRANSPOSED, UPPER
 
 _ops = torch.ops.packedtri
@@ -146,8 +146,12 @@ def _mm(a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: boo
     is_vector = x.ndim == 1
     matrix: Any = x.unsqueeze(-1) if is_vector else x if left else x.mT
     columns = _columns(matrix, cut, packed.shape[:-1], spread=False)
-    strips = own_rows(cut, chunk) if columns.dim is None else stream(cut, chunk)
-    y = products.multiply_dense(strips, n, columns.local, kind, chunk.shape[:-1], tf32)
+    if columns.dim is None and 0 < columns.local.shape[-1] <= products.VECTORS:
+        pieces, vectors = pieces_of(cut, chunk), columns.local.unbind(-1)
+        y = torch.stack([products.multiply_vector(pieces, n, v, kind) for v in vectors], -1)
+    else:
+        strips = own_rows(cut, chunk) if columns.dim is None else stream(cut, chunk)
+        y = products.multiply_dense(strips, n, columns.local, kind, chunk.shape[:-1], tf32)
     found = columns.result(y, cut, Partial())
     return found.squeeze(-1) if is_vector else found if left else found.mT
 
@@ -170,12 +174,39 @@ def _outer(a: Any, b: Any, n: int, tf32: bool) -> Any:
 def _triangles(a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: bool) -> Any:
     cut = _cut(a, n) or _cut(b, n)
     both = isinstance(a, DTensor) and isinstance(b, DTensor) and a.device_mesh == b.device_mesh
-    kinds = {(LOWER, LOWER), (LOWER, UPPER), (UPPER, LOWER)}
-    if cut is None or not both or c_kind != LOWER or (a_kind, b_kind) not in kinds:
+    if cut is None or not both or c_kind != LOWER or a_kind == b_kind == UPPER:
         return NotImplemented
     first = _local(a, cut, Shard(a.ndim - 1))
     second = first if a is b else _local(b, cut, Shard(b.ndim - 1))
-    return _packed(products.multiply_triangles(cut, first, second, a_kind, b_kind, tf32), cut)
+    total = None
+    left = _triangles_of(first, cut, a_kind)
+    right = left if a is b and a_kind == b_kind else _triangles_of(second, cut, b_kind)
+    for x, x_kind in left:
+        for y, y_kind in right:
+            # One of two upper ones has no diagonal, so that their product is all above it.
+            if x_kind == y_kind == UPPER:
+                continue
+            term = products.multiply_triangles(cut, x, y, x_kind, y_kind, tf32)
+            total = term if total is None else total.add_(term)
+    assert total is not None
+    return _packed(total, cut)
+
+
+def _triangles_of(chunk: Tensor, cut: Cut, kind: int) -> list[tuple[Tensor, int]]:
+    """The triangles that a matrix is the sum of, as chunks, and how each is read.
+
+    A mirrored one is its lower triangle and, without the diagonal, what mirrors that.
+    """
+    if kind not in MIRRORED:
+        return [(chunk, kind)]
+    _, index = _own_diagonal(cut, chunk.device, 0)
+    lower, beside = chunk, chunk.clone()
+    beside[..., index] = 0
+    if kind == HERMITIAN and chunk.is_complex():
+        lower = chunk.clone()
+        lower.imag[..., index] = 0
+        beside = beside.conj().resolve_conj()
+    return [(lower, LOWER), (beside, UPPER)]
 
 
 def _packed(chunk: Tensor, cut: Cut) -> DTensor:

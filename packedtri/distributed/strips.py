@@ -141,6 +141,36 @@ def own_rows(
         yield strip, _unpack_rows(rows, *strip)
 
 
+class Pieces(NamedTuple):
+    """A chunk as rows of the triangle.
+
+    Attributes:
+        strip: the rows that are whole, perhaps none.
+        rows: their stored elements, shape (*batch, count).
+        ends: parts of rows before and behind: which row, its first column, and the elements.
+    """
+
+    strip: Strip
+    rows: Tensor
+    ends: list[tuple[int, int, Tensor]]
+
+
+def pieces_of(cut: Cut, chunk: Tensor) -> Pieces:
+    """What this process has, without a copy."""
+    begin, end = cut.chunk(cut.rank)
+    rows = range(cut.n + 1)
+    first = bisect_left(rows, begin, key=layout.numel)
+    last = bisect_left(rows, end + 1, key=layout.numel) - 1
+    strip = Strip(min(first, last), last)
+    ends = []
+    for low, high in ((begin, min(end, layout.numel(first))), (layout.numel(last), end)):
+        if begin <= low < high:
+            row = bisect_left(rows, low + 1, key=layout.numel) - 1
+            ends.append((row, low - layout.numel(row), chunk[..., low - begin : high - begin]))
+    low, high = strip.elements if strip.first < strip.last else (begin, begin)
+    return Pieces(strip, chunk[..., low - begin : high - begin], ends)
+
+
 def chunk_of(cut: Cut, rows_of: Callable[[Strip], Tensor], like: Tensor) -> Tensor:
     """The chunk of this process, of a matrix that it can compute any rows of.
 

@@ -76,6 +76,20 @@ def test_mirrored_vector(kind: int, device: str, dtype: torch.dtype, rng: torch.
     failures.report()
 
 
+@pytest.mark.parametrize("kind", [LOWER, UPPER, SYMMETRIC, HERMITIAN])
+def test_rows_times_vectors(
+    kind: int, device: str, dtype: torch.dtype, rng: torch.Generator
+) -> None:
+    for first, last in ((0, 1), (5, 130), (70, 300)):
+        packed = random_integers((2, numel(last)), dtype, device, rng)
+        packed[:, : numel(first)] = 0
+        x = random_integers((last,), dtype, device, rng)
+        y = ops.multiply_rows(packed[:, numel(first) :].contiguous(), x, first, last, kind)
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        expected = densify(packed, last, kind).to(wide) @ x.to(wide)
+        assert_same(y, expected.to(dtype))
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_nonfinite(value: float, device: str, dtype: torch.dtype, rng: torch.Generator) -> None:
     """Kernels may take another path where an element is not finite."""
