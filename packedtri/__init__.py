@@ -24,6 +24,11 @@ from packedtri.ops.congruence import congruence
 from packedtri.ops.determinant import inv_quad_logdet
 from packedtri.ops.forms import bilinear_form, quadratic_form
 from packedtri.ops.fractional_powers import fractional_matrix_power
+from packedtri.ops.generalized_eigen import (
+    GeneralizedEigh,
+    generalized_eigh,
+    generalized_eigvalsh,
+)
 from packedtri.ops.gram import her2k, herk, syr2k, syrk
 from packedtri.ops.matrix_functions import logm, sqrtm
 from packedtri.ops.refinement import ErrorBounds, error_bounds, refine
@@ -42,6 +47,7 @@ from packedtri.tensor import (
 __version__ = "0.1.0"
 __all__ = [
     "ErrorBounds",
+    "GeneralizedEigh",
     "Hermitian",
     "LowerTriangular",
     "PackedTensor",
@@ -56,6 +62,8 @@ __all__ = [
     "dense_guard",
     "error_bounds",
     "fractional_matrix_power",
+    "generalized_eigh",
+    "generalized_eigvalsh",
     "her2k",
     "herk",
     "inv_quad_logdet",

@@ -303,8 +303,8 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 def _call_out(function: Function, found: Row, *args: Any, out: Any, **kwargs: Any) -> Any:
     """Compute a new result and write it to ``out``; it may be an operand too."""
-    if found.writes and not kwargs:
-        result = found.handler(*args, out=out)
+    if found.writes:
+        result = found.handler(*args, **kwargs, out=out)
         if result is out:
             return out
     else:

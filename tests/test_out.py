@@ -8,7 +8,7 @@ from torch import Tensor
 from twins import dense, each_type
 
 from packedtri import LowerTriangular, PackedTensor, Symmetric, UpperTriangular
-from packedtri.ops import matmul
+from packedtri.ops import matmul, solve
 
 S = Symmetric.eye(3, dtype=torch.float64) * 2
 L = LowerTriangular(torch.arange(1.0, 7.0, dtype=torch.float64))
@@ -191,6 +191,72 @@ def test_results_that_cannot_be_written_in_place(n: int, device: str) -> None:
     expected = shared @ x
     out = rest[: n * n].view(n, n)
     torch.testing.assert_close(torch.mm(shared, x, out=out), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
+@pytest.mark.parametrize("shapes", [s for s in SHAPES if len(s[1]) > 1 and s != ((5,), (5, 0))])
+@pytest.mark.parametrize("cls", [LowerTriangular, UpperTriangular])
+def test_solves_are_written_in_place(
+    cls: type[PackedTensor],
+    shapes: tuple[tuple[int, ...], ...],
+    dtype: torch.dtype,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also over their right-hand sides, where these have the batch of the solution."""
+    (*batch, n), right = shapes
+    t = cls(random(*batch, n * (n + 1) // 2, dtype=dtype, device=device) / max(n, 1))
+    t.add_diagonal_(1)
+    x = random(*right, dtype=dtype, device=device)
+    upper = cls is UpperTriangular
+    cases = []
+    for left, unit in ((True, False), (True, True), (False, False)):
+        b = x if left else x.mT.contiguous()
+        told = {"upper": upper, "left": left, "unitriangular": unit}
+        cases.append((b, told, torch.linalg.solve_triangular(t, b, **told)))
+    # A new result would be an error.
+    monkeypatch.setattr(solve, "solve", None)
+    monkeypatch.setattr(solve, "attempt", None)
+    for b, told, expected in cases:
+        before = b.clone()
+        out = torch.full_like(expected, torch.nan)
+        version, place = out._version, out.data_ptr()
+        assert torch.linalg.solve_triangular(t, b, **told, out=out) is out
+        assert out._version > version and out.data_ptr() == place
+        assert torch.equal(out, expected) and torch.equal(b, before)
+        if b.shape == expected.shape:
+            again = b.clone()
+            torch.linalg.solve_triangular(t, again, **told, out=again)
+            assert torch.equal(again, expected)
+
+
+@pytest.mark.parametrize("n", [3, 200])
+def test_solves_that_share_memory(n: int, device: str) -> None:
+    memory = random(3 * n * n, dtype=torch.float32, device=device)
+    t = LowerTriangular.eye(n, device=device)
+    t[n - 1, 0] = 2
+    both = memory[: n * n + n].view(n + 1, n)
+    for b, out in (
+        (both[:-1], both[1:]),
+        (both[1:], both[:-1]),
+        (both[:-1].mT, both[:-1]),
+        (both[:-1], both[:-1].mT),
+        (both[:-1], memory[1 : n * n + 1].view(n, n)),
+    ):
+        expected = torch.linalg.solve_triangular(t, b, upper=False)
+        assert torch.linalg.solve_triangular(t, b, upper=False, out=out) is out
+        torch.testing.assert_close(out, expected)
+    # The triangle itself.
+    inside = LowerTriangular(memory[: n * (n + 1) // 2])
+    inside.add_diagonal_(n)
+    out = memory[: n * n].view(n, n)
+    b = random(n, n, dtype=torch.float32, device=device)
+    expected = torch.linalg.solve_triangular(inside, b, upper=False)
+    torch.linalg.solve_triangular(inside, b, upper=False, out=out)
+    torch.testing.assert_close(out, expected)
+    leaf = t.clone().requires_grad_()
+    with pytest.raises(RuntimeError, match="does not support automatic differentiation"):
+        torch.linalg.solve_triangular(leaf, b, upper=False, out=b)
 
 
 def test_who_else_sees_results_that_are_written(device: str) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from packedtri import _dense_guard, _tracing
+from packedtri._recording import is_recorded
 from packedtri._values import canonical_type, describe, function_name
 from packedtri.dispatch import Function
 from packedtri.tensor import PackedTensor
@@ -80,6 +81,17 @@ def is_complex_number(value: Any) -> bool:
     if isinstance(value, Tensor):
         return value.dim() == 0 and value.is_complex()
     return isinstance(value, complex)
+
+
+def takes(out: Any, shape: tuple[int, ...], like: Tensor) -> bool:
+    """Whether a kernel can write a dense result of that shape there, of elements as in ``like``."""
+    if type(out) is not Tensor or out.layout is not torch.strided or is_recorded(out):
+        return False
+    if out.dtype is not like.dtype or out.device != like.device or out.is_conj() or out.is_neg():
+        return False
+    if out.is_inference() and not torch.is_inference_mode_enabled():
+        return False
+    return out.is_contiguous() and out.shape == shape
 
 
 def write_out(name: str, result: Any, out: Any, casts: bool = False) -> Any:

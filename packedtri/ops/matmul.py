@@ -24,6 +24,7 @@ from packedtri._values import describe
 from packedtri.dispatch import row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
 from packedtri.ops.aten import bump_version
+from packedtri.ops.dense import takes
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.mm import (
     autocast_dtype,
@@ -95,7 +96,7 @@ def _tried(
         for x in (a, b):
             if "_family" in x.__dict__ and _is_grad_enabled():
                 check_source(x)  # type: ignore[arg-type]
-        if out is not None and cls is None and _takes(out, a, b, p):
+        if out is not None and cls is None and takes(out, _result_shape(a, b), p):
             bare_mm_out(p, q, how(*kinds), out)
             bump_version(out)
             return out
@@ -108,19 +109,11 @@ def _tried(
     raise problem
 
 
-def _takes(out: Any, a: Tensor, b: Tensor, p: Tensor) -> bool:
-    """Whether a kernel can write the dense product there, whose elements are as those of ``p``."""
-    if type(out) is not Tensor or out.layout is not torch.strided or is_recorded(out):
-        return False
-    if out.dtype is not p.dtype or out.device != p.device or out.is_conj() or out.is_neg():
-        return False
-    if out.is_inference() and not torch.is_inference_mode_enabled():
-        return False
+def _result_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
     left, right = _shape(a), _shape(b)
     x, y = left[:-2], right[:-2]
     batch = torch.broadcast_shapes(x, y) if x and y and x != y else x or y
-    rows, columns = left[-2:-1], right[-1:] if len(right) > 1 else ()
-    return out.is_contiguous() and out.shape == (*batch, *rows, *columns)
+    return (*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))
 
 
 def _shape(x: Tensor) -> tuple[int, ...]:

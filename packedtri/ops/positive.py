@@ -26,7 +26,7 @@ from packedtri._sharing import check_source
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
 from packedtri.ops.mm import quick_mm
 from packedtri.ops.potrf import cholesky
-from packedtri.ops.trsm import invert_triangle, solve, widened
+from packedtri.ops.trsm import invert_triangle, solve, solve_into, widened
 from packedtri.tensor import PackedTensor
 
 
@@ -106,8 +106,9 @@ def solve_by_factor(factor: Tensor, b: Tensor, n: int) -> Tensor:
     It has the dtype of ``b``. The factor of 16-bit elements may be float32.
     """
     factor = widened(factor)
-    half = solve(factor, widened(b), n, LOWER)
-    return solve(factor.conj(), half, n, UPPER).to(b.dtype)
+    half, factor = solve(factor, widened(b), n, LOWER), factor.conj()
+    in_place = half.is_contiguous() and solve_into(half, factor, half, n, UPPER)
+    return (half if in_place else solve(factor, half, n, UPPER)).to(b.dtype)
 
 
 def invert_by_factor(factor: Tensor, n: int) -> Tensor:

@@ -15,15 +15,16 @@ from torch import Tensor
 
 from packedtri import _nodes
 from packedtri._dtensor import whole
-from packedtri._recording import forward_mode, values_visible
+from packedtri._recording import forward_mode, is_recorded, values_visible
 from packedtri._typed import attempt
 from packedtri._values import describe
 from packedtri.dispatch import Function, row
 from packedtri.layout import DENSE, LOWER, UPPER
-from packedtri.ops.dense import as_dense, densify, functions
+from packedtri.ops.aten import bump_version
+from packedtri.ops.dense import as_dense, densify, functions, takes
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.positive import positive, solve_by_factor
-from packedtri.ops.trsm import first_zero, narrowed, solve, widened
+from packedtri.ops.trsm import first_zero, narrowed, solve, solve_into, widened
 from packedtri.tensor import (
     Hermitian,
     LowerTriangular,
@@ -154,10 +155,15 @@ def _solve_triangular(
     upper: bool,
     left: bool = True,
     unitriangular: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.linalg.solve_triangular for a triangular ``A``, whose type says ``upper`` already."""
     name = "linalg.solve_triangular"
     check_upper(name, A, upper)
+    if out is not None and type(B) is Tensor and B.dim() >= 2:
+        check_system(name, A, B, left)
+        if _solved_into(out, A, B, left, unitriangular):
+            return out
     if type(B) is not Tensor:
         check_system(name, A, B, left)
         if isinstance(B, PackedTensor) and type(A) is type(B):
@@ -175,6 +181,20 @@ def _solve_triangular(
     if problem is not None:
         raise problem
     return _solve_in_general(A, B, left, unitriangular)
+
+
+def _solved_into(out: Tensor, a: PackedTensor, b: Tensor, left: bool, unit: bool) -> bool:
+    """Whether the solution was written to ``out``, which may be ``b``."""
+    if is_recorded(a):
+        return False
+    p = _nodes.to_packed(a)
+    batch = torch.broadcast_shapes(p.shape[:-1], b.shape[:-2])
+    if not takes(out, (*batch, *b.shape[-2:]), p):
+        return False
+    if not solve_into(out, p, b, a.n, a.kind, left, unit):
+        return False
+    bump_version(out)
+    return True
 
 
 def by_lu(function: Function, *args: Any, **kwargs: Any) -> Any:
@@ -302,7 +322,7 @@ def _triangular_solve(
 
 
 for _cls in _TRIANGULAR:
-    row(torch.linalg.solve_triangular, _cls, Tensor, result=Tensor)(_solve_triangular)
+    row(torch.linalg.solve_triangular, _cls, Tensor, result=Tensor, writes=True)(_solve_triangular)
     row(torch.linalg.solve, _cls, Tensor, result=Tensor)(_solve)
     row(torch.linalg.solve_ex, _cls, Tensor)(_solve_ex)
     for _rhs in (Tensor, PackedTensor):

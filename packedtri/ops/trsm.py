@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_map
 
 from packedtri._autograd import (
     Call,
+    NotBareError,
+    bare,
     library,
     quick,
     register_implicit,
@@ -24,12 +26,14 @@ from packedtri._autograd import (
 )
 from packedtri._bands import embed_diagonal, without_diagonal
 from packedtri._dtensor import cut_of, cutting
+from packedtri._recording import is_alone, is_recorded
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.mm import batch_first, transposed
 
 _mm = torch.ops.packedtri.mm.default
 _solve = torch.ops.packedtri.solve_triangular.default
 _quick_solve = quick(_solve, 2)
+_bare_solve_out = bare(torch.ops.packedtri._solve_triangular_out.default)
 _first_zero = torch.ops.packedtri.first_zero.default
 _quick_first_zero = quick(_first_zero)
 
@@ -73,6 +77,37 @@ def solve(
     if dtype.itemsize == 2:
         return solve(packed.float(), b.float(), n, kind, b_kind, left, unit).to(dtype)
     return _quick_solve(packed, b, n, kind, b_kind, left, unit)
+
+
+def solve_into(
+    out: Tensor,
+    packed: Tensor,
+    b: Tensor,
+    n: int,
+    kind: int,
+    left: bool = True,
+    unit: bool = False,
+) -> bool:
+    """Write the solution for a dense ``b`` to ``out``, which may be ``b``, where that can be done.
+
+    Args:
+        out: contiguous, of the shape and dtype of the solution; it must be nobody's who would have
+            to know.
+        packed: as for ``solve``, and so are the others.
+
+    Returns:
+        Whether it did. It does not where anybody records or transforms what is done, nor in 16
+        bits.
+    """
+    if packed.dtype.itemsize == 2 or not is_alone((packed, b, out)):
+        return False
+    if is_recorded(packed, b, out):
+        return False
+    try:
+        _bare_solve_out(packed, b, n, kind, left, unit, out)
+    except NotBareError:
+        return False
+    return True
 
 
 def invert_triangle(packed: Tensor, n: int) -> Tensor:
