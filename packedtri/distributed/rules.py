@@ -143,8 +143,11 @@ def _mm(a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: boo
     chunk = _local(packed, cut, Shard(packed.ndim - 1))
     if kind == HERMITIAN and not left:
         chunk = chunk.conj().resolve_conj()
-    is_vector = x.ndim == 1
-    matrix: Any = x.unsqueeze(-1) if is_vector else x if left else x.mT
+    if x.ndim == 1:
+        vector = _local(x, cut, Replicate())
+        y = products.multiply_vector(pieces_of(cut, chunk), n, vector, kind)
+        return _spread(y, cut, Partial(), tuple(y.shape))
+    matrix: Any = x if left else x.mT
     columns = _columns(matrix, cut, packed.shape[:-1], spread=False)
     if columns.dim is None and 0 < columns.local.shape[-1] <= products.VECTORS:
         pieces, vectors = pieces_of(cut, chunk), columns.local.unbind(-1)
@@ -153,7 +156,7 @@ def _mm(a: Any, b: Any, n: int, a_kind: int, b_kind: int, c_kind: int, tf32: boo
         strips = own_rows(cut, chunk) if columns.dim is None else stream(cut, chunk)
         y = products.multiply_dense(strips, n, columns.local, kind, chunk.shape[:-1], tf32)
     found = columns.result(y, cut, Partial())
-    return found.squeeze(-1) if is_vector else found if left else found.mT
+    return found if left else found.mT
 
 
 def _outer(a: Any, b: Any, n: int, tf32: bool) -> Any:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from math import isqrt
 from typing import Any, NamedTuple
@@ -158,17 +159,25 @@ class Pieces(NamedTuple):
 def pieces_of(cut: Cut, chunk: Tensor) -> Pieces:
     """What this process has, without a copy."""
     begin, end = cut.chunk(cut.rank)
-    rows = range(cut.n + 1)
+
+    def elements(low: int, high: int) -> Tensor:
+        return chunk[..., low - begin : high - begin]
+
+    strip, ends = _rows_of_chunk(cut.n, begin, end)
+    rows = elements(*strip.elements) if strip.first < strip.last else elements(begin, begin)
+    parts = [(row, low - layout.numel(row), elements(low, high)) for row, low, high in ends]
+    return Pieces(strip, rows, parts)
+
+
+@lru_cache
+def _rows_of_chunk(n: int, begin: int, end: int) -> tuple[Strip, list[tuple[int, int, int]]]:
+    """The whole rows of elements [begin, end), and parts of rows: which row, from where to where."""
+    rows = range(n + 1)
     first = bisect_left(rows, begin, key=layout.numel)
     last = bisect_left(rows, end + 1, key=layout.numel) - 1
-    strip = Strip(min(first, last), last)
-    ends = []
-    for low, high in ((begin, min(end, layout.numel(first))), (layout.numel(last), end)):
-        if begin <= low < high:
-            row = bisect_left(rows, low + 1, key=layout.numel) - 1
-            ends.append((row, low - layout.numel(row), chunk[..., low - begin : high - begin]))
-    low, high = strip.elements if strip.first < strip.last else (begin, begin)
-    return Pieces(strip, chunk[..., low - begin : high - begin], ends)
+    ends = [(first - 1, begin, min(end, layout.numel(first))), (last, layout.numel(last), end)]
+    # The second begins before the chunk where that is within a row.
+    return Strip(min(first, last), last), [e for e in ends if begin <= e[1] < e[2]]
 
 
 def chunk_of(cut: Cut, rows_of: Callable[[Strip], Tensor], like: Tensor) -> Tensor:
