@@ -334,6 +334,7 @@ ON_SEVERAL_GPUS = {
     "`inv_quad_logdet` with its gradient": ("inv_quad_logdet with gradient", 1),
     "L @ L": ("L @ L", 1),
     "L @ L.mT": ("L @ L.mT", 1),
+    "S @ S": ("S @ S", 1),
     "inverse of L": ("inverse", 1),
     "L @ 8192 columns": ("L @ x", 8192),
     "S @ 8192 columns": ("S @ x", 8192),

@@ -66,8 +66,9 @@ class SymmetricSums {
         }
     }
 
-    // Adds rows i0 and following, whose own sums go to by_rows. `stored` says which elements there are.
-    template <class Stored>
+    // Adds rows i0 and following, whose own sums go to by_rows. `stored` says which elements there are; BESIDE that these
+    // are all that are asked for, and none on the diagonal.
+    template <bool BESIDE = false, class Stored>
     __device__ __forceinline__ void add_rows(int i0, Acc* by_rows, Stored stored) {
         T t[AT_ONCE][PER_LANE];
         Acc xi[AT_ONCE], row[AT_ONCE];
@@ -90,17 +91,18 @@ class SymmetricSums {
                 Acc element = Accumulator<T>::widen(t[r][c]);
                 // The diagonal counts once, and is real where it is its own conjugate.
                 if constexpr (is_complex<T>)
-                    if (i == j && (args_.conj_rows || args_.conj_columns)) element.im = 0;
+                    if (!BESIDE && i == j && (args_.conj_rows || args_.conj_columns))
+                        element.im = 0;
                 fma_into(row[r], conjugate_if(element, args_.conj_rows), xj_[c]);
-                if (i != j || !args_.rows)
+                if (BESIDE || i != j || !args_.rows)
                     fma_into(column_[c], conjugate_if(element, args_.conj_columns), xi[r]);
             }
         }
 #pragma unroll
         for (int r = 0; r < AT_ONCE; ++r) {
             row[r] = warp_sum(row[r]);
-            if (lane_ == 0 && args_.rows && i0 + r >= args_.first && i0 + r < args_.n)
-                by_rows[r] = row[r];
+            const bool inside = BESIDE || (i0 + r >= args_.first && i0 + r < args_.n);
+            if (lane_ == 0 && args_.rows && inside) by_rows[r] = row[r];
         }
     }
 
@@ -129,7 +131,7 @@ __device__ void add_block(const SymmetricArgs<T>& args, int strip, int chunk, in
     const bool full = j0 + COLS <= i0 && i0 >= args.first && i0 + WARP_ROWS <= args.n;
 #pragma unroll
     for (int r = 0; r < WARP_ROWS; r += Sums::AT_ONCE) {
-        if (full) sums.add_rows(i0 + r, by_rows + r, [](int, int) { return true; });
+        if (full) sums.template add_rows<true>(i0 + r, by_rows + r, [](int, int) { return true; });
         else
             sums.add_rows(i0 + r, by_rows + r,
                           [&](int i, int j) { return i >= args.first && i < args.n && j <= i; });

@@ -171,7 +171,7 @@ def pieces_of(cut: Cut, chunk: Tensor) -> Pieces:
 
 @lru_cache
 def _rows_of_chunk(n: int, begin: int, end: int) -> tuple[Strip, list[tuple[int, int, int]]]:
-    """The whole rows of elements [begin, end), and parts of rows: which row, from where to where."""
+    """The whole rows of elements [begin, end), and parts of rows: which, from where to where."""
     rows = range(n + 1)
     first = bisect_left(rows, begin, key=layout.numel)
     last = bisect_left(rows, end + 1, key=layout.numel) - 1
