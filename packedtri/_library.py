@@ -119,7 +119,7 @@ if cuda_library is None:
     )
     _others = (
         "_mm_out mm_pair pack_block write_block_ unpack_rows pack_rows multiply_rows "
-        "cholesky_update"
+        "_solve_triangular_out cholesky_update"
     )
     for _op in (
         *_others.split(),
