@@ -44,7 +44,7 @@ def multiply_vector(pieces: Pieces, n: int, x: Tensor, kind: int) -> Tensor:
         kind: how the triangle is read.
 
     Returns:
-        shape (*batch, n). Sums of 16-bit elements are kept in float32 until they are complete.
+        shape (*batch, n). Parts of rows of 16-bit elements are added to the others in float32.
     """
     (first, last), rows, ends = pieces
     wide = torch.float32 if x.dtype.itemsize == 2 else x.dtype
