@@ -65,6 +65,19 @@ def test_batches_broadcast(wide, device, rng):
     torch.testing.assert_close(values[1, 2], generalized_eigvalsh(A[2], B[1, 0]))
 
 
+@pytest.mark.parametrize(("n", "of_a", "of_b"), [(3, (), (3,)), (3, (3,), (3, 3)), (1, (), (1,)),
+                                                  (0, (), (0,))])  # fmt: skip
+@wide
+def test_matrices_that_look_like_batches_of_vectors(n, of_a, of_b, wide, device, rng):
+    A, _ = pair(n, wide, device, rng, *of_a)
+    _, B = pair(n, wide, device, rng, *of_b)
+    values, x = generalized_eigh(A, B)
+    assert values.shape == (*of_b, n) and x.shape == (*of_b, n, n)
+    one = torch.eye(n, dtype=wide, device=device).expand(x.shape)
+    torch.testing.assert_close(x.mH @ dense(B) @ x, one)
+    assert generalized_eigvalsh(A, B).shape == values.shape
+
+
 @wide
 def test_derivatives(wide, device, rng):
     """Of functions that do not depend on the factors of eigenvectors."""

@@ -68,7 +68,7 @@ def generalized_eigh(A: S, B: S) -> GeneralizedEigh:
     """
     L, reduced = _reduced("generalized_eigh", A, B)
     values, vectors = torch.linalg.eigh(reduced)
-    found = GeneralizedEigh(values, torch.linalg.solve(L.mH, vectors))
+    found = GeneralizedEigh(values, torch.linalg.solve_triangular(L.mH, vectors, upper=True))
     return GeneralizedEigh(*(narrowed(x, A.dtype) for x in found))
 
 
@@ -102,8 +102,9 @@ def _reduced(name: str, A: S, B: S) -> tuple[LowerTriangular, Tensor]:
     """The Cholesky factor L of B, and the dense L^-1 A L^-H."""
     _check(name, A, B)
     L: Any = torch.linalg.cholesky(widened(B))
-    half = torch.linalg.solve(L, widened(A).to_dense())
-    return L, torch.linalg.solve(L, half.mH)
+    # torch.linalg.solve would take matrices of some shapes for a batch of vectors.
+    half = torch.linalg.solve_triangular(L, widened(A).to_dense(), upper=False)
+    return L, torch.linalg.solve_triangular(L, half.mH, upper=False)
 
 
 def _check(name: str, A: Any, B: Any) -> None:
