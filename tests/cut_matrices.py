@@ -255,6 +255,11 @@ def places(mesh: DeviceMesh, device: str) -> None:
     with torch.inference_mode():
         S = Symmetric(compared.spread(compared.randn(45), Shard(0)))
         assert (S @ compared.spread(x, Replicate())).placements == (Partial(),)
+    # Also of matrices that were made outside of it.
+    S, v = compared.cut(compared.triangle(Symmetric, 9)), compared.spread(x[:, 0], Replicate())
+    with torch.inference_mode():
+        assert (S @ v).placements == (Partial(),)
+        assert cut_of((S @ S)._packed)
 
 
 def gradients(mesh: DeviceMesh, dtype: torch.dtype, device: str) -> None:

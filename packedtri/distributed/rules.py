@@ -64,7 +64,8 @@ def _placements(cut: Cut, placement: Placement) -> tuple[Placement, ...]:
 def _local(x: DTensor, cut: Cut, placement: Placement) -> Tensor:
     """What this process has of a tensor that is placed so where the matrix is cut."""
     placements = _placements(cut, placement)
-    values: Any = x.detach()
+    # Inference mode makes no detached copies of what was made outside of it.
+    values: Any = x.detach() if x.requires_grad else x
     if x.placements != placements:
         values = values.redistribute(placements=placements)
     local: Tensor = values.to_local().resolve_conj().resolve_neg()
