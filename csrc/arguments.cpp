@@ -186,4 +186,22 @@ bool may_overlap(const Tensor& a, const Tensor& b) {
     return x[0] < y[1] && y[0] < x[1];
 }
 
+void check_out(const Tensor& out, const Sizes& shape, const char* op) {
+    STD_TORCH_CHECK(sizes_of(out) == shape, "[packedtri::", op, "] expected out of shape ",
+                    to_string(shape), "; got ", to_string(sizes_of(out)));
+}
+
+void compute_into(const Tensor& out, const Tensor& like, int64_t alignment, bool apart,
+                  const char* op, const std::function<Tensor(const Tensor* into)>& compute) {
+    STD_TORCH_CHECK(out.is_contiguous() && out.scalar_type() == like.scalar_type() &&
+                        out.device() == like.device(),
+                    "[packedtri::", op,
+                    "] expected a contiguous out of the operands' dtype and on their device");
+    const bool aligned = reinterpret_cast<uintptr_t>(out.const_data_ptr()) % alignment == 0;
+    const Tensor result = compute(aligned && apart ? &out : nullptr);
+    check_out(out, sizes_of(result), op);
+    Tensor place = out;
+    if (result.const_data_ptr() != out.const_data_ptr()) torch::stable::copy_(place, result);
+}
+
 }  // namespace packedtri

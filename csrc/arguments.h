@@ -35,6 +35,13 @@ bool has_batch(const Tensor& t, const Sizes& batch, size_t inner_dims);
 // Whether two tensors may have memory in common.
 bool may_overlap(const Tensor& a, const Tensor& b);
 
+// Raises where `out` has not the shape of a result.
+void check_out(const Tensor& out, const Sizes& shape, const char* op);
+// Computes a result in `out`, contiguous, with the dtype and device of `like`. `compute` gets it where it begins at a
+// multiple of `alignment` bytes and is `apart` from what is read meanwhile; a result that is elsewhere is copied there.
+void compute_into(const Tensor& out, const Tensor& like, int64_t alignment, bool apart,
+                  const char* op, const std::function<Tensor(const Tensor* into)>& compute);
+
 // A tensor whose matrices the kernels can walk: batch expanded to `batch` with a single stride, and
 // the inner dimensions laid out as they need. Copies only where no view will do.
 struct Walkable {

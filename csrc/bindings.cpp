@@ -71,11 +71,6 @@ void for_pieces(const Sizes& batch, int64_t most, const F& f) {
         f(Piece{batch, dim, at, std::min(step, *first - at)});
 }
 
-void check_place(const Tensor& out, const Sizes& shape) {
-    STD_TORCH_CHECK(sizes_of(out) == shape, "[packedtri::_mm_out] expected out of shape ",
-                    to_string(shape), "; got ", to_string(sizes_of(out)));
-}
-
 int64_t kind_of_transpose(int64_t kind) {
     return static_cast<int64_t>(transposed(static_cast<Kind>(kind)));
 }
@@ -141,7 +136,7 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
     if (kc == Kind::Dense && !row) shape.push_back(rows);
     if (kc == Kind::Dense && !column) shape.push_back(cols);
 
-    if (into) check_place(*into, shape);
+    if (into) check_out(*into, shape, "_mm_out");
     const auto result = [&] { return into ? *into : allocate(a, shape); };
     if (product_of(shape) == 0 || size_a[1] == 0) {
         Tensor c = result();
@@ -215,18 +210,14 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
 
 void mm_into(const Tensor& out, int64_t alignment, const Tensor& a, const Tensor& b, int64_t how,
              Multiply multiply) {
+    constexpr const char* op = "_mm_out";
     const MmArguments x = mm_arguments(a, b, how);
-    STD_TORCH_CHECK(x.c_kind == static_cast<int64_t>(Kind::Dense) && out.is_contiguous() &&
-                        out.scalar_type() == a.scalar_type() && out.device() == a.device(),
-                    "[packedtri::_mm_out] expected a contiguous out for a dense result, of the "
-                    "operands' dtype and on their device");
-    const bool fits = reinterpret_cast<uintptr_t>(out.const_data_ptr()) % alignment == 0 &&
-                      !may_overlap(out, a) && !may_overlap(out, b);
-    const Tensor c =
-        multiply({a, b, x.a_kind, x.b_kind, fits ? &out : nullptr}, x.n, x.c_kind, x.tf32);
-    check_place(out, sizes_of(c));
-    Tensor place = out;
-    if (c.const_data_ptr() != out.const_data_ptr()) torch::stable::copy_(place, c);
+    STD_TORCH_CHECK(x.c_kind == static_cast<int64_t>(Kind::Dense), "[packedtri::", op,
+                    "] expected kinds of a dense result");
+    const bool apart = !may_overlap(out, a) && !may_overlap(out, b);
+    compute_into(out, a, alignment, apart, op, [&](const Tensor* into) {
+        return multiply({a, b, x.a_kind, x.b_kind, into}, x.n, x.c_kind, x.tf32);
+    });
 }
 
 bool same_memory(const Tensor& a, const Tensor& b) {

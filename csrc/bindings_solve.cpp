@@ -32,7 +32,7 @@ void check_right_hand_side(const Tensor& b, bool dense, int64_t n, bool left) {
                     to_string(sizes_of(b)));
 }
 
-// Fills a tensor that has just been allocated. Small ones are copied before the dispatcher would have been asked to.
+// Fills a contiguous tensor, which shares no memory with the other. Small ones are copied before the dispatcher would have been asked to.
 void fill(Tensor& to, const Tensor& from, DType dtype) {
     const int64_t bytes = to.numel() * element_size(dtype);
     if (bytes > 65536 || from.is_cuda() || !from.is_contiguous() || from.numel() != to.numel())
@@ -63,10 +63,7 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
     Sizes shape = batch;
     const Sizes own = sizes_of(b);
     shape.insert(shape.end(), own.end() - static_cast<int64_t>(inner), own.end());
-    STD_TORCH_CHECK(!into || (sizes_of(*into) == shape && into->is_contiguous() &&
-                              into->scalar_type() == b.scalar_type()),
-                    "[packedtri::_", op, "_out] expected a contiguous out ", to_string(shape),
-                    " of the operands' dtype; got ", to_string(sizes_of(*into)));
+    if (into) check_out(*into, shape, "_solve_triangular_out");
     const auto result = [&] { return into ? *into : allocate(b, shape); };
     if (product_of(shape) == 0) return result();
     const Walkable w = walkable(packed, batch, 1, false);
@@ -96,18 +93,6 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
     p.x = x.mutable_data_ptr();
     run(p);
     return x;
-}
-
-void solve_into(const Tensor& out, int64_t alignment, const Tensor& packed, const Tensor& b,
-                const std::function<Tensor(const Tensor* into)>& solve) {
-    const bool fits = reinterpret_cast<uintptr_t>(out.const_data_ptr()) % alignment == 0 &&
-                      !may_overlap(out, packed) && (same_memory(out, b) || !may_overlap(out, b));
-    const Tensor x = solve(fits ? &out : nullptr);
-    STD_TORCH_CHECK(sizes_of(x) == sizes_of(out),
-                    "[packedtri::_solve_triangular_out] expected out ", to_string(sizes_of(x)),
-                    "; got ", to_string(sizes_of(out)));
-    Tensor place = out;
-    if (x.const_data_ptr() != out.const_data_ptr()) torch::stable::copy_(place, x);
 }
 
 std::tuple<Tensor, Tensor> cholesky(const Tensor& packed, int64_t n,

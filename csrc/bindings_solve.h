@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "arguments.h"
 #include "bindings.h"
 #include "solve_problem.h"
 
@@ -14,10 +15,27 @@ Tensor solve_triangular(const Tensor& packed, const Tensor& b, int64_t n, int64_
                         int64_t b_kind, bool left, bool unit, const Tensor* into,
                         const std::function<void(const Solve&)>& run,
                         const OtherWay<Tensor, Solve>& other = {});
-// Solves into `out`: where it begins at a multiple of so many bytes and shares no memory with an operand, but for a `b`
-// that lies as it does, without memory of its own.
-void solve_into(const Tensor& out, int64_t alignment, const Tensor& packed, const Tensor& b,
-                const std::function<Tensor(const Tensor* into)>& solve);
+// How a device solves, into `into` if it is not null.
+using SolveTriangular = Tensor(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind,
+                               int64_t b_kind, bool left, bool unit, const Tensor* into);
+// The ops of a device for triangular solves: `solve_triangular`, its bare form, and `_solve_triangular_out`, whose `out` may
+// be a dense `b`.
+template <SolveTriangular solve, int64_t alignment>
+struct SolveOps {
+    static Tensor solve_triangular(Tensor packed, Tensor b, int64_t n, int64_t kind, int64_t b_kind,
+                                   bool left, bool unit) {
+        return solve(packed, b, n, kind, b_kind, left, unit, nullptr);
+    }
+    static void out(Tensor packed, Tensor b, int64_t n, int64_t kind, bool left, bool unit,
+                    Tensor out) {
+        const bool apart =
+            !may_overlap(out, packed) && (same_memory(out, b) || !may_overlap(out, b));
+        constexpr auto dense = static_cast<int64_t>(Kind::Dense);
+        compute_into(out, b, alignment, apart, "_solve_triangular_out", [&](const Tensor* into) {
+            return solve(packed, b, n, kind, dense, left, unit, into);
+        });
+    }
+};
 std::tuple<Tensor, Tensor> cholesky_update(const Tensor& packed, const Tensor& x, int64_t n,
                                            bool downdate,
                                            const std::function<void(const FactorUpdate&)>& run);

@@ -8,22 +8,12 @@ namespace packedtri {
 namespace {
 
 Tensor solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind, int64_t b_kind,
-             bool left, bool unit, const Tensor* into = nullptr) {
+             bool left, bool unit, const Tensor* into) {
     return solve_triangular(packed, b, n, kind, b_kind, left, unit, into,
                             [](const Solve& p) { cpu::solve(p, threads()); });
 }
 
-Tensor solve_triangular_cpu(Tensor packed, Tensor b, int64_t n, int64_t kind, int64_t b_kind,
-                            bool left, bool unit) {
-    return solve(packed, b, n, kind, b_kind, left, unit);
-}
-
-void solve_triangular_out_cpu(Tensor packed, Tensor b, int64_t n, int64_t kind, bool left,
-                              bool unit, Tensor out) {
-    solve_into(out, 1, packed, b, [&](const Tensor* into) {
-        return solve(packed, b, n, kind, static_cast<int64_t>(Kind::Dense), left, unit, into);
-    });
-}
+using Ops = SolveOps<solve, 1>;
 
 std::tuple<Tensor, Tensor> cholesky_cpu(Tensor packed, int64_t n) {
     return cholesky(packed, n, [](const Factor& p) { cpu::cholesky(p, threads()); });
@@ -61,8 +51,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(packedtri, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CPU, m) {
-    PACKEDTRI_IMPL(m, "solve_triangular", solve_triangular_cpu);
-    m.impl("_solve_triangular_out", PACKEDTRI_BOX(solve_triangular_out_cpu));
+    PACKEDTRI_IMPL(m, "solve_triangular", Ops::solve_triangular);
+    m.impl("_solve_triangular_out", PACKEDTRI_BOX(Ops::out));
     PACKEDTRI_IMPL(m, "cholesky", cholesky_cpu);
     m.impl("cholesky_update", PACKEDTRI_BOX(cholesky_update_cpu));
     PACKEDTRI_IMPL(m, "first_zero", first_zero_cpu);

@@ -44,7 +44,7 @@ std::tuple<Tensor, Tensor> dense_cholesky(const Tensor& packed, int64_t n) {
 }
 
 Tensor solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind, int64_t b_kind,
-             bool left, bool unit, const Tensor* into = nullptr) {
+             bool left, bool unit, const Tensor* into) {
     // Operands on different devices are told apart by the checks that follow.
     const torch::stable::accelerator::DeviceGuard guard(
         (packed.is_cuda() ? packed : b).get_device_index());
@@ -60,18 +60,8 @@ Tensor solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind, int
          [&](const Solve&) { return dense_solve(packed, b, n, kind, b_kind, left, unit); }});
 }
 
-Tensor solve_triangular_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, int64_t b_kind,
-                             bool left, bool unit) {
-    return solve(packed, b, n, kind, b_kind, left, unit);
-}
-
-void solve_triangular_out_cuda(Tensor packed, Tensor b, int64_t n, int64_t kind, bool left,
-                               bool unit, Tensor out) {
-    // Results begin as new ones do.
-    solve_into(out, 16, packed, b, [&](const Tensor* into) {
-        return solve(packed, b, n, kind, static_cast<int64_t>(Kind::Dense), left, unit, into);
-    });
-}
+// Results begin as new ones do.
+using Ops = SolveOps<solve, 16>;
 
 std::tuple<Tensor, Tensor> cholesky_cuda(Tensor packed, int64_t n) {
     const torch::stable::accelerator::DeviceGuard guard(packed.get_device_index());
@@ -100,8 +90,8 @@ Tensor first_zero_cuda(Tensor packed, int64_t n) {
 }  // namespace packedtri
 
 STABLE_TORCH_LIBRARY_IMPL(packedtri, CUDA, m) {
-    PACKEDTRI_IMPL(m, "solve_triangular", solve_triangular_cuda);
-    m.impl("_solve_triangular_out", PACKEDTRI_BOX(solve_triangular_out_cuda));
+    PACKEDTRI_IMPL(m, "solve_triangular", Ops::solve_triangular);
+    m.impl("_solve_triangular_out", PACKEDTRI_BOX(Ops::out));
     PACKEDTRI_IMPL(m, "cholesky", cholesky_cuda);
     m.impl("cholesky_update", PACKEDTRI_BOX(cholesky_update_cuda));
     PACKEDTRI_IMPL(m, "first_zero", first_zero_cuda);

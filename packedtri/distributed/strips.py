@@ -170,14 +170,14 @@ def pieces_of(cut: Cut, chunk: Tensor) -> Pieces:
 
 
 @lru_cache
-def _rows_of_chunk(n: int, begin: int, end: int) -> tuple[Strip, list[tuple[int, int, int]]]:
+def _rows_of_chunk(n: int, begin: int, end: int) -> tuple[Strip, tuple[tuple[int, int, int], ...]]:
     """The whole rows of elements [begin, end), and parts of rows: which, from where to where."""
     rows = range(n + 1)
     first = bisect_left(rows, begin, key=layout.numel)
     last = bisect_left(rows, end + 1, key=layout.numel) - 1
     ends = [(first - 1, begin, min(end, layout.numel(first))), (last, layout.numel(last), end)]
     # The second begins before the chunk where that is within a row.
-    return Strip(min(first, last), last), [e for e in ends if begin <= e[1] < e[2]]
+    return Strip(min(first, last), last), tuple(e for e in ends if begin <= e[1] < e[2])
 
 
 def chunk_of(cut: Cut, rows_of: Callable[[Strip], Tensor], like: Tensor) -> Tensor:

@@ -114,8 +114,9 @@ def _check(name: str, A: Any, B: Any) -> None:
                 f"[{name}] expected a Symmetric or Hermitian for {label}; got {describe(X)}"
             )
     if A.kind != B.kind:
-        raise TypeError(f"[{name}] expected A and B of one type; got {describe(A)} and "
-                        f"{describe(B)}")  # fmt: skip
+        raise TypeError(
+            f"[{name}] expected A and B of one type; got {describe(A)} and {describe(B)}"
+        )
     if isinstance(A, Symmetric) and A.is_complex():
         raise TypeError(
             f"[{name}] the eigenvalues of a complex Symmetric are not real; got {describe(A)}. "

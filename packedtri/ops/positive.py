@@ -107,7 +107,7 @@ def solve_by_factor(factor: Tensor, b: Tensor, n: int) -> Tensor:
     """
     factor = widened(factor)
     half, factor = solve(factor, widened(b), n, LOWER), factor.conj()
-    in_place = half.is_contiguous() and solve_into(half, factor, half, n, UPPER)
+    in_place = solve_into(half, factor, half, n, UPPER)
     return (half if in_place else solve(factor, half, n, UPPER)).to(b.dtype)
 
 
