@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
+from packedtri._bands import real_diagonal
 from packedtri._dtensor import beside
 
 F = TypeVar("F", bound="Formats")
@@ -120,7 +121,8 @@ class Formats:
 
         Returns:
             shape (*batch, n(n+1)/2). It shares memory where ``from_lapack`` would, unless elements
-            must be conjugated.
+            must be conjugated, and then holds what is stored. A copy has zeros for the imaginary
+            parts on the diagonal of a Hermitian.
 
         Raises:
             ValueError: when ``uplo`` is neither letter or contradicts the type.
@@ -131,11 +133,13 @@ class Formats:
             tensor([1., 2., 4., 3., 5., 6.])
         """
         packed: Any = _nodes.exposed(self)  # type: ignore[arg-type]
-        # Other libraries know no lazy conjugates.
-        packed = _as_lower(type(self), packed, uplo).resolve_conj()
-        if _is_own(type(self), "to_lapack", uplo, row_major):
+        packed = _as_lower(type(self), packed, uplo)
+        own = _is_own(type(self), "to_lapack", uplo, row_major)
+        if own and not packed.is_conj():
             return packed
-        return _selected(packed, _inverse(_lapack(self._n, packed.device)))
+        # Other libraries know no lazy conjugates.
+        packed = real_diagonal(packed, self.kind, self._n).resolve_conj()
+        return packed if own else _selected(packed, _inverse(_lapack(self._n, packed.device)))
 
     @classmethod
     def from_rfp(cls: type[F], arf: Tensor, uplo: str, transr: str = "N") -> F:
@@ -186,7 +190,7 @@ class Formats:
             >>> UpperTriangular(torch.tensor([1.0, 2.0, 3.0])).to_rfp("U")
             tensor([2., 3., 1.])
         """
-        packed = _nodes.to_packed(self)  # type: ignore[arg-type]
+        packed = real_diagonal(_nodes.to_packed(self), self.kind, self._n)  # type: ignore[arg-type]
         at, moved = _rfp_of(type(self), "to_rfp", packed, self._n, uplo, transr)
         packed = _as_lower(type(self), packed, uplo)
         return _selected(_conjugate(packed, moved, transr), _inverse(at))
@@ -230,7 +234,7 @@ class Formats:
             >>> LowerTriangular(torch.tensor([1.0, 2.0, 3.0])).to_fill_triangular()
             tensor([3., 2., 1.])
         """
-        packed = _nodes.to_packed(self)  # type: ignore[arg-type]
+        packed = real_diagonal(_nodes.to_packed(self), self.kind, self._n)  # type: ignore[arg-type]
         at = _fill_triangular(self._n, packed.device, self.kind == layout.UPPER)
         return _selected(packed, _inverse(at))
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from twins import MIRRORED, TYPES, called, each_type, square_type
+from twins import MIRRORED, TYPES, called, each_type, square_type, wide
 
 from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric
 from packedtri.testing import densify
@@ -49,16 +49,18 @@ PRODUCTS = (
     ("ij,jk->ik", "ab"), ("ij , jk -> ki", "ab"), ("ij,jk", "ab"), ("ji,jk->ik", "ab"),
     ("ij,kj->ki", "ab"), ("...ij,...jk->...ik", "ab"), ("ij,jk->ik", "ax"), ("ij,jk->ki", "xa"),
     ("ij,ik->jk", "ax"), ("ij,j->i", "av"), ("i,ij->j", "va"), ("ij,j", "av"),
-    ("...ij,...j->...i", "av"), ("ij->ji", "a"), ("ij -> ij", "a"),
+    ("...ij,...j->...i", "av"), ("ij->ji", "a"), ("ij -> ij", "a"), ("ij,ij->ij", "ab"),
+    ("ij,ij->ji", "ab"), ("...ij,...ij->...ij", "ab"),
 )  # fmt: skip
 BATCHED = (
     ("bij,bjk->bik", "ab"), ("...ij,...jk->...ik", "ax"), ("bij,bj->bi", "av"),
     ("bij,cj->bci", "av"), ("bij,cj->cib", "av"), ("bij,jb->bi", "aw"), ("bij,bkj->bki", "ax"),
-    ("bij,ckj->bcik", "ax"), ("...ij,...jk", "xa"),
+    ("bij,ckj->bcik", "ax"), ("...ij,...jk", "xa"), ("bij,bij->bij", "ab"),
+    ("...ij,...ij->...ji", "ab"), ("bij,b->bij", "as"), ("b,bij->bji", "sa"),
 )  # fmt: skip
 NO_PRODUCTS = (
     ("ij,ij->", "ab"), ("ij,jk->", "ab"), ("ii,ij->j", "ab"), ("ij,kl->ijkl", "ab"),
-    ("ij,ij->ij", "ab"), ("ij,jk->i", "ax"), ("ij,jk,kl->il", "aba"),
+    ("ij,jk->i", "ax"), ("ij,jk,kl->il", "aba"),
     ("ii->i", "a"), ("ij->i", "a"),
 )  # fmt: skip
 
@@ -69,7 +71,7 @@ def test_einsum(cls, device):
         (PRODUCTS, (), True), (BATCHED, (3,), True), (NO_PRODUCTS, (), False),
     ):  # fmt: skip
         a, b, x, v = operands(cls, device, batch)
-        named = {"a": a, "b": b, "x": x, "v": v, "w": v.mT if batch else v}
+        named = {"a": a, "b": b, "x": x, "v": v, "w": v.mT if batch else v, "s": v[..., 0]}
         for equation, names in equations:
             given = [named[name] for name in names]
             check(lambda *t, e=equation: torch.einsum(e, *t), *given, packed=packed)
@@ -112,6 +114,56 @@ def test_einsum_derivatives(cls, device):
 
     assert gradcheck(f, (p, x), check_forward_ad=True)
     assert gradgradcheck(f, (p, x))
+
+
+@each_type
+@wide
+def test_einsum_of_elementwise_products_gives_what_the_product_gives(cls, wide, device):
+    options = {"dtype": wide, "device": device}
+    a, b = (cls.randn(2, N, **options) for _ in range(2))
+    u, x = a[0], torch.randn(2, N, N, **options)
+    s, rows, columns = x[:, 0, 0].real, x[:, 0, :, None], x[:, 0, None, :]
+    twos, one = cls.randn(3, 2, N, **options), x[:, :1, :1].real
+    for equation, operands, product in (
+        ("bij,bij->bij", (a, b), a * b),
+        ("bij , bij -> bji", (a, b), a.mT * b.mT),
+        ("bij,bji->bij", (a, b), a * b.mT),
+        ("ij,ij->ij", (u, b[0]), u * b[0]),
+        ("...ij,...ij->...ij", (twos, b), twos * b),
+        ("...ij,...ij->...ij", (u, twos), u * twos),
+        ("...ij,...ij->...ij", (a[:1], b), a[:1] * b),
+        ("abij,bij->abji", (twos, b), twos.mT * b.mT),
+        ("ij,bij->bij", (u, x), u * x),
+        ("bji,bij->bij", (x, a), a * x.mT),
+        ("...ij,...->...ij", (twos, s), twos * s[:, None, None]),
+        ("bij,b->bij", (a, s), a * s[:, None, None]),
+        ("bij,bkl->bij", (a, one), None),
+        ("ij,ij->ij", (u, one[0]), u * one[0]),
+        ("bij,bi->bij", (a, rows[..., 0]), a * rows),
+        ("bj,bij->bji", (columns[:, 0], a), a.mT * columns.mT),
+        ("bij,bij->ibj", (a, b), None),
+        ("bij,aij->abij", (a, twos[:, 0]), None),
+        ("ij,ij,ij->ij", (u, u, u), None),
+    ):
+        result = torch.einsum(equation, *operands)
+        expected = torch.einsum(equation, *map(dense, operands))
+        torch.testing.assert_close(dense(result), expected)
+        assert type(result) is (Tensor if product is None else type(product)), equation
+    for first, second in ((u, cls.randn(N - 1, **options)), (a, cls.randn(3, N, **options))):
+        with pytest.raises(RuntimeError, match=r"einsum\(\)"):
+            torch.einsum("...ij,...ij->...ij", first, second)
+
+
+@each_type
+@wide
+def test_derivatives_of_elementwise_products_by_einsum(cls, wide, device):
+    p, q = (torch.randn(2, 6, dtype=wide, device=device, requires_grad=True) for _ in range(2))
+
+    def f(p: Tensor, q: Tensor) -> Tensor:
+        return torch.einsum("bij,bij->bji", cls(p), cls(q)).packed
+
+    assert gradcheck(f, (p, q), check_forward_ad=True)
+    assert gradgradcheck(f, (p, q))
 
 
 @each_type
@@ -201,6 +253,32 @@ def test_addmm_and_its_kin(cls, device):
     assert type(torch.addmm(eye, a, a.mT)) is square_type(cls)
     nan = torch.full_like(x, float("nan"))
     assert not torch.addmm(nan, a, x, beta=0).isnan().any()
+
+
+@each_type
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_the_order_does_not_decide_the_type_of_a_sum_with_a_product(cls, n):
+    """A product that is dense is a matrix where it has one element, too, and no number."""
+    linear = torch.nn.functional.linear
+    t, u, x, v = cls.randn(n), cls.randn(n), torch.randn(n, n), torch.randn(n)
+    A, B, X = t[None], u[None], x[None]
+    for f, operands in (
+        (torch.addmm, (t, u, x)), (torch.addmm, (t, x, x)), (torch.addmm, (t, t, t.mH.clone())),
+        (torch.addmm, (x, t, t)), (torch.addmm, (v, t, t)), (torch.baddbmm, (A, B, X)),
+        (torch.baddbmm, (X, A, A)), (torch.addbmm, (t, B, X)), (torch.addbmm, (x, A, A)),
+        (linear, (x, u, t)), (linear, (t, u.mH.clone(), v)), (linear, (t, u, v)),
+    ):  # fmt: skip
+        result = f(*operands)
+        assert type(result) is Tensor
+        torch.testing.assert_close(result, f(*dense(operands)))
+    kept = Tensor if cls in MIRRORED else cls
+    for f, operands in (
+        (torch.addmm, (t, t, u)), (torch.baddbmm, (A, A, B)), (torch.addbmm, (t, A, B)),
+        (linear, (t, u.mT, t)),
+    ):  # fmt: skip
+        assert type(f(*operands)) is kept
+    if cls in MIRRORED:
+        assert type(torch.addmm(t, u, u)) is type(linear(u, u, t)) is cls
 
 
 @each_type

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.multiprocessing.reductions import StorageWeakRef
 from twins import TRIANGULAR, each_type
 
 import packedtri
@@ -205,6 +208,36 @@ def test_out_arguments_that_do_not_fit(cls):
 
 
 @each_type
+def test_products_of_another_dtype_than_the_operands(cls):
+    """Torch has them on CUDA alone, with the dtype as the last argument by position or by name."""
+    dtype, wide = torch.bfloat16, torch.float32
+    t, x, c = cls.eye(3, dtype=dtype), torch.ones(3, 3, dtype=dtype), torch.ones(3, 3)
+    for a, b in ((t, x), (x, t), (t, t)):
+        ab, aabb = (a, b), (a[None], b[None])
+        for name, args in (
+            ("mm", ab), ("bmm", aabb), ("addmm", (c, *ab)), ("baddbmm", (c[None], *aabb)),
+            ("addmm", (t, *ab)), ("baddbmm", (t[None], *aabb)),
+        ):  # fmt: skip
+            function = getattr(torch, name)
+            out = c.clone().reshape(args[-1].shape)
+            for call in (
+                lambda f=function, args=args: f(*args, wide),
+                lambda f=function, args=args: f(*args, out_dtype=wide),
+                lambda f=function, args=args: f(*args, dtype),
+                lambda f=function, args=args, out=out: f(*args, out_dtype=wide, out=out),
+                lambda f=function, args=args, out=out: f(*args, wide, out=out),
+            ):
+                with raises(
+                    NotImplementedError, f"[{name}]", "out_dtype=torch.", cls.__name__, ".to(torch."
+                ):
+                    call()
+            assert out.eq(1).all()
+    for name, args in (("addmm", (c, x, x)), ("baddbmm", (c[None], x[None], x[None]))):
+        with raises(NotImplementedError, f"[{name}]", "out_dtype", cls.__name__):
+            getattr(torch, name)(t.expand(args[0].shape), *args[1:], out_dtype=wide)
+
+
+@each_type
 def test_wrong_types_in_contractions_and_assignments(cls):
     a, number = cls.randn(3), torch.tensor(1.0)
     for use in (
@@ -262,6 +295,36 @@ def test_what_needs_dense_storage(cls):
             (NotImplementedError, RuntimeError, BufferError), match="packed|triangle"
         ):
             use()
+
+
+@each_type
+def test_storages_without_memory_say_so(cls):
+    """What torch's own tools ask of one they get; it has no elements to read or to write."""
+    a, other = cls.eye(3), torch.empty(9).untyped_storage()
+    storage = a.untyped_storage()
+    for name, use in (
+        ("__getitem__", lambda: storage[0]),
+        ("__getitem__", lambda: storage[1:3]),
+        ("__getitem__", lambda: storage.tolist()),
+        ("__setitem__", lambda: storage.__setitem__(0, 1)),
+        ("fill_", lambda: storage.fill_(0)),
+        ("copy_", lambda: storage.copy_(other)),
+        ("copy_", lambda: storage.copy_(source=other)),
+        ("clone", lambda: copy.deepcopy(storage)),
+        ("_to", lambda: storage.float()),
+        ("byteswap", lambda: storage.byteswap(torch.float32)),
+        ("data_ptr", lambda: storage.data_ptr()),
+        ("__reduce__", lambda: pickle.dumps(storage)),
+        ("share_memory_", lambda: storage.share_memory_()),
+        ("resize_", lambda: storage.resize_(0)),
+    ):
+        with raises(NotImplementedError, f"[torch.UntypedStorage.{name}]", cls.__name__, ".packed"):
+            use()
+    assert a.untyped_storage() is storage and storage.nbytes() == len(storage) == 36
+    assert f"{cls.__name__} (3, 3)" in str(storage) == repr(storage)
+    assert isinstance(storage, torch.UntypedStorage) and storage.device == a.device
+    assert StorageWeakRef(storage) == StorageWeakRef(a.untyped_storage())
+    assert a.packed.untyped_storage().tolist() == a.packed.clone().untyped_storage().tolist()
 
 
 @each_type

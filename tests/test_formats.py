@@ -87,6 +87,39 @@ def test_batches_gradients_and_shared_memory(cls):
     assert own.data_ptr() == t.packed.data_ptr()
 
 
+@pytest.mark.parametrize("uplo", ["L", "U"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_formats_have_no_imaginary_parts_on_the_diagonal_of_a_hermitian_matrix(uplo, lazy):
+    def make(packed):
+        return Hermitian.from_lapack(packed, "U") if lazy else Hermitian(packed)
+
+    packed = torch.randn(2, 10, dtype=torch.complex128)
+    h, p = make(packed), packed.clone().requires_grad_()
+    real = Hermitian.from_dense(h.to_dense())
+    assert not torch.equal(h.packed, real.packed)
+    for convert in (
+        lambda t: t.to_lapack(uplo),
+        lambda t: t.to_lapack(uplo, row_major=True),
+        lambda t: t.to_rfp(uplo),
+        lambda t: t.to_rfp(uplo, "C"),
+        lambda t: t.to_fill_triangular(),
+    ):
+        x = convert(h)
+        if x.data_ptr() == packed.data_ptr():
+            # What shares the memory has what is stored.
+            assert torch.equal(x, packed)
+            continue
+        assert torch.equal(x, convert(real)) and not x.is_conj()
+        (grad,) = torch.autograd.grad(convert(make(p)).abs().square().sum(), p)
+        torch.testing.assert_close(grad, 2 * make(real.packed).packed)
+    shared = [
+        h.to_lapack(letter, row_major).data_ptr() == packed.data_ptr()
+        for letter in "LU"
+        for row_major in (False, True)
+    ]
+    assert shared == [False, not lazy, lazy, False]
+
+
 @each_type
 def test_bad_letters(cls):
     t = cls.randn(3)

@@ -1,7 +1,7 @@
 """Products that are added to something: ``addmm`` and its kin, and linear layers.
 
-The product goes by the rows of ``torch.matmul`` and the sum by those of ``torch.add``, so a type
-survives where both keep it.
+The product goes by the rows of ``torch.matmul`` and the sum of two types by those of ``torch.add``,
+so a type survives where both keep it. The sum of a type and a dense tensor is dense.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from packedtri.dispatch import Function, row
 from packedtri.ops.dense import as_dense, functions
 from packedtri.ops.dims import can_expand
 from packedtri.ops.gram import product_for
+from packedtri.ops.matmul import check_no_dtype
 from packedtri.ops.mm import autocast_dtype, cast_as_mv, without_autocast
 from packedtri.ops.overrides import write_back
+from packedtri.ops.pointwise import with_dense
 from packedtri.tensor import PackedTensor
 
 
@@ -28,9 +30,16 @@ def _sum(name: str, input: Tensor, product: Tensor, beta: Any = 1, alpha: Any = 
     product = product if alpha == 1 else product * alpha
     input = _cast(name, input if beta in (0, 1) else input * beta, product)
     if beta != 0:
-        return input + product
+        return _added(input, product)
     # As in torch the input is not read then, so its nan stays out, but it has a gradient.
     return product * _one(input) if input.requires_grad else product
+
+
+def _added(a: Tensor, b: Tensor) -> Tensor:
+    """Their sum, dense where one of them is: as a matrix, of one element too, and not a number."""
+    if isinstance(a, PackedTensor) is isinstance(b, PackedTensor):
+        return a + b
+    return with_dense(Tensor.add, a, b)
 
 
 def _one(x: Tensor) -> Tensor:
@@ -87,7 +96,10 @@ def _check_expands(name: str, x: Tensor, to: Tensor) -> None:
 
 
 @row(functions("addmm"))
-def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> Tensor:
+def _addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, out_dtype: Any = None, **factors: Any
+) -> Tensor:
+    check_no_dtype("addmm", out_dtype, input, mat1, mat2)
     return _sum("addmm", input, torch.mm(mat1, mat2), **factors)
 
 
@@ -98,7 +110,10 @@ def _addmv(input: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> Tensor:
 
 
 @row(functions("baddbmm"))
-def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
+def _baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, out_dtype: Any = None, **factors: Any
+) -> Tensor:
+    check_no_dtype("baddbmm", out_dtype, input, batch1, batch2)
     return _sum("baddbmm", input, torch.bmm(batch1, batch2), **factors)
 
 
@@ -154,4 +169,4 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
             f"[linear] expected a weight of one or two dimensions; got {describe(weight)}"
         )
     product = input @ (weight.mT if weight.dim() == 2 else weight)
-    return product if bias is None else product + _cast("linear", bias, product)
+    return product if bias is None else _added(product, _cast("linear", bias, product))

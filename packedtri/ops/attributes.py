@@ -55,7 +55,7 @@ _METHODS = """
     element_size get_device has_names is_complex is_conj is_contiguous is_floating_point
     is_inference is_neg is_same_size is_signed ndimension nelement numel
     register_post_accumulate_grad_hook requires_grad_ retain_grad size stride storage_offset
-    untyped_storage _reduce_ex_internal _is_zerotensor is_distributed
+    _reduce_ex_internal _is_zerotensor is_distributed
     module_load _clear_non_serializable_cached_data
 """
 _FUNCTIONS = """

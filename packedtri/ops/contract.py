@@ -2,7 +2,9 @@
 
 Each dimension of an operand has a label, and a label that the result lacks is summed over. Where
 two operands share a single summed label that belongs to the matrices of a packed one, the
-contraction is a product of the table of ``torch.matmul``. Other contractions convert to dense.
+contraction is a product of the table of ``torch.matmul``. Where none is summed and the result has
+the matrices of a packed one, it is a product of the table of ``torch.mul``. Other contractions
+convert to dense.
 """
 
 from __future__ import annotations
@@ -25,13 +27,17 @@ Labels = tuple[Hashable, ...]
 
 
 def contract(a: Tensor, a_labels: Labels, b: Tensor, b_labels: Labels, out: Labels) -> Any:
-    """The contraction as a matrix product, or None where it is none."""
+    """The contraction as a product of matrices or an elementwise one, or None where it is none."""
     if not isinstance(a, PackedTensor):
         a, a_labels, b, b_labels = b, b_labels, a, a_labels
     labels = {*a_labels, *b_labels}
     summed = labels.difference(out)
     distinct = all(len(set(x)) == len(x) for x in (a_labels, b_labels, out))
-    if not distinct or len(summed) != 1 or not labels.issuperset(out):
+    if not distinct or not labels.issuperset(out):
+        return None
+    if not summed:
+        return _elementwise(a, a_labels, b, b_labels, out)
+    if len(summed) != 1:
         return None
     (k,) = summed
     if k not in a_labels[-2:] or k not in b_labels:
@@ -86,6 +92,26 @@ def _packed_dense(
     product = product.reshape(*product.shape[:-2], *inner)
     labels = (*batch, *free, kept[-1]) if last else (*kept, *free)
     return product.permute([labels.index(label) for label in out])
+
+
+def _elementwise(a: Tensor, a_labels: Labels, b: Tensor, b_labels: Labels, out: Labels) -> Any:
+    sizes = dict(zip(a_labels, a.shape, strict=True))
+    pairs = [(sizes[at], n) for at, n in zip(b_labels, b.shape, strict=True) if at in sizes]
+    if any(m != n and 1 not in (m, n) for m, n in pairs):
+        # Torch says which.
+        return None
+    x, y = _placed(a, a_labels, out), _placed(b, b_labels, out)
+    return None if x is None or y is None else x * y
+
+
+def _placed(x: Tensor, labels: Labels, out: Labels) -> Tensor | None:
+    """An operand with its dimensions where the result has them, None where a type cannot be so."""
+    if not isinstance(x, PackedTensor):
+        order = [labels.index(label) for label in out if label in labels]
+        return x.permute(order)[tuple(slice(None) if at in labels else None for at in out)]
+    if labels[-2:] != out[-2:]:
+        x, labels = x.mT, (*labels[:-2], labels[-1], labels[-2])
+    return x if out[len(out) - len(labels) :] == labels else None
 
 
 # ----------------------------------------------------------------------------------- the functions

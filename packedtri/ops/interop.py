@@ -2,21 +2,21 @@
 
 What can be served from the packed storage is; the rest raises, where torch would crash or answer
 for a storage that does not exist. ``untyped_storage`` alone passes: torch's own tools ask for it to
-tell tensors apart, and it raises by itself where somebody asks for what it holds.
+tell tensors apart. It raises where somebody asks for what it holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from packedtri import _nodes
+from packedtri import _nodes, _tracing
 from packedtri._aten_table import aten_row
 from packedtri._dtensor import is_spread
 from packedtri._values import describe, function_name
@@ -65,6 +65,42 @@ _add_refusals(
     functions("resize_ resize_as_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_", Tensor),
     "The shape of a packed type is fixed; use the version that returns a new tensor",
 )
+
+
+class _NoMemory(torch.UntypedStorage):
+    """The storage that torch makes for a packed type: an identity and a size, but no elements."""
+
+    owner: str
+
+    def __repr__(self) -> str:
+        return f"[storage without memory of {self.owner}]"
+
+
+def _refuse_contents(self: _NoMemory, name: str, *args: Any, **kwargs: Any) -> NoReturn:
+    raise NotImplementedError(
+        f"[torch.UntypedStorage.{name}] there is no memory behind the storage of {self.owner}, "
+        "which stores only a triangle. Use .packed.untyped_storage(), which holds the stored "
+        "elements, or .to_dense()"
+    )
+
+
+# By some of them torch would write to no address.
+_CONTENTS = """
+    __getitem__ __reduce__ __setitem__ _to _write_file byteswap clone copy_ data_ptr fill_
+    pin_memory resize_ share_memory_ to
+"""
+for _name in _CONTENTS.split():
+    setattr(_NoMemory, _name, partialmethod(_refuse_contents, _name))
+
+
+@row(Tensor.untyped_storage, how="passed")
+def _untyped_storage(input: PackedTensor) -> torch.UntypedStorage:
+    storage = passed(Tensor.untyped_storage, input)
+    if not _tracing.is_compiling():
+        # Torch gives the same object each time, as long as the type exists.
+        storage.__class__ = _NoMemory
+        storage.owner = describe(input)
+    return storage
 
 
 def _write_or_refuse(function: Function, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:

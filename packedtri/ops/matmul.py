@@ -256,6 +256,17 @@ def _shape_error(name: str, expected: str, a: Tensor, b: Tensor) -> ValueError:
     return ValueError(f"[{name}] expected {expected}; got {describe(a)} @ {describe(b)}")
 
 
+def check_no_dtype(name: str, out_dtype: torch.dtype | None, *operands: Tensor) -> None:
+    """Raise where the result is to have a dtype of its own, which no kernel here writes."""
+    if out_dtype is not None:
+        given = ", ".join(map(describe, operands))
+        raise NotImplementedError(
+            f"[{name}] out_dtype={out_dtype} is not supported with packed types; got ({given}). "
+            f"Convert the operands with .to({out_dtype}) first: it changes none of their elements "
+            "where it is the wider dtype"
+        )
+
+
 def _check_ranks(name: str, a: Tensor, b: Tensor, rank_a: int, rank_b: int) -> None:
     if (_rank(a), _rank(b)) != (rank_a, rank_b):
         raise ValueError(
@@ -277,11 +288,13 @@ def _add_rows(compute: Product, a: type, b: type, result: type) -> None:
     def rmatmul(input: Tensor, other: Tensor) -> Tensor:
         return compute("matmul", other, input, None)
 
-    def mm(input: Tensor, mat2: Tensor, out: Any = None) -> Tensor:
+    def mm(input: Tensor, mat2: Tensor, out_dtype: Any = None, *, out: Any = None) -> Tensor:
+        check_no_dtype("mm", out_dtype, input, mat2)
         _check_ranks("mm", input, mat2, 2, 2)
         return compute("mm", input, mat2, out)
 
-    def bmm(input: Tensor, mat2: Tensor, out: Any = None) -> Tensor:
+    def bmm(input: Tensor, mat2: Tensor, out_dtype: Any = None, *, out: Any = None) -> Tensor:
+        check_no_dtype("bmm", out_dtype, input, mat2)
         _check_ranks("bmm", input, mat2, 3, 3)
         if len(input) != len(mat2):
             raise _shape_error("bmm", "batches of the same length", input, mat2)

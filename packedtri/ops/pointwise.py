@@ -172,7 +172,7 @@ def _pair(function: Function, input: PackedTensor, other: PackedTensor, **kwargs
     return _keep(function, input, other, **kwargs)
 
 
-def _with_dense(function: Function, *operands: Any, **kwargs: Any) -> Tensor:
+def with_dense(function: Function, *operands: Any, **kwargs: Any) -> Tensor:
     """Combine a type and a dense tensor, in any order, to a dense one.
 
     It takes the place of the unpacked copy where that has its shape and dtype: of large matrices a
@@ -204,7 +204,7 @@ def _scaled(function: Function, input: PackedTensor, other: Tensor, **kwargs: An
     """Multiply or divide by a tensor; only one that is a number for each matrix keeps the type."""
     if _fits_each(other, input):
         return _keep(function, input, other, **kwargs)
-    return _with_dense(function, input, other, **kwargs)
+    return with_dense(function, input, other, **kwargs)
 
 
 def _hadamard(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
@@ -278,7 +278,7 @@ def _sum_with_scalar(
     first = isinstance(input, PackedTensor)
     symmetric, number = (input, other) if first else (other, input)
     if args or not _fits_each(number, symmetric):
-        return _with_dense(function, input, other, *args, **kwargs)
+        return with_dense(function, input, other, *args, **kwargs)
     if first:
         return _keep(function, input, other, **kwargs)
     return _keep(partial(_flipped, function), symmetric, number, **kwargs)
@@ -359,8 +359,8 @@ for _cls in _TRIANGULAR:
     _add(_ADDITION, _sum_with_zero, _cls, Number, result=None)
     _add(_MULTIPLICATION + _DIVISION, _hadamard, _cls, Tensor, result=_cls)
     _add(_MULTIPLICATION, _swapped(_hadamard), Tensor, _cls, result=_cls)
-    _add(_ADDITION, _with_dense, _cls, Tensor, result=None)
-    _add(_ADDITION, _with_dense, Tensor, _cls, result=None)
+    _add(_ADDITION, with_dense, _cls, Tensor, result=None)
+    _add(_ADDITION, with_dense, Tensor, _cls, result=None)
 for _cls in _MIRRORED:
     _add(_PAIRS, _pair, _cls, _cls, result=_cls)
     _add("__rtruediv__ __rdiv__ __rpow__", _keep, _cls, Number, result=_cls)
