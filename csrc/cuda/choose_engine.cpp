@@ -92,8 +92,8 @@ SingleLimits symmetric_limits(const Product& p) {
     if (packed) return {bits16 ? 500 : 430};
     if (in_parts(p) && (narrowest(p) >= 280 || p.k < 1000)) return {280, 7e7};
     if (in_parts(p)) return {33, p.k >= 1400 ? 7e7 : 1.6e8};
-    if (p.tf32) return {200, 9e7};
-    if (!slow_when_dense(p)) return {200, narrowest(p) >= 512 ? 3e8 : 5e8};
+    if (p.tf32) return {p.k >= 4500 ? 33 : p.k >= 2400 ? 97 : 200, 9e7};
+    if (!slow_when_dense(p)) return {p.k >= 4000 ? 129 : 200, narrowest(p) >= 512 ? 3e8 : 5e8};
     if (row_alignment(p) == 2 && !both) return {250, 6e7};
     return {both ? 250 : 510};
 }
@@ -156,7 +156,7 @@ bool engine_takes_large(const Product& p, const Work& small, const Device& devic
 // Whether the engine can make the images of the operands itself.
 bool can_fuse(const Product& p, const Config& config, const Device& device) {
     constexpr int64_t most = PackOrder::MOST_LINES * PackOrder::SIDE * Image::SIDE;
-    if (element_size(p.dtype) != 2 || longest(p) > most) return false;
+    if (element_size(p.dtype) != 2 || longest(p) > most || has_symmetric(p)) return false;
     const EngineLayout layout = engine_layout(p, config, device.multiprocessors);
     return !(layout.a.mapped && layout.b.mapped) &&
            (layout.a.mapped || starts_of_rows_known(p.a, p.batch)) &&

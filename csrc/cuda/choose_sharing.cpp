@@ -149,7 +149,9 @@ struct EqualSums {
     double time(const Work& work, const Shared& shared) const {
         const bool halved = shared.tile == TileSize::Half;
         const TileCosts& costs = halved ? half : small;
-        return std::ceil(work.tiles_per_slot * (halved ? 2 : 1) * shared.split) *
+        // Clusters of four do not fill the parts that the chip has.
+        const double unused = shared.split == 4 ? 1.1 : 1;
+        return std::ceil(work.tiles_per_slot * (halved ? 2 : 1) * shared.split * unused) *
                (costs.step * static_cast<double>(work.longest) / shared.split +
                 costs.items.of(shared.split));
     }
@@ -187,8 +189,10 @@ Work small_work(const Product& p, const Device& device, int together) {
     return small;
 }
 
-// With more for each block halves were slower. Float32 in parts has none.
+// With more for each block halves were slower, and so they are with images of both halves of a large symmetric matrix.
+// Float32 in parts has none.
 bool may_be_halved(const Product& p, const Work& small) {
+    if (has_symmetric(p) && p.k >= least_half_image(p)) return false;
     return !in_parts(p) && 2 * small.tiles_per_slot <= (p.tf32 ? 2 : 2.2);
 }
 

@@ -95,8 +95,8 @@ class Plans {
         for (int t = 0; t < count; ++t) {
             EnginePlan& plan = of_[t];
             const Product& p = plan.product;
-            uses_[t][0] = {images_.place(p.a, plan.layout.a), plan.layout.a.across};
-            uses_[t][1] = {images_.place(p.b, plan.layout.b), plan.layout.b.across};
+            uses_[t][0] = {images_.place(p.a, plan.layout.a), plan.layout.a.run.across};
+            uses_[t][1] = {images_.place(p.b, plan.layout.b), plan.layout.b.run.across};
             plan.a_image = images_.at(uses_[t][0].image);
             plan.b_image = images_.at(uses_[t][1].image);
         }
@@ -224,7 +224,7 @@ class Plans {
             products[t] = {of_[t].layout.work.schedule, needed(uses_[t][0]), needed(uses_[t][1])};
         }
         Grid images[MOST_IMAGES];
-        for (int x = 0; x < unmade_.count; ++x) images[x] = unmade_.images[x].blocks;
+        for (int x = 0; x < MOST_IMAGES; ++x) images[x] = unmade_.images[x].blocks;
         // Two blocks have a tile.
         return set_pack_order(unmade_.work.order, products, count_, images, unmade_.count,
                               current_device().multiprocessors / 2);

@@ -22,8 +22,7 @@ struct EngineOperand {
     // To the image of the next matrix of the batch; of a mapped operand one, or zero if all have the same.
     int64_t next;
     Grid blocks;  // Of the image.
-    Kind kind;
-    bool across;  // Its rows of memory run across the sum.
+    Run run;
     // Where the image is made while the product is computed: how many units each piece has, as they come.
     const int* ready;
 
@@ -89,13 +88,17 @@ struct EngineProduct {
 };
 
 // Whether the rows of memory of A and of B run across the sum. Of two products in a launch that is told with each tile, and
-// where that costs nothing: small tiles, float32 and TF32 are 1 to 2% slower by it in the mean, up to 9%.
+// where that costs nothing: small tiles, float32 and TF32 are 1 to 2% slower by it in the mean, up to 9%. Where rows turn
+// it is asked on the way.
 template <bool A_, bool B_>
 struct Across {
-    static constexpr bool KNOWN = true, A = A_, B = B_;
+    static constexpr bool KNOWN = true, TURNS = false, A = A_, B = B_;
 };
 struct AcrossByTile {
-    static constexpr bool KNOWN = false;
+    static constexpr bool KNOWN = false, TURNS = false;
+};
+struct AcrossByStep {
+    static constexpr bool KNOWN = false, TURNS = true;
 };
 
 // Images that are made while the product is computed.
@@ -168,8 +171,8 @@ struct EngineArgs {
         if constexpr (CUTS) {
             const EngineProduct<T>& p = of[0];
             EnginePiece item;
-            return cutting.work.find(number, p.work.schedule, 1, p.a.kind, p.b.kind, p.k_blocks,
-                                     item.piece)
+            return cutting.work.find(number, p.work.schedule, 1, p.a.run.kind, p.b.run.kind,
+                                     p.k_blocks, item.piece)
                        ? item.word()
                        : EngineItem::NONE;
         } else {
@@ -228,6 +231,8 @@ struct EngineShape {
     static constexpr int LOADERS = LOADS_APART ? 2 : 1;
     static constexpr bool CUTS = FORM == EngineForm::Cutting;
     static_assert(!CUTS || CLUSTER == 2, "");
+    // Whether there is a kernel for images of half a symmetric matrix (EngineLayout).
+    static constexpr bool TURNS = !PACKS && !HALVED;
     using Item = std::conditional_t<CUTS, EnginePiece, EngineItem>;
     // Per thread, of the 168 that each of 384 has at first: who copies and packs needs fewer.
     static constexpr int PRODUCER_REGISTERS = PACKS ? 88 : 72,
@@ -329,14 +334,14 @@ struct EngineWarp {
     // Of the tile's blocks, the row of those that it has.
     __device__ int row() const { return Shape::HALVED ? 0 : group; }
     // Which of the tile's columns of blocks comes after `c` others of its own.
-    template <bool B_ACROSS>
+    template <bool ASCENDING>
     __device__ int column(int c) const {
-        return Shape::HALVED ? Shape::Tile::column_at(group, B_ACROSS) : c;
+        return Shape::HALVED ? Shape::Tile::column_at(group, ASCENDING) : c;
     }
     // Where its sums of that begin.
-    template <bool B_ACROSS>
+    template <bool ASCENDING>
     __device__ static constexpr int block(int c) {
-        return Shape::HALVED ? 0 : 32 * Shape::Tile::column_at(c, B_ACROSS);
+        return Shape::HALVED ? 0 : 32 * Shape::Tile::column_at(c, ASCENDING);
     }
     __device__ static int of_group() { return static_cast<int>(threadIdx.x) % 128 / 32; }
     // Of those of both groups.

@@ -96,7 +96,8 @@ class EngineChecker {
     }
     // The block that an operand has in a line at k; negative where there is none.
     __device__ __forceinline__ static int64_t block_at(const EngineOperand& x, int line, int k) {
-        const int row = x.across ? k : line, col = x.across ? line : k;
+        const bool across = k >= x.run.turn(line);
+        const int row = across ? k : line, col = across ? line : k;
         return x.blocks.has(row, col) ? x.blocks.index(row, col) : -1;
     }
 
@@ -105,9 +106,10 @@ class EngineChecker {
                                      int k_blocks) {
         uint2 strong{}, lossy{};
         for (int step = 0; step < k_blocks; ++step) {
-            const int64_t block = block_at(x, line, (line + step) % k_blocks);
+            const int k = (line + step) % k_blocks;
+            const int64_t block = block_at(x, line, k);
             if (block < 0) continue;
-            read_block(image + block * Image::BLOCK_BYTES, x.across, strong, lossy);
+            read_block(image + block * Image::BLOCK_BYTES, k >= x.run.turn(line), strong, lossy);
             if ((strong.x & strong.y) == ~0u) return false;
         }
         return ((lossy.x & ~strong.x) | (lossy.y & ~strong.y)) != 0;

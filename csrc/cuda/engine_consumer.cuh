@@ -26,8 +26,8 @@ class EngineConsumer {
             product_ = drawn.product;
             const Item item = p().placed(drawn);
             matrix_ = item.matrix;
-            const Tile tile(p().a.kind, p().b.kind, p().a.across, p().b.across, p().work, item,
-                            rank_, p().n_blocks, p().k_blocks);
+            const Tile tile(p().a.run, p().b.run, p().work, item, rank_, p().n_blocks,
+                            p().k_blocks);
             float acc[Shape::SUMS];
 #pragma unroll
             for (int e = 0; e < Shape::SUMS; ++e) acc[e] = zero();
@@ -64,22 +64,33 @@ class EngineConsumer {
     // ------------------------------------------------------------------------------- the sum
 
     __device__ void multiply(const Tile& tile, float* acc) {
-        if constexpr (Across::KNOWN) multiply<Across::A, Across::B>(tile, acc);
-        else if (tile.a_across && tile.b_across) multiply<true, true>(tile, acc);
-        else if (tile.a_across) multiply<true, false>(tile, acc);
-        else if (tile.b_across) multiply<false, true>(tile, acc);
-        else multiply<false, false>(tile, acc);
+        if constexpr (Across::KNOWN) {
+            multiply<Across::A, Across::B>(tile, tile.k0, tile.end(), acc);
+        } else if constexpr (Across::TURNS) {
+            for (int k = tile.k0, end; k < tile.end(); k = end) {
+                end = tile.straight_until(k);
+                multiply(tile, k, end, acc);
+            }
+        } else multiply(tile, tile.k0, tile.end(), acc);
     }
 
+    // Steps [first, last), in which rows of memory run one way.
+    __device__ __forceinline__ void multiply(const Tile& tile, int first, int last, float* acc) {
+        const bool a = first >= tile.a_turn, b = first >= tile.b_turn;
+        if (a && b) multiply<true, true>(tile, first, last, acc);
+        else if (a) multiply<true, false>(tile, first, last, acc);
+        else if (b) multiply<false, true>(tile, first, last, acc);
+        else multiply<false, false>(tile, first, last, acc);
+    }
     template <bool A_ACROSS, bool B_ACROSS>
-    __device__ __forceinline__ void multiply(Tile tile, float* acc) {
-        tile.b_across = B_ACROSS;  // For the compiler to know.
+    __device__ __forceinline__ void multiply(Tile tile, int first, int last, float* acc) {
+        if (!Across::TURNS || B_ACROSS) tile.ascending = B_ACROSS;  // For the compiler to know.
         const bool exists = (tile.i0 + warp_.row()) * SIDE < p().c.m;
         if constexpr (Shape::HALVED) {
-            if (exists && tile.k1 > tile.k0) take_turns<A_ACROSS, B_ACROSS>(tile, acc);
-            else pass(tile.end() - tile.k0);
+            if (exists && tile.k1 > tile.k0) take_turns<A_ACROSS, B_ACROSS>(tile, first, last, acc);
+            else pass(last - first);
         } else {
-            for (int k = tile.k0; k < tile.end(); ++k) {
+            for (int k = first; k < last; ++k) {
                 ptx::mbarrier_wait(shared_.full(at_.stage), at_.parity);
                 if (exists && tile.needs_row(warp_.row(), k))
                     step<A_ACROSS, B_ACROSS>(tile.missing_columns(k), acc);
@@ -93,13 +104,13 @@ class EngineConsumer {
     // Of a halved tile each warpgroup has all columns of every other step, since the one that multiplies then reads A for all
     // of them, and while it waits for its products the other one begins. Its one row of blocks is needed at each step.
     template <bool A_ACROSS, bool B_ACROSS>
-    __device__ __forceinline__ void take_turns(const Tile& tile, float* acc) {
+    __device__ __forceinline__ void take_turns(const Tile& tile, int first, int last, float* acc) {
         const KRange whole = tile.whole(1);
-        const int begin = min(static_cast<int>(whole.begin), tile.k1),
-                  end = max(begin, static_cast<int>(whole.end));
-        take_turns<SIDE, A_ACROSS, B_ACROSS>(tile, tile.k0, begin, acc);
+        const int begin = max(first, min(static_cast<int>(whole.begin), last)),
+                  end = max(begin, min(static_cast<int>(whole.end), last));
+        take_turns<SIDE, A_ACROSS, B_ACROSS>(tile, first, begin, acc);
         take_turns<Shape::BN, A_ACROSS, B_ACROSS>(tile, begin, end, acc);
-        take_turns<SIDE, A_ACROSS, B_ACROSS>(tile, end, tile.k1, acc);
+        take_turns<SIDE, A_ACROSS, B_ACROSS>(tile, end, last, acc);
     }
     // Steps with N columns. No product is behind a branch, for nvcc would have it wait for the one before.
     template <int N, bool A_ACROSS, bool B_ACROSS>

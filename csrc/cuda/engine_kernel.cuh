@@ -48,11 +48,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 32), 0);
         if (warp == 0) {
             if (ptx::elect())
-                EngineProducer<Shape, PRODUCTS, true, !Shape::LOADS_APART>(args, shared, rank)
+                EngineProducer<Shape, PRODUCTS, Across::TURNS, true, !Shape::LOADS_APART>(
+                    args, shared, rank)
                     .run();
         } else if (Shape::LOADS_APART && warp == 3) {
             if (ptx::elect())
-                EngineProducer<Shape, PRODUCTS, false, true>(args, shared, rank).run();
+                EngineProducer<Shape, PRODUCTS, Across::TURNS, false, true>(args, shared, rank)
+                    .run();
         } else if constexpr (Shape::PACKS) {
             EnginePacker<typename Shape::T>(args.packing).run();
         } else if (warp == 1) {

@@ -10,10 +10,9 @@
 
 namespace packedtri::cuda {
 
-inline EngineOperand engine_operand(const EngineSource& s, const char* image, const int* ready,
-                                    Kind kind) {
+inline EngineOperand engine_operand(const EngineSource& s, const char* image, const int* ready) {
     const int64_t next = s.same ? 0 : s.mapped ? 1 : s.bytes;
-    return {s.mapped ? nullptr : image, s.part_bytes, next, s.blocks, kind, s.across, ready};
+    return {s.mapped ? nullptr : image, s.part_bytes, next, s.blocks, s.run, ready};
 }
 
 template <class T>
@@ -27,8 +26,8 @@ EngineProduct<T> engine_product(const EnginePlan& plan) {
     const bool lower = p.c.kind == Kind::Lower;
     return {plan.a_map,
             plan.b_map,
-            engine_operand(plan.layout.a, plan.a_image, plan.a_ready, p.a.kind),
-            engine_operand(plan.layout.b, plan.b_image, plan.b_ready, p.b.kind),
+            engine_operand(plan.layout.a, plan.a_image, plan.a_ready),
+            engine_operand(plan.layout.b, plan.b_image, plan.b_ready),
             {static_cast<T*>(p.c.data), lower && !p.c.staggered ? 0 : p.c.row_stride,
              p.c.batch_stride, lower || p.c.staggered, lower, static_cast<float>(p.alpha),
              static_cast<float>(p.beta), static_cast<int>(p.m), static_cast<int>(p.n),
@@ -121,8 +120,12 @@ void launch_kernel(const EnginePlan* plans, const EngineUnmade& unmade, cudaStre
 template <class Shape>
 void launch_engine(const EnginePlan* plans, int count, const EngineUnmade& unmade,
                    cudaStream_t stream) {
-    const bool a = plans[0].layout.a.across, b = plans[0].layout.b.across;
-    if (count > 1) {
+    const Run &run_a = plans[0].layout.a.run, &run_b = plans[0].layout.b.run;
+    const bool a = run_a.across, b = run_b.across;
+    if (run_a.turns || run_b.turns) {
+        if constexpr (Shape::TURNS) launch_kernel<Shape, 1, AcrossByStep>(plans, unmade, stream);
+        else throw std::runtime_error("[packedtri] no such tiles read half of a symmetric matrix");
+    } else if (count > 1) {
         if constexpr (Shape::CUTS)
             throw std::runtime_error("[packedtri] sums of two products are cut");
         else launch_kernel<Shape, 2, AcrossByTile>(plans, unmade, stream);

@@ -8,21 +8,28 @@
 namespace packedtri::cuda {
 namespace {
 
-// The blocks of the image of the rows of memory. A triangle has none past its diagonal; of a symmetric
-// matrix both halves are made.
-Grid blocks_of(const Operand& x) {
+// The blocks of the image of the rows of memory. A triangle has none past its diagonal, and half of a symmetric
+// matrix none past the large squares there.
+Grid blocks_of(const Operand& x, bool half) {
     const bool by_rows = runs_along_rows(x);
     const auto blocks = [](int64_t size) { return static_cast<int>(ceil_div(size, Image::SIDE)); };
     return {blocks(by_rows ? x.rows : x.cols), blocks(by_rows ? x.cols : x.rows),
-            is_triangular(x.kind)};
+            is_triangular(x.kind) || half, half ? Image::LARGE : int8_t{0}};
 }
 
-EngineSource source(const Product& p, const Operand& x, bool is_a) {
+// Whether images of symmetric operands have the stored half of their blocks alone. Halves of tiles have no kernel for that.
+bool reads_half(const Product& p, const Config& config) {
+    if (config.tile == TileSize::Half) return false;
+    return config.tile == TileSize::Large || p.k >= least_half_image(p);
+}
+
+EngineSource source(const Product& p, const Operand& x, bool is_a, const Config& config) {
     EngineSource s{};
-    s.across = runs_along_rows(x) != is_a;
+    const bool half = x.kind == Kind::Symmetric && reads_half(p, config);
+    s.run = {x.kind, runs_along_rows(x) != is_a, half};
     s.mapped = mappable(p, x);
     s.same = x.batch_stride == 0;
-    s.blocks = blocks_of(x);
+    s.blocks = blocks_of(x, half);
     s.part_bytes = s.blocks.count() * Image::BLOCK_BYTES;
     s.bytes = s.mapped      ? 0
               : in_parts(p) ? 3 * s.part_bytes
@@ -53,9 +60,7 @@ bool same_image(const Operand& x, const Operand& other) {
            x.stagger == other.stagger && x.strict == other.strict;
 }
 
-bool maps_dense_operand(const Product& p) {
-    return source(p, p.a, true).mapped || source(p, p.b, false).mapped;
-}
+bool maps_dense_operand(const Product& p) { return mappable(p, p.a) || mappable(p, p.b); }
 
 namespace {
 
@@ -110,8 +115,8 @@ Panels panels_of(const Product& p, const Config& config, int64_t side) {
 
 EngineLayout engine_layout(const Product& p, const Config& config, int multiprocessors) {
     EngineLayout layout{};
-    layout.a = source(p, p.a, true);
-    layout.b = source(p, p.b, false);
+    layout.a = source(p, p.a, true, config);
+    layout.b = source(p, p.b, false, config);
     layout.shared_image = same_image(p.a, p.b);
     const int64_t side = engine_tile_side(config.tile);
     Product of_work = p;

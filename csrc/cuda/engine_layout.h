@@ -9,7 +9,7 @@ namespace packedtri::cuda {
 // One operand.
 struct EngineSource {
     bool mapped;                // Read where it is; else through an image.
-    bool across;                // Its rows of memory run across the sum.
+    Run run;                    // How its rows of memory do.
     bool same;                  // All matrices of the batch have the same.
     Grid blocks;                // Of its image.
     int64_t part_bytes, bytes;  // Of one part of the image, and of all.

@@ -5,8 +5,9 @@
 
 namespace packedtri::cuda {
 
-// LOADS_A, LOADS_B: which operands it loads. Who loads A also asks for tiles, and tells those that multiply of them.
-template <class Shape, int PRODUCTS, bool LOADS_A = true, bool LOADS_B = true>
+// TURNS: whether rows of memory may turn (Run). LOADS_A, LOADS_B: which operands it loads. Who loads A also asks for tiles,
+// and tells those that multiply of them.
+template <class Shape, int PRODUCTS, bool TURNS, bool LOADS_A = true, bool LOADS_B = true>
 class EngineProducer {
     using T = typename Shape::T;
     using Args = EngineArgsOf<Shape, PRODUCTS>;
@@ -25,8 +26,7 @@ class EngineProducer {
             const Item named = Item::of(word);
             const EngineProduct<T>& p = args_.of[PRODUCTS > 1 ? named.product : 0];
             const Item item = p.placed(named);
-            const Tile tile(p.a.kind, p.b.kind, p.a.across, p.b.across, p.work, item, rank_,
-                            p.n_blocks, p.k_blocks);
+            const Tile tile(p.a.run, p.b.run, p.work, item, rank_, p.n_blocks, p.k_blocks);
             load_all(p, tile, item.matrix, word);
             if constexpr (!Shape::CUTS && !Shape::MEETS_APART) parts_meet_ = item.share > 0;
         }
@@ -96,11 +96,16 @@ class EngineProducer {
         int line;               // The first.
         int matrix, of_second;  // Of the map, and that of the other line.
         bool across;
+        // Where rows of memory may turn: the image, at which step, and which step is next.
+        const Grid& blocks;
+        const char* image;
+        int turn, k;
 
         // `joined`: how many lines each matrix has, if those of all are joined.
         __device__ Stream(const EngineOperand& x, const CUtensorMap& map, int matrix, int line,
-                          int other, int k, int joined = 0)
-            : map(&map), at(x.image), part_bytes(x.part_bytes), step(0), bend(0), across(x.across) {
+                          int other, int k, int turn, int joined = 0)
+            : map(&map), at(x.image), part_bytes(x.part_bytes), step(0), bend(0),
+              across(TURNS ? k >= turn : x.run.across), blocks(x.blocks), turn(turn), k(k) {
             int beyond = 0;  // How many matrices further the other line is.
             if (joined > 0) {
                 matrix = line / joined;
@@ -113,19 +118,35 @@ class EngineProducer {
             this->matrix = matrix * static_cast<int>(x.next);
             of_second = this->matrix + beyond;
             if (!at) return;
-            at += matrix * x.next;
+            image = at + matrix * x.next;
+            begin(other);
+            second += static_cast<int>(beyond * (x.next / Image::BLOCK_BYTES));
+        }
+        // At step k of this line and another one.
+        __device__ __forceinline__ void begin(int other) {
             const auto index = [&](int line) {
-                return across ? x.blocks.index(k, line) : x.blocks.index(line, k);
+                return across ? blocks.template index<int64_t, TURNS>(k, line)
+                              : blocks.template index<int64_t, TURNS>(line, k);
             };
-            at += index(line) * Image::BLOCK_BYTES;
-            second = static_cast<int>(index(other) - index(line) +
-                                      beyond * (x.next / Image::BLOCK_BYTES));
-            step = !across ? 1 : x.blocks.packed ? k + 1 : x.blocks.cols;
-            bend = across && x.blocks.packed ? 1 : 0;
+            at = image + index(line) * Image::BLOCK_BYTES;
+            second = static_cast<int>(index(other) - index(line));
+            step = !across ? 1 : blocks.packed ? blocks.template end_of<TURNS>(k) : blocks.cols;
+            bend = !across || !blocks.packed ? 0 : TURNS ? 1 << blocks.large : 1;
         }
         __device__ void advance() {
             at += int64_t{step} * Image::BLOCK_BYTES;
-            step += bend;
+            if constexpr (!TURNS) {
+                step += bend;
+                return;
+            }
+            ++k;
+            if (k == turn) {
+                // Along, lines are apart by the blocks of a row of the large square, all as long.
+                across = true;
+                begin(line + second / blocks.end_of(line));
+            } else if ((k & ((1 << blocks.large) - 1)) == 0) {
+                step += bend;
+            }
         }
         // Image `part` of the block of either line.
         __device__ const char* block(int part, bool other) const {
@@ -173,7 +194,7 @@ class EngineProducer {
     }
     // Of the piece that an operand has in a line of tiles; all, where it has none or none that is being made.
     __device__ int units_made(const EngineOperand& x, int line, int k) const {
-        const int row = x.across ? k : line, col = x.across ? line : k;
+        const int row = x.run.across ? k : line, col = x.run.across ? line : k;
         const Grid pieces = PackOrder::pieces_of(x.blocks);
         const bool wanted = x.ready && pieces.has(row, col);
         const int units = ptx::load_relaxed(wanted ? x.ready + pieces.template index<int>(row, col)
@@ -188,10 +209,11 @@ class EngineProducer {
         // Each block of a cluster loads two of the columns for both.
         const int place = 2 * rank_;
         const auto column = [&](int place) {
-            return tile.j0 + min(Tile::column_at(place, tile.b_across), tile.columns - 1);
+            return tile.j0 + min(Tile::column_at(place, tile.ascending), tile.columns - 1);
         };
-        Stream a(p.a, p.a_map, matrix, tile.i0, tile.i0 + Shape::ROWS - 1, tile.k0),
-            b(p.b, p.b_map, matrix, column(place), column(place + 1), tile.k0, p.joined_blocks());
+        Stream a(p.a, p.a_map, matrix, tile.i0, tile.i0 + Shape::ROWS - 1, tile.k0, tile.a_turn),
+            b(p.b, p.b_map, matrix, column(place), column(place + 1), tile.k0, tile.b_turn,
+              p.joined_blocks());
         const int rows = min(Shape::ROWS, p.m_blocks() - tile.i0);
         const KRange whole = tile.whole(rows);
         const int end = tile.end(), ask_at = max(tile.k0, end - 1 - Drawer::AHEAD);

@@ -124,7 +124,7 @@ class EngineStored {
             if (j >= p.c.n) break;
             ProductArgs<T> of_block = args;
             Panel<T>& b = of_block.b;
-            const bool across = p.b.across;
+            const bool across = p.b.run.across;
             const int first = j % p.c.joined;
             b.data += j / p.c.joined * p.b_stored.next + (across ? first : b.row_offset(first));
             (across ? b.cols : b.rows) = SIDE;
@@ -137,8 +137,8 @@ class EngineStored {
     // A symmetric operand is the sum of its stored triangle and of the transpose of that, without the diagonal.
     __device__ static void compute(ProductArgs<T> args, const EngineProduct<T>& p, const Tile& tile,
                                    int begin, int end, char* memory) {
-        const bool a_symmetric = p.a.kind == Kind::Symmetric,
-                   b_symmetric = p.b.kind == Kind::Symmetric;
+        const bool a_symmetric = p.a.run.kind == Kind::Symmetric,
+                   b_symmetric = p.b.run.kind == Kind::Symmetric;
         for (int a = 0; a <= a_symmetric; ++a) {
             if (a_symmetric) take_half(a == 1, args.a, args.a_kind, args.a_strict);
             for (int b = 0; b <= b_symmetric; ++b) {
@@ -153,7 +153,7 @@ class EngineStored {
         ProductArgs<T> args{};
         args.a = p.a_stored.at.panel, args.b = p.b_stored.at.panel;
         args.a_batch_stride = p.a_stored.next, args.b_batch_stride = p.b_stored.next;
-        args.a_kind = p.a.kind, args.b_kind = p.b.kind;
+        args.a_kind = p.a.run.kind, args.b_kind = p.b.run.kind;
         args.a_strict = p.a_stored.strict, args.b_strict = p.b_stored.strict;
         args.c = p.c.data, args.c_ld = p.c.ld, args.c_batch_stride = p.c.next;
         args.c_packed = p.c.packed, args.c_lower = p.c.lower;

@@ -29,7 +29,7 @@ class EngineStorer {
         c.data += matrix * c.next;
         remove_scale(exponent, c.alpha, acc);
         if constexpr (Across::KNOWN) store<Across::B>(c, tile, rows, acc);
-        else if (tile.b_across) store<true>(c, tile, rows, acc);
+        else if (tile.ascending) store<true>(c, tile, rows, acc);
         else store<false>(c, tile, rows, acc);
     }
 
@@ -77,7 +77,7 @@ class EngineStorer {
         return !Shape::STORES_BOXES && c.joined > 0;
     }
 
-    template <bool B_ACROSS>
+    template <bool ASCENDING>
     __device__ __forceinline__ void store(const Result& c, const Tile& tile, int rows,
                                           const float* acc) const {
 #pragma unroll
@@ -85,7 +85,7 @@ class EngineStorer {
             if (!(rows >> half & 1)) continue;
 #pragma unroll
             for (int first = 0; first < Shape::WN; first += Shape::STAGED)
-                store_rows<B_ACROSS>(c, tile, acc, half, first);
+                store_rows<ASCENDING>(c, tile, acc, half, first);
         }
     }
 
@@ -94,10 +94,10 @@ class EngineStorer {
                                                 const Tile& tile, int rows,
                                                 const float* acc) const {
         if constexpr (Across::KNOWN) store_boxes<Across::B>(p, matrix, tile, rows, acc);
-        else if (tile.b_across) store_boxes<true>(p, matrix, tile, rows, acc);
+        else if (tile.ascending) store_boxes<true>(p, matrix, tile, rows, acc);
         else store_boxes<false>(p, matrix, tile, rows, acc);
     }
-    template <bool B_ACROSS>
+    template <bool ASCENDING>
     __device__ __forceinline__ void store_boxes(const EngineProduct<T>& p, int matrix,
                                                 const Tile& tile, int rows,
                                                 const float* acc) const {
@@ -111,7 +111,7 @@ class EngineStorer {
         const int row = lane % 16, beside = lane / 16;
 #pragma unroll
         for (int c = 0; c < Shape::WN / SIDE; ++c) {
-            if (warp_.template column<B_ACROSS>(c) >= tile.columns) break;
+            if (warp_.template column<ASCENDING>(c) >= tile.columns) break;
             const uint32_t box = boxes + c % Shape::BOXES * Shape::BOX_BYTES,
                            to = box + row * Image::ROW_BYTES;
             if (ptx::elect()) {
@@ -122,7 +122,7 @@ class EngineStorer {
             __syncwarp();
 #pragma unroll
             for (int x = 0; x < SIDE / 8; x += 2) {
-                const float* at = acc + warp_.template block<B_ACROSS>(c) + 4 * x;
+                const float* at = acc + warp_.template block<ASCENDING>(c) + 4 * x;
                 uint32_t pairs[4];
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
@@ -135,7 +135,7 @@ class EngineStorer {
             ptx::bulk_fence();
             __syncwarp();
             if (!ptx::elect()) continue;
-            const int j = tile.j0 + warp_.template column<B_ACROSS>(c),
+            const int j = tile.j0 + warp_.template column<ASCENDING>(c),
                       to_matrix = joined > 0 ? j / joined : matrix;
             const int to_column = (joined > 0 ? j - to_matrix * joined : j) * SIDE;
             const auto store = [&](int first) {
@@ -149,24 +149,24 @@ class EngineStorer {
     }
 
     // Stores 8 rows of each warp, STAGED columns from `first` on.
-    template <bool B_ACROSS>
+    template <bool ASCENDING>
     __device__ __forceinline__ void store_rows(const Result& c, const Tile& tile, const float* acc,
                                                int half, int first) const {
         const int lane = threadIdx.x % 32;
         const int i0 = (tile.i0 + warp_.row()) * SIDE + warp_.of_group() * 16,
-                  j0 = (tile.j0 + warp_.template column<B_ACROSS>(0)) * SIDE + first;
+                  j0 = (tile.j0 + warp_.template column<ASCENDING>(0)) * SIDE + first;
         T* staging = shared_.staging(warp_.number());
         const Row rows(c, i0 + half * 8 + lane % 8, j0);  // One a lane.
         const int shift = __shfl_sync(~0u, rows.shift(), lane / 4);
         __syncwarp();
-        stage<B_ACROSS>(staging + lane / 4 * Shape::PITCH, shift, acc, half, first / SIDE);
+        stage<ASCENDING>(staging + lane / 4 * Shape::PITCH, shift, acc, half, first / SIDE);
         __syncwarp();
         store_middles(c, rows, j0, staging);
         store_ends(c, rows, staging);
     }
 
     // Writes this lane's elements of its row to staging, from column `first` of blocks on.
-    template <bool B_ACROSS>
+    template <bool ASCENDING>
     __device__ __forceinline__ void stage(T* row, int shift, const float* acc, int half,
                                           int first) const {
         const int t = threadIdx.x % 4;
@@ -174,7 +174,7 @@ class EngineStorer {
 #pragma unroll
         for (int c = 0; c < Shape::STAGED / 8; ++c) {
             const float* pair =
-                acc + warp_.template block<B_ACROSS>(first + c / 8) + 4 * (c % 8) + 2 * half;
+                acc + warp_.template block<ASCENDING>(first + c / 8) + 4 * (c % 8) + 2 * half;
             T* to = row + shift + c * 8 + 2 * t;
             if constexpr (sizeof(T) == 4) {
                 to[0] = pair[0];

@@ -174,20 +174,39 @@ int deal_first(const Items& items, int groups, int sharers, int64_t* first) {
     return dealt;
 }
 
+// How the rows of memory of an operand run that the engine reads: across the sum, or along it. In the image of half a
+// symmetric matrix a line, a row of blocks of A or a column of those of B, is read along up to the end of the large square
+// on the diagonal, and across it behind that.
+struct Run {
+    Kind kind;
+    bool across;  // Unless it turns.
+    bool turns;
+
+    // From which step on they run across the sum.
+    PACKEDTRI_HD constexpr int turn(int line) const {
+        if (turns) return ((line >> Image::LARGE) + 1) << Image::LARGE;
+        return across ? 0 : NEVER;
+    }
+    static constexpr int NEVER = 1 << 30;
+};
+
 // What one block of threads does for an item, in image blocks. Its tile has ROWS x COLS of them; the
 // blocks of a cluster have theirs one above the other.
 template <int ROWS, int COLS, int CLUSTER>
 struct EngineTile {
+    static_assert(ROWS * CLUSTER <= 1 << Image::LARGE && COLS <= 1 << Image::LARGE,
+                  "all lines of a tile turn at the same step");
     Kind a, b;
-    bool a_across, b_across;  // Whether their rows of memory run across the sum.
-    int i0, j0;               // The first block of its rows and columns.
-    int columns;              // How many columns of blocks exist.
+    // From which steps on the rows of memory of either run across the sum (Run), for all lines of the tile.
+    int a_turn, b_turn;
+    bool ascending;  // Whether columns of blocks lie in a stage in their order.
+    int i0, j0;      // The first block of its rows and columns.
+    int columns;     // How many columns of blocks exist.
     int k0, k1;
 
-    PACKEDTRI_HD constexpr EngineTile(Kind a, Kind b, bool a_across, bool b_across,
-                                      const EngineWork& work, const EngineItem& item, int rank,
-                                      int n_blocks, int k_blocks)
-        : EngineTile(a, b, a_across, b_across, item.i, item.j, rank, n_blocks, k_blocks) {
+    PACKEDTRI_HD constexpr EngineTile(Run a, Run b, const EngineWork& work, const EngineItem& item,
+                                      int rank, int n_blocks, int k_blocks)
+        : EngineTile(a, b, item.i, item.j, rank, n_blocks, k_blocks) {
         // Without divisions where there is nothing to divide, tiles begin sooner.
         if (item.share > 0) {
             const int begin = k0, steps = k1 - k0;
@@ -195,11 +214,9 @@ struct EngineTile {
             k1 = begin + steps * (work.part(item) + 1) / work.split;
         }
     }
-    PACKEDTRI_HD constexpr EngineTile(Kind a, Kind b, bool a_across, bool b_across,
-                                      const EngineWork& work, const EnginePiece& item, int rank,
-                                      int n_blocks, int k_blocks)
-        : EngineTile(a, b, a_across, b_across, item.piece.i, item.piece.j, rank, n_blocks,
-                     k_blocks) {
+    PACKEDTRI_HD constexpr EngineTile(Run a, Run b, const EngineWork& work, const EnginePiece& item,
+                                      int rank, int n_blocks, int k_blocks)
+        : EngineTile(a, b, item.piece.i, item.piece.j, rank, n_blocks, k_blocks) {
         const int begin = k0 + item.piece.part * work.cut;
         if (item.piece.part < item.piece.parts - 1) k1 = begin + work.cut;
         k0 = begin;
@@ -207,22 +224,29 @@ struct EngineTile {
 
     // A tile whose sum is empty, or a part of one, passes the stages once all the same.
     PACKEDTRI_HD constexpr int end() const { return k1 > k0 ? k1 : k0 + 1; }
+    // Up to which step all rows of memory run as they do at k.
+    PACKEDTRI_HD constexpr int straight_until(int k) const {
+        int until = end();
+        if (a_turn > k && a_turn < until) until = a_turn;
+        if (b_turn > k && b_turn < until) until = b_turn;
+        return until;
+    }
 
     // Columns of blocks lie in a stage in this order: so that those with a structural zero at k, left
     // of the diagonal or right of it, are the last, and the tensor cores leave them out.
-    PACKEDTRI_HD static constexpr int column_at(int place, bool b_across) {
-        return b_across ? place : COLS - 1 - place;
+    PACKEDTRI_HD static constexpr int column_at(int place, bool ascending) {
+        return ascending ? place : COLS - 1 - place;
     }
-    // How many of the last places have no block of B at k. Where rows of B run along k, places for
-    // columns past the edge of the matrix are filled with the last column.
+    // How many of the last places have no block of B at k. Where columns descend, places for those
+    // past the edge of the matrix are filled with the last column.
     PACKEDTRI_HD constexpr int missing_columns(int k) const {
         if (k >= k1) return COLS;
-        if (!b_across) return b == Kind::Upper && k > j0 ? k - j0 : 0;
+        if (!ascending) return b == Kind::Upper && k > j0 ? k - j0 : 0;
         return COLS - (b == Kind::Lower && k - j0 + 1 < columns ? k - j0 + 1 : columns);
     }
     // The steps that need all rows of A and all columns of B, where `rows` of the former exist.
     PACKEDTRI_HD constexpr KRange whole(int rows) const {
-        int begin = k0, end = rows == ROWS && (columns == COLS || !b_across) ? k1 : k0;
+        int begin = k0, end = rows == ROWS && (columns == COLS || !ascending) ? k1 : k0;
         if (a == Kind::Lower && end > i0 + 1) end = i0 + 1;
         if (a == Kind::Upper && begin < i0 + ROWS - 1) begin = i0 + ROWS - 1;
         if (b == Kind::Lower && begin < j0 + COLS - 1) begin = j0 + COLS - 1;
@@ -235,14 +259,15 @@ struct EngineTile {
 
   private:
     // With the whole sum.
-    PACKEDTRI_HD constexpr EngineTile(Kind a, Kind b, bool a_across, bool b_across, int i, int j,
-                                      int rank, int n_blocks, int k_blocks)
-        : a(a), b(b), a_across(a_across), b_across(b_across), i0(i * ROWS * CLUSTER + rank * ROWS),
-          j0(j * COLS), columns(n_blocks - j0 < COLS ? n_blocks - j0 : COLS), k0(0), k1(0) {
+    PACKEDTRI_HD constexpr EngineTile(Run a, Run b, int i, int j, int rank, int n_blocks,
+                                      int k_blocks)
+        : a(a.kind), b(b.kind), a_turn(a.turn(i * ROWS * CLUSTER)), b_turn(b.turn(j * COLS)),
+          ascending(b.across || b.turns), i0(i * ROWS * CLUSTER + rank * ROWS), j0(j * COLS),
+          columns(n_blocks - j0 < COLS ? n_blocks - j0 : COLS), k0(0), k1(0) {
         // In 32 bits.
         const int first = i * ROWS * CLUSTER;
         const auto range =
-            k_range<int>(a, b, first, first + ROWS * CLUSTER, j0, j0 + COLS, k_blocks);
+            k_range<int>(this->a, this->b, first, first + ROWS * CLUSTER, j0, j0 + COLS, k_blocks);
         k0 = range.begin;
         k1 = range.begin + range.length();
     }

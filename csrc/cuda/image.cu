@@ -14,16 +14,6 @@ namespace {
 
 constexpr int SIDE = Image::SIDE;
 
-__device__ __forceinline__ void block_at(const Grid& blocks, int64_t index, int& row, int& col) {
-    if (blocks.packed) {
-        row = static_cast<int>(row_of(index));
-        col = static_cast<int>(index - row_start(row));
-    } else {
-        row = static_cast<int>(index / blocks.cols);
-        col = static_cast<int>(index % blocks.cols);
-    }
-}
-
 // One block of the image by 256 threads, 8 lanes a row.
 template <class T>
 __device__ void pack_block(const PackArgs<T>& args, const T* data, int row, int col, char* to) {
@@ -113,6 +103,14 @@ __device__ void pack_mirrored(const PackArgs<T>& args, const T* data, int row, i
     store_block(to, args.part_bytes, [&](int r, int c) { return block.at(r, c); }, T{});
 }
 
+// A block by 256 threads. Of a symmetric matrix those that reach above the diagonal are mirrored.
+template <class T>
+__device__ __forceinline__ void pack_any(const PackArgs<T>& args, const T* data, int row, int col,
+                                         char* to) {
+    if (args.mirrored && col >= row) pack_mirrored(args, data, row, col, to);
+    else pack_block(args, data, row, col, to);
+}
+
 template <class T>
 struct PackAll {
     PackArgs<T> of[MOST_IMAGES];
@@ -157,31 +155,56 @@ __global__ void __launch_bounds__(256, BLOCKS<T>)
     const PackArgs<T>& args = all.of[which];
     const T* data = args.panel.data + matrix * args.next;
     int row, col;
-    block_at(args.blocks, index, row, col);
+    args.blocks.find(index, row, col);
+    if (col >= args.blocks.cols) return;  // Of a large square past the edge.
     char* image = args.to + matrix * args.next_image;
-    if constexpr (std::is_same_v<T, Tf32>) {
-        ScaledBlock::pack(args, data, row, col, index, image);
-    } else {
-        char* to = image + index * Image::BLOCK_BYTES;
-        if (args.mirrored) pack_mirrored(args, data, row, col, to);
-        else pack_block(args, data, row, col, to);
-    }
+    if constexpr (std::is_same_v<T, Tf32>) ScaledBlock::pack(args, data, row, col, index, image);
+    else pack_any(args, data, row, col, image + index * Image::BLOCK_BYTES);
 }
 
-// The same where starts_of_rows_known, of all images of a launch: a row of the image blocks of a piece by 256 threads.
-template <class T, bool BATCH>
+// What pack_rows_kernel has for an image: a row of the image blocks of a piece by 256 threads. Pieces on the diagonal of a
+// symmetric matrix go block by block, and come first, since mirroring takes longer.
+struct RowWork {
+    Grid pieces;
+    bool symmetric;
+    static constexpr int64_t ROWS = PackOrder::SIDE, SQUARES = ROWS * ROWS;
+
+    PACKEDTRI_HD explicit RowWork(const Grid& blocks)
+        : pieces(PackOrder::pieces_of(blocks)), symmetric(blocks.large > 0) {}
+
+    PACKEDTRI_HD int64_t mirrored() const { return symmetric ? pieces.rows * SQUARES : 0; }
+    PACKEDTRI_HD int64_t count() const {
+        return mirrored() + ROWS * (symmetric ? row_start(pieces.rows - 1) : pieces.count());
+    }
+};
+
+// The same where starts_of_rows_known, of all images of a launch.
+template <class T, bool BATCH, bool SYMMETRIC>
 __global__ void __launch_bounds__(256, 3) pack_rows_kernel(const __grid_constant__ PackAll<T> all) {
     using Rows = RowPacker<T>;
     static_assert(256 / 32 * Rows::ROWS == SIDE && Rows::WIDTH == PackOrder::SIDE * SIDE, "");
-    const auto [which, matrix, index, exists] = begin_packing<T, BATCH>(all);
+    auto [which, matrix, index, exists] = begin_packing<T, BATCH>(all);
     if (!exists) return;
     const PackArgs<T>& args = all.of[which];
+    const RowWork work(args.blocks);
+    const T* data = args.panel.data + matrix * args.next;
+    char* image = args.to + matrix * args.next_image;
     int row, col;
-    block_at(PackOrder::pieces_of(args.blocks), index / PackOrder::SIDE, row, col);
+    if (SYMMETRIC && index < work.mirrored()) {
+        const int piece = static_cast<int>(index / RowWork::SQUARES) * PackOrder::SIDE,
+                  square = static_cast<int>(index % RowWork::SQUARES);
+        row = piece + square / PackOrder::SIDE, col = piece + square % PackOrder::SIDE;
+        if (args.blocks.has(row, col))
+            pack_any(args, data, row, col,
+                     image + args.blocks.index(row, col) * Image::BLOCK_BYTES);
+        return;
+    }
+    if (SYMMETRIC) index -= work.mirrored();
+    work.pieces.find(index / PackOrder::SIDE, row, col);
+    if (SYMMETRIC && work.symmetric) ++row;  // Below the diagonal.
     const int first = (row * PackOrder::SIDE + static_cast<int>(index % PackOrder::SIDE)) * SIDE,
               warp = static_cast<int>(threadIdx.x) / 32;
-    Rows::run(args, args.panel.data + matrix * args.next, args.to + matrix * args.next_image,
-              first + warp * Rows::ROWS, col * Rows::WIDTH);
+    Rows::run(args, data, image, first + warp * Rows::ROWS, col * Rows::WIDTH);
 }
 
 // By a kernel for one matrix or one for a batch, with so many blocks of threads for each image.
@@ -209,14 +232,18 @@ void pack_all(const ImageRequest* requests, int count, int* control, int words,
               cudaStream_t stream) {
     if constexpr (sizeof(T) == 2) {
         const bool by_rows = std::all_of(requests, requests + count, [](const ImageRequest& r) {
-            return starts_of_rows_known(r.operand, r.matrices);
+            return r.blocks.packed && starts_of_rows_known(r.operand, r.matrices);
         });
-        const auto blocks = [](const Grid& of) {
-            return PackOrder::SIDE * PackOrder::pieces_of(of).count();
-        };
+        const auto blocks = [](const Grid& of) { return RowWork(of).count(); };
+        const bool symmetric = std::any_of(
+            requests, requests + count, [](const ImageRequest& r) { return r.blocks.large > 0; });
+        if (by_rows && symmetric)
+            return launch_pack<T>(pack_rows_kernel<T, false, true>, pack_rows_kernel<T, true, true>,
+                                  blocks, requests, count, control, words, stream);
         if (by_rows)
-            return launch_pack<T>(pack_rows_kernel<T, false>, pack_rows_kernel<T, true>, blocks,
-                                  requests, count, control, words, stream);
+            return launch_pack<T>(pack_rows_kernel<T, false, false>,
+                                  pack_rows_kernel<T, true, false>, blocks, requests, count,
+                                  control, words, stream);
     }
     const auto blocks = [](const Grid& of) { return of.count(); };
     launch_pack<T>(pack_kernel<T, false>, pack_kernel<T, true>, blocks, requests, count, control,

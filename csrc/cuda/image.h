@@ -8,7 +8,9 @@
 //
 // An image keeps the rows of memory of its matrix. Whether they run along the sum of a product or
 // across it is told to the tensor cores, so that one image serves a triangle as either operand, as it
-// is or transposed.
+// is or transposed. That of a symmetric matrix may be of its stored half: left of the diagonal a line
+// is a row of blocks then, and behind it a column. So that all lines of a tile turn at the same step,
+// squares as large as the largest tile are there as a whole on the diagonal.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +24,51 @@ namespace packedtri::cuda {
 // one.
 struct Grid {
     int rows, cols;
-    bool packed;  // Nothing is above the diagonal.
+    bool packed;  // Nothing is above the diagonal, but what large squares on it have there.
+    // The logarithm to base 2 of the side of these, which are single squares of a triangle.
+    int8_t large = 0;
 
     PACKEDTRI_HD constexpr bool has(int row, int col) const {
-        return row < rows && col < cols && !(packed && col > row);
+        return row < rows && col < cols && !(packed && col >= end_of(row));
+    }
+    // Where the row of a packed grid ends: behind the large square on the diagonal. LARGE: whether there may be any.
+    template <bool LARGE = true>
+    PACKEDTRI_HD constexpr int end_of(int row) const {
+        return LARGE ? ((row >> large) + 1) << large : row + 1;
     }
     PACKEDTRI_HD constexpr int64_t count() const { return index(rows, 0); }
     // `Index` is what it is computed in.
-    template <class Index = int64_t>
+    template <class Index = int64_t, bool LARGE = true>
     PACKEDTRI_HD constexpr Index index(int row, int col) const {
-        return (packed ? row_start<Index>(row) : Index{row} * cols) + col;
+        return (packed ? start_of<Index, LARGE>(row) : Index{row} * cols) + col;
+    }
+    // The square of an index. Some of the last large square may be past the edge.
+    PACKEDTRI_HD constexpr void find(int64_t index, int& row, int& col) const {
+        if (!packed) {
+            row = static_cast<int>(index / cols);
+            col = static_cast<int>(index % cols);
+            return;
+        }
+        const auto line = static_cast<int>(row_of(index >> 2 * large));
+        const auto within = static_cast<int>(index - (row_start(int64_t{line}) << 2 * large));
+        const int length = (line + 1) << large, down = large > 0 ? within / length : 0;
+        row = (line << large) + down;
+        col = within - down * length;
+    }
+
+  private:
+    // Rows of a line of large squares are equally long.
+    template <class Index, bool LARGE>
+    PACKEDTRI_HD constexpr Index start_of(int row) const {
+        if (!LARGE) return row_start<Index>(row);
+        const Index line = row >> large, down = row - (line << large);
+        return (row_start<Index>(line) << 2 * large) + (down * (line + 1) << large);
     }
 };
 
 struct Image {
     static constexpr int SIDE = 64;
+    static constexpr int8_t LARGE = 2;  // Of squares of half a symmetric matrix (Grid::large).
     static constexpr int ROW_BYTES = 128;
     static constexpr int BLOCK_BYTES = SIDE * ROW_BYTES;
 
@@ -51,9 +83,9 @@ struct Image {
 };
 
 // Whether the rows of an operand of 16-bit elements, of so many matrices, start at known distances from multiples of 16
-// bytes, so that RowPacker can make its image: those of triangles without gaps that start at one.
+// bytes, so that RowPacker can make its image: those of packed matrices without gaps that start at one.
 inline bool starts_of_rows_known(const Operand& x, int64_t matrices) {
-    return is_triangular(x.kind) && x.stagger == Stagger::None &&
+    return x.kind != Kind::Dense && x.stagger == Stagger::None &&
            reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
            (matrices == 1 || x.batch_stride % 8 == 0);
 }

@@ -168,12 +168,12 @@ bool sooner_than_images(const Product& p) {
     return !has_symmetric(p);
 }
 
-// Whether images of both halves of 16-bit symmetric matrices with aligned rows are faster than copies of them, which dense
-// torch or kernels here multiply. Beside dense matrices they are not.
+// Whether images of 16-bit symmetric matrices with aligned rows are faster than copies of them, which dense torch or kernels
+// here multiply. Beside many columns, or rows, they are not.
 bool images_beat_copies(const Product& p) {
-    if (element_size(p.dtype) != 2) return false;
-    if (beside_triangle(p)) return Orders{500, 1700}.contain(p.k);
-    return has_symmetric(p) && p.c.kind == Kind::Lower && Orders{500, 1300}.contain(p.k);
+    if (element_size(p.dtype) != 2 || !has_symmetric(p)) return false;
+    if (beside_dense(p)) return p.k >= 4000 && vectors_of(p) > 128 && vectors_of(p) <= p.k / 8;
+    return p.k >= 500 && (beside_triangle(p) || p.c.kind == Kind::Lower);
 }
 
 // Whether a batch of a hundred vectors or so each, beside one matrix, has all of them left to dense torch as those of

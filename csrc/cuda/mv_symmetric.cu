@@ -26,7 +26,7 @@ struct SymmetricArgs {
     int64_t triangle_batch_stride, x_batch_stride, y_batch_stride, x_stride;
     int n;
     bool conj_rows, conj_columns;  // In the sums over rows of the triangle, or over its columns.
-    bool rows, columns;            // Which of them there are. The diagonal enters one.
+    bool has_rows, has_columns;    // Which of them there are. The diagonal enters one.
     int first;                     // Rows before it are not there.
     // Of a large matrix: sums over a block's columns, for each chunk of columns as many as there are rows, and over
     // its rows, n for each strip of rows.
@@ -43,8 +43,8 @@ struct SymmetricArgs {
         return by_columns + (batch * (strips() - first_strip()) + strip - first_strip()) * n;
     }
     // Parts of each matrix.
-    int64_t row_parts() const { return rows ? int64_t{chunks()} * (n - first) : 0; }
-    int64_t column_parts() const { return columns ? int64_t{strips() - first_strip()} * n : 0; }
+    int64_t row_parts() const { return has_rows ? int64_t{chunks()} * (n - first) : 0; }
+    int64_t column_parts() const { return has_columns ? int64_t{strips() - first_strip()} * n : 0; }
 };
 
 // Sums of a warp over rows of the triangle and over 32 PER_LANE of its columns, from j0 on.
@@ -94,7 +94,7 @@ class SymmetricSums {
                     if (!BESIDE && i == j && (args_.conj_rows || args_.conj_columns))
                         element.im = 0;
                 fma_into(row[r], conjugate_if(element, args_.conj_rows), xj_[c]);
-                if (BESIDE || i != j || !args_.rows)
+                if (BESIDE || i != j || !args_.has_rows)
                     fma_into(column_[c], conjugate_if(element, args_.conj_columns), xi[r]);
             }
         }
@@ -102,7 +102,7 @@ class SymmetricSums {
         for (int r = 0; r < AT_ONCE; ++r) {
             row[r] = warp_sum(row[r]);
             const bool inside = BESIDE || (i0 + r >= args_.first && i0 + r < args_.n);
-            if (lane_ == 0 && args_.rows && inside) by_rows[r] = row[r];
+            if (lane_ == 0 && args_.has_rows && inside) by_rows[r] = row[r];
         }
     }
 
@@ -136,7 +136,7 @@ __device__ void add_block(const SymmetricArgs<T>& args, int strip, int chunk, in
             sums.add_rows(i0 + r, by_rows + r,
                           [&](int i, int j) { return i >= args.first && i < args.n && j <= i; });
     }
-    if (!args.columns) return;
+    if (!args.has_columns) return;
     sums.put_columns(shared[warp]);
     __syncthreads();
     Acc sum{};
@@ -158,11 +158,11 @@ __global__ void __launch_bounds__(32 * WARPS, AT_LEAST<T>)
     ptx::wait_for_dependency();
     ptx::launch_dependents();
     // STRIPS strips begin within the columns of one chunk, and have equally many chunks.
-    const int index = static_cast<int>(row_start(args.first / COLS)) +
-                      static_cast<int>(blockIdx.x) / STRIPS,
-              group = static_cast<int>(row_of(index)),
-              chunk = index - static_cast<int>(row_start(group)),
-              strip = group * STRIPS + static_cast<int>(blockIdx.x) % STRIPS;
+    // Rows far from the first may have more before them than 32 bits count.
+    const int64_t index = row_start(args.first / COLS) + blockIdx.x / STRIPS;
+    const int group = static_cast<int>(row_of(index)),
+              chunk = static_cast<int>(index - row_start(group)),
+              strip = group * STRIPS + static_cast<int>(blockIdx.x % STRIPS);
     if (strip >= args.first_strip() && strip < args.strips())
         add_block(args, strip, chunk, blockIdx.y);
 }
@@ -204,13 +204,13 @@ __global__ void __launch_bounds__(32 * WARPS)
     const int64_t batch = blockIdx.y;
     Acc sum{};
     if (j < args.n) {
-        if (args.rows && j >= args.first) {
+        if (args.has_rows && j >= args.first) {
             const Acc* rows = args.rows_of(batch, 0) + (j - args.first);
 #pragma unroll 4
             for (int c = warp; c <= j / COLS; c += WARPS)
                 sum = add(sum, rows[int64_t{c} * (args.n - args.first)]);
         }
-        if (args.columns) {
+        if (args.has_columns) {
             const int first = max(j / ROWS, args.first_strip());
             const Acc* columns = args.columns_of(batch, first) + j;
 #pragma unroll 4
@@ -240,7 +240,7 @@ void launch_parts(SymmetricArgs<T> args, int64_t batch, void* scratch, cudaStrea
     args.by_rows = static_cast<decltype(args.by_rows)>(scratch);
     args.by_columns = args.by_rows + args.row_parts() * batch;
     const auto grid = [&](int64_t blocks) {
-        return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(batch));
+        return dim3(grid_of(blocks).x, static_cast<unsigned>(batch));
     };
     const int64_t blocks = STRIPS * (row_start(args.chunks()) - row_start(args.first / COLS));
     launch_overlapping(symmetric_kernel<T>, grid(blocks), 32 * WARPS, args, stream, FAILURE);
@@ -282,7 +282,7 @@ bool mv_symmetric(const Product& p, Scratch* scratch, cudaStream_t stream) {
         args.n = static_cast<int>(p.k);
         args.conj_rows = s.hermitian && !sides.left;
         args.conj_columns = s.hermitian && sides.left;
-        args.rows = args.columns = true;
+        args.has_rows = args.has_columns = true;
         done = launch<T>(args, p.batch, scratch, stream);
     });
     return done;
@@ -302,8 +302,8 @@ void multiply_rows(const RowsVector& p, Scratch* scratch, cudaStream_t stream) {
         args.n = static_cast<int>(p.n);
         args.first = static_cast<int>(p.first);
         args.conj_columns = p.hermitian;
-        args.rows = p.kind != Kind::Upper;
-        args.columns = p.kind != Kind::Lower;
+        args.has_rows = p.kind != Kind::Upper;
+        args.has_columns = p.kind != Kind::Lower;
         for (int64_t at = 0; at < p.batch; at += most) {
             const int64_t batch = std::min(most, p.batch - at);
             args.triangle = static_cast<const T*>(p.triangle) + at * p.triangle_batch_stride;

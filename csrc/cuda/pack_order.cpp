@@ -70,9 +70,9 @@ class OrderBuilder {
 
     // From where to where the lines have pieces.
     std::pair<int, int> sums(int image, bool by_columns, const Need& need) const {
-        const auto [rows, cols, packed] = order_.pieces[image];
-        if (by_columns) return {packed ? need.begin : 0, rows};
-        return {0, packed ? std::min(need.end, cols) : cols};
+        const Grid& pieces = order_.pieces[image];
+        if (by_columns) return {pieces.packed ? need.begin : 0, pieces.rows};
+        return {0, pieces.packed ? std::min(need.end, pieces.cols) : pieces.cols};
     }
 
     PackOrder& order_;

@@ -60,6 +60,7 @@ struct PackOrder {
     PACKEDTRI_HD static constexpr Grid pieces_of(const Grid& blocks) {
         return {(blocks.rows + SIDE - 1) / SIDE, (blocks.cols + SIDE - 1) / SIDE, blocks.packed};
     }
+    static_assert(SIDE == 1 << Image::LARGE, "those of a symmetric matrix are a triangle too");
 
     // Unit `number`, counted through all phases, and whether there is one. `phase` is where the caller's last one
     // was.

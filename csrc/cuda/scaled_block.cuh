@@ -62,7 +62,7 @@ class ScaledBlock {
                                                 int row, int col, int64_t index, char* image) {
         const ScaleSample sample(args.panel, data);
         ScaledBlock block;
-        if (args.mirrored) block.read_mirrored(args, data, row, col);
+        if (args.mirrored && col >= row) block.read_mirrored(args, data, row, col);
         else if (args.panel.full(row * SIDE, col * SIDE, SIDE, SIDE))
             block.read_full(args, data, row, col);
         else block.read(args, data, row, col);

@@ -185,11 +185,30 @@ void float32_images() {
     const int64_t behind = layout().a.bytes - blocks * cuda::Image::BLOCK_BYTES;
     CHECK(behind >= cuda::ImageScale::bytes(blocks) && behind % 1024 == 0 && behind < 4096,
           "one, and what is noted of its blocks");
-    CHECK(same(Kind::Lower, Kind::Lower).shared_image && !layout().a.across && layout().b.across,
+    CHECK(same(Kind::Lower, Kind::Lower).shared_image && !layout().a.run.across &&
+              layout().b.run.across,
           "L L");
     CHECK(same(Kind::Lower, Kind::Upper).shared_image, "L L^T");
     CHECK(same(Kind::Symmetric, Kind::Symmetric).shared_image, "S S");
     CHECK(layout().marks > 0, "elements that float16 cannot hold");
+
+    // Of a symmetric matrix the stored half is enough for large ones, beside whose images kernels take long that read lines
+    // by turns, and for large tiles.
+    const auto of_symmetric = [](DType dtype, int64_t n, TileSize tile) {
+        Product p = times_dense(dtype, n, 1);
+        p.a.kind = Kind::Symmetric;
+        const Config config{Method::Engine, tile, 1, 1, 1};
+        return cuda::engine_layout(p, config, hopper.multiprocessors).a;
+    };
+    const auto parts = of_symmetric(DType::f32, 8192, TileSize::Small),
+               small = of_symmetric(DType::f32, 1024, TileSize::Small);
+    CHECK(parts.run.turns && !small.run.turns, "three parts");
+    CHECK(3 * 8192 * (8192 + 256) == parts.bytes && 6 * 1024 * 1024 == small.bytes, "of all");
+    CHECK(of_symmetric(DType::bf16, 1024, TileSize::Large).run.turns &&
+              !of_symmetric(DType::bf16, 1024, TileSize::Small).run.turns &&
+              of_symmetric(DType::bf16, 4096, TileSize::Small).run.turns &&
+              !of_symmetric(DType::bf16, 4096, TileSize::Half).run.turns,
+          "one part");
 
     // Dense operands are mapped in 16-bit types alone.
     alignas(16) static const float dense[8] = {};

@@ -12,6 +12,7 @@ using cuda::EngineItem;
 using cuda::EnginePiece;
 using cuda::EngineTile;
 using cuda::EngineWork;
+using cuda::Run;
 
 std::vector<EngineItem> items_of(const EngineWork& work) {
     std::vector<EngineItem> items;
@@ -78,15 +79,25 @@ std::vector<EnginePiece> pieces_of(const EngineWork& work, Kind a, Kind b, bool 
     return pieces;
 }
 
+// Whether the image of a symmetric matrix has what a line of a tile reads at a step, and the tile turns where its lines do.
+void symmetric_line(int line, int step, int blocks, int turn) {
+    const cuda::Grid grid{blocks, blocks, true, cuda::Image::LARGE};
+    CHECK(turn == Run({Kind::Symmetric, false, true}).turn(line), "line %d turns at %d", line,
+          turn);
+    CHECK(step < turn ? grid.has(line, step) : grid.has(step, line), "line %d, step %d of %d", line,
+          step, blocks);
+}
+
 // Counts how often block (i, j) of the result gets the product of blocks (i, k) and (k, j).
 template <int ROWS, int COLS, int CLUSTER, class Item>
-void every_product_once(Kind a, Kind b, bool b_across, bool lower, int m, int n, int k,
+void every_product_once(Kind a, Kind b, bool ascending, bool lower, int m, int n, int k,
                         const EngineWork& work, const std::vector<Item>& items) {
     std::vector<int> count(m * n * k);
     for (const Item& item : items)
         for (int rank = 0; rank < CLUSTER; ++rank) {
-            const EngineTile<ROWS, COLS, CLUSTER> tile(a, b, false, b_across, work, item, rank, n,
-                                                       k);
+            const EngineTile<ROWS, COLS, CLUSTER> tile({a, false, a == Kind::Symmetric},
+                                                       {b, ascending, b == Kind::Symmetric}, work,
+                                                       item, rank, n, k);
             const KRange whole = tile.whole(std::min(ROWS, m - tile.i0));
             for (int x = whole.begin; x < whole.end; ++x)
                 CHECK(tile.needs_row(0, x) && tile.needs_row(ROWS - 1, x) &&
@@ -100,10 +111,12 @@ void every_product_once(Kind a, Kind b, bool b_across, bool lower, int m, int n,
             for (int x = tile.k0; x < tile.end(); ++x)
                 for (int row = 0; row < ROWS; ++row)
                     for (int place = 0; place < COLS - tile.missing_columns(x); ++place) {
-                        const int i = tile.i0 + row, j = tile.j0 + tile.column_at(place, b_across);
+                        const int i = tile.i0 + row, j = tile.j0 + tile.column_at(place, ascending);
                         if (i >= m || j >= n || !tile.needs_row(row, x)) continue;
                         CHECK(stored(b, x, j), "kinds %d, %d: no block (%d, %d) of B", (int)a,
                               (int)b, x, j);
+                        if (a == Kind::Symmetric) symmetric_line(i, x, k, tile.a_turn);
+                        if (b == Kind::Symmetric) symmetric_line(j, x, k, tile.b_turn);
                         ++count[(i * n + j) * k + x];
                     }
         }
@@ -119,8 +132,8 @@ void every_product_once(Kind a, Kind b, bool b_across, bool lower, int m, int n,
 template <int ROWS, int COLS, int CLUSTER>
 void every_product(int m, int n, int k, int split, int above, int group) {
     const int side = 2 * CLUSTER;
-    for (const Kind a : {Kind::Lower, Kind::Upper, Kind::Dense})
-        for (const Kind b : {Kind::Lower, Kind::Upper, Kind::Dense})
+    for (const Kind a : {Kind::Lower, Kind::Upper, Kind::Symmetric, Kind::Dense})
+        for (const Kind b : {Kind::Lower, Kind::Upper, Kind::Symmetric, Kind::Dense})
             for (const bool lower : {false, true}) {
                 if ((a != Kind::Dense && m != k) || (b != Kind::Dense && n != k)) continue;
                 if (lower && m != n) continue;
@@ -135,7 +148,7 @@ void every_product(int m, int n, int k, int split, int above, int group) {
                     if (b != Kind::Upper)
                         every_product_once<ROWS, COLS, CLUSTER>(a, b, true, lower, m, n, k, work,
                                                                 items);
-                    if (b != Kind::Lower)
+                    if (b == Kind::Upper || b == Kind::Dense)
                         every_product_once<ROWS, COLS, CLUSTER>(a, b, false, lower, m, n, k, work,
                                                                 items);
                 };

@@ -89,7 +89,39 @@ void places_are_distinct() {
     for (const int count : seen) CHECK(count == 1, "%d", count);
 }
 
+// Every square of a grid has an index of its own, below their count, by which it is found again; those of a row follow one
+// another. Nothing is above the diagonal, but for large squares.
+void squares_are_distinct(const cuda::Grid& grid) {
+    std::vector<int> seen(grid.count());
+    for (int row = 0; row < grid.rows; ++row)
+        for (int col = 0; col < grid.cols; ++col) {
+            const bool stored = !grid.packed || col >> grid.large <= row >> grid.large;
+            CHECK(grid.has(row, col) == stored, "(%d, %d)", row, col);
+            if (!stored) continue;
+            const int64_t index = grid.index(row, col);
+            CHECK(index >= 0 && index < grid.count() && ++seen[index] == 1, "(%d, %d)", row, col);
+            CHECK(grid.index<int>(row, col) == index && index == grid.index(row, 0) + col,
+                  "(%d, %d)", row, col);
+            int found_row = -1, found_col = -1;
+            grid.find(index, found_row, found_col);
+            CHECK(found_row == row && found_col == col, "(%d, %d) found at (%d, %d)", row, col,
+                  found_row, found_col);
+        }
+    CHECK(!grid.has(grid.rows, 0) && !grid.has(grid.rows - 1, grid.cols), "past the edge");
+    // What is left over is past the edge.
+    for (int64_t index = 0; index < grid.count(); ++index) {
+        int row = -1, col = -1;
+        grid.find(index, row, col);
+        CHECK(grid.has(row, col) == (seen[index] == 1), "index %d", (int)index);
+    }
+}
+
 int main() {
+    for (int rows = 1; rows < 30; ++rows) {
+        squares_are_distinct({rows, 7, false});
+        squares_are_distinct({rows, rows, true});
+        squares_are_distinct({rows, rows, true, Image::LARGE});
+    }
     places_are_distinct();
     instructions_read_blocks(2, false);
     instructions_read_blocks(2, true);

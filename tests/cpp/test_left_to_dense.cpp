@@ -16,10 +16,11 @@ void some_problems_are_left_to_dense_torch() {
     p.m = p.n = p.k = 2048;
     for (Operand* x : {&p.a, &p.b}) x->rows = x->cols = 2048;
     p.c.row_stride = 2048;
-    CHECK(cuda::leaves_to_dense(p, hopper) && cuda::goes_on_unpacked(p, hopper), "larger ones");
-    CHECK(cuda::explain(p, hopper).find("symmetric operand unpacked, then tile images") == 0 &&
+    CHECK(!cuda::leaves_to_dense(p, hopper) && cuda::by_images(cuda::choose(p, hopper)),
+          "larger ones");
+    CHECK(cuda::leaves_to_dense(p, ampere) && cuda::goes_on_unpacked(p, ampere) &&
               cuda::explain(p, ampere).find("symmetric operand unpacked, then unpacked") == 0,
-          "both");
+          "without tile images");
     p.a.kind = Kind::Symmetric;
     CHECK(!cuda::goes_on_unpacked(p, hopper), "symmetric matrices");
     p.m = p.n = p.k = 8192;
@@ -197,13 +198,19 @@ void complex_products_and_squares() {
     CHECK(cuda::explain(transposes(DType::c128, 256), hopper).find("unpacked, then dense") == 0,
           "told");
 
-    // Of a square of a symmetric matrix one half is enough too: its copy is multiplied here.
-    Product square = lower_product(DType::bf16, 4096);
-    square.a.kind = square.b.kind = Kind::Symmetric;
-    CHECK(left(square) && cuda::goes_on_unpacked(square, hopper), "a square");
-    CHECK(cuda::explain(square, hopper).find("symmetric operand unpacked, then tile") == 0, "told");
-    square.c.kind = Kind::Dense;
-    CHECK(left(square) && !cuda::goes_on_unpacked(square, hopper), "a dense result");
+    // Of a square of a symmetric matrix one half is enough too: its copy is multiplied here, or its image.
+    const auto square = [](DType dtype) {
+        Product p = lower_product(dtype, 4096);
+        p.a.kind = p.b.kind = Kind::Symmetric;
+        return p;
+    };
+    CHECK(left(square(DType::f64)) && cuda::goes_on_unpacked(square(DType::f64), hopper), "copied");
+    CHECK(cuda::explain(square(DType::f64), hopper).find("symmetric operand unpacked, then ") == 0,
+          "told");
+    CHECK(!left(square(DType::bf16)), "without a copy");
+    Product dense = square(DType::bf16);
+    dense.c.kind = Kind::Dense;
+    CHECK(left(dense) && !cuda::goes_on_unpacked(dense, hopper), "a dense result");
 }
 
 // On Hopper small tiles mirror symmetric operands, where there are few multiplications.

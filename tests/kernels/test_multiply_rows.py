@@ -104,6 +104,17 @@ def test_no_rows_and_no_elements(device: str) -> None:
 
 
 @pytest.mark.skipif(SMALL, reason="takes long")
+def test_far_rows(device: str, rng: torch.Generator) -> None:
+    """Where blocks of the triangle are too many for 32 bits."""
+    last = 17_000_101
+    row, x = (random((last,), torch.float32, device, rng) for _ in range(2))
+    y = multiply_rows(row, x, last - 1, last, SYMMETRIC)
+    assert torch.equal(y[:-1], row[:-1] * x[-1])
+    expected = row.double() @ x.double()
+    assert (y[-1] - expected).abs() <= 1e-6 * row.double().norm() * x.double().norm()
+
+
+@pytest.mark.skipif(SMALL, reason="takes long")
 def test_many_small_matrices(device: str, rng: torch.Generator) -> None:
     """More than a grid has in its second dimension."""
     rows, packed = rows_of(1, 3, torch.float32, device, rng, 70000)
