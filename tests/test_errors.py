@@ -313,6 +313,7 @@ def test_storages_without_memory_say_so(cls):
         ("clone", lambda: copy.deepcopy(storage)),
         ("_to", lambda: storage.float()),
         ("byteswap", lambda: storage.byteswap(torch.float32)),
+        ("_share_fd_cpu_", lambda: storage._share_fd_cpu_()),
         ("data_ptr", lambda: storage.data_ptr()),
         ("__reduce__", lambda: pickle.dumps(storage)),
         ("share_memory_", lambda: storage.share_memory_()),

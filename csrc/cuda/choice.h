@@ -142,9 +142,9 @@ struct SharingTable {
 // Whether the engine multiplies float32 in parts that keep all of its bits.
 inline bool in_parts(const Product& p) { return p.dtype == DType::f32 && !p.tf32; }
 
-// From which order of a symmetric operand on small tiles of the engine read an image of its stored half. Making both halves
-// takes longer than making one, and twice the memory, but where there is little to make, kernels are faster in which rows
-// of memory run one way. There are none of these for large tiles.
+// From which order of a symmetric operand on small tiles of the engine read an image of its stored half, as large ones do at
+// every order. Making both halves takes longer than making one, and twice the memory, but where there is little to make,
+// kernels are faster in which rows of memory run one way.
 inline int64_t least_half_image(const Product& p) { return in_parts(p) ? 2500 : 2048; }
 
 // What parts of sums cost, where blocks go from one tile to the next.

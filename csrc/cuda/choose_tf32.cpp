@@ -37,15 +37,16 @@ Others others(const Product& p) {
 }
 
 // As tile images have them.
-double elements(const Operand& x) {
-    return static_cast<double>(x.rows) * static_cast<double>(x.cols) *
-           (is_triangular(x.kind) ? 0.5 : 1);
+double elements(const Product& p, const Operand& x) {
+    const bool half =
+        is_triangular(x.kind) || (x.kind == Kind::Symmetric && p.k >= least_half_image(p));
+    return static_cast<double>(x.rows) * static_cast<double>(x.cols) * (half ? 0.5 : 1);
 }
 
 double time_of_others(const Product& p, const Others& x) {
     const bool one = p.a.data == p.b.data;
     const double millions = static_cast<double>(p.batch) / 1e6,
-                 operands = elements(p.a) + (one ? 0 : elements(p.b)),
+                 operands = elements(p, p.a) + (one ? 0 : elements(p, p.b)),
                  result = static_cast<double>(p.m) * static_cast<double>(p.n) *
                           (p.c.kind == Kind::Lower ? 0.5 : 1);
     // Larger ones go through tile images.

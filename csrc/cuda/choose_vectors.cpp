@@ -90,7 +90,7 @@ struct StripOrders {
 constexpr StripOrders STRIPS_F32[] = {
     {{NEVER, NEVER, 2500, 1500, 1400, 1500}, NEVER, 9, 32, 500},
     {{NEVER, 8000, 2500, 1500, 2500, NEVER}, NEVER, 17, 32, 1000},
-    {{2500, 2500, 500, 2500, NEVER, NEVER}, 350, 2, 32, 500},
+    {{2500, 2500, 500, 2500, 3500, NEVER}, 350, 2, 32, 500},
 };
 constexpr StripOrders STRIPS_F64[] = {
     {{NEVER, 970, 800, 830, NEVER, NEVER}, NEVER, 5, 32, 250},
@@ -98,7 +98,15 @@ constexpr StripOrders STRIPS_F64[] = {
     {{2500, 700, 1000, 2000, NEVER, NEVER}, 700, 2, 32, 500},
 };
 
-bool strips_pay(const Product& p) {
+// Whether a symmetric matrix, of one product, can be read from an image of its half, by small tiles.
+bool half_image_has_room(const Product& p, const Device& device) {
+    if (!images_allowed() || p.batch > 1 || p.k < least_half_image(p) || !engine_can(p, device))
+        return false;
+    const Config config{Method::Engine, TileSize::Small, 1, 1, 1};
+    return engine_layout(p, config, device.multiprocessors).scratch_bytes(1) <= device.scratch;
+}
+
+bool strips_pay(const Product& p, const Device& device) {
     const int64_t n = p.k, vectors = vectors_of(p);
     const bool both = has_symmetric(p), f64 = p.dtype == DType::f64;
     // Larger tiles multiply more of them sooner, dense torch does in TF32, and tile images in float32 from this order on.
@@ -115,6 +123,7 @@ bool strips_pay(const Product& p) {
         return true;
     if (p.batch > 1 && n < 2500) return false;
     if (vectors <= FEW && n >= orders.few && n < MIDDLE) return true;
+    if (both && !f64 && vectors > 32 && half_image_has_room(p, device)) return false;
     const auto* bucket =
         std::lower_bound(std::begin(STRIP_VECTORS), std::end(STRIP_VECTORS), vectors);
     return n >= orders.least[bucket - STRIP_VECTORS];
@@ -149,13 +158,14 @@ bool wide_pays_of_batch(const Product& p) {
     return vectors <= 64 && n >= (vectors <= 16 ? 1000 : 500) && elements >= int64_t{16} << 20;
 }
 
-bool wide_pays(const Product& p) {
+bool wide_pays(const Product& p, const Device& device) {
     if (p.batch > 1) return wide_pays_of_batch(p);
     const int64_t n = p.k, vectors = vectors_of(p);
     if (vectors > 256) return false;
     if (has_symmetric(p)) {
         // Images of half of it, which are read as it is and transposed, are faster beside many aligned vectors.
-        if (n >= 4000 && vectors > 128 && !slow_when_dense(p)) return false;
+        if (n >= 4000 && vectors > 128 && !slow_when_dense(p) && half_image_has_room(p, device))
+            return false;
         // It reads the triangle twice, which takes as long as to unpack it where there are few rows beside many vectors.
         if (n >= 5600 || (n >= 2000 && slow_when_dense(p))) return true;
         if (n >= 2000) return vectors <= (n < 2300 ? 64 : 128);
@@ -177,7 +187,8 @@ bool goes_thin(const Product& p, const Device& device) {
 }
 
 bool goes_wide(const Product& p, const Device& device) {
-    return wide_can(p, device) && (forced.method < 0 ? wide_pays(p) : is_forced(Method::Wide));
+    return wide_can(p, device) &&
+           (forced.method < 0 ? wide_pays(p, device) : is_forced(Method::Wide));
 }
 
 bool turns(const ColumnBatch& x, const Device& device) {
@@ -207,8 +218,9 @@ bool turns(const ColumnBatch& x, const Device& device) {
 }
 
 bool goes_by_strips(const Product& p, const Device& device) {
-    return strips_can(p, device) && (forced.method < 0 ? strips_pay(p) && !mirrored_pays(p, device)
-                                                       : is_forced(Method::Strips));
+    return strips_can(p, device) &&
+           (forced.method < 0 ? strips_pay(p, device) && !mirrored_pays(p, device)
+                              : is_forced(Method::Strips));
 }
 
 std::pair<Product, Product> halves(const Product& p) {

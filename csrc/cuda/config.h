@@ -264,7 +264,7 @@ MvChoice choose_mv(const Product& p, const Device& device, bool scratch = true);
 // What is left to dense torch, on unpacked copies, because it is faster with them, packing included (measured on an H100,
 // docs/cuda.md). Products of symmetric matrices, but of small ones (choose_mirrored.cpp, small.h): other direct kernels read
 // the stored half twice, and round 16-bit sums twice; large ones of float32 have the engine, in TF32 larger ones, since
-// images of both halves take long, and large ones of float64 beside some columns are two triangles. Middle-sized products of
+// images take long, and large ones of float64 beside some columns are two triangles. Middle-sized products of
 // triangles whose results are dense, solves with one right-hand side, and factors of one matrix: their steps wait for each
 // other. Complex products, whose kernels here do without tensor cores, and products with one long dimension (is_elongated).
 // Some have only their symmetric operands unpacked (goes_on_unpacked). Batches go there in pieces whose copies have room.

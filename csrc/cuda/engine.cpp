@@ -37,7 +37,9 @@ struct Images {
     int place(const Operand& x, const EngineSource& source) {
         if (source.mapped) return ImageUse::NONE;
         for (int i = 0; i < count; ++i)
-            if (same_image(x, places[i].operand)) return i;
+            if (same_image(x, places[i].operand) &&
+                source.blocks.large == places[i].source.blocks.large)
+                return i;
         places[count] = {x, source, reinterpret_cast<char*>(free)};
         free += static_cast<uintptr_t>(source.scratch_bytes(together));
         return count++;
@@ -69,6 +71,8 @@ class Plans {
             plan.config = tasks[t].config;
             plan.layout =
                 engine_layout(plan.product, plan.config, current_device().multiprocessors);
+            if (count > 1 && (plan.layout.a.run.turns || plan.layout.b.run.turns))
+                throw std::logic_error("[packedtri] pairs of products are of triangles");
         }
         together_ = matrices_together();
         images_.together = together_;

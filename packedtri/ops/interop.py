@@ -86,8 +86,8 @@ def _refuse_contents(self: _NoMemory, name: str, *args: Any, **kwargs: Any) -> N
 
 # By some of them torch would write to no address.
 _CONTENTS = """
-    __getitem__ __reduce__ __setitem__ _to _write_file byteswap clone copy_ data_ptr fill_
-    pin_memory resize_ share_memory_ to
+    __getitem__ __reduce__ __setitem__ _share_cuda_ _share_fd_cpu_ _share_filename_cpu_ _to
+    _write_file byteswap clone copy_ data_ptr fill_ pin_memory resize_ share_memory_ to
 """
 for _name in _CONTENTS.split():
     setattr(_NoMemory, _name, partialmethod(_refuse_contents, _name))

@@ -23,6 +23,8 @@ void a_hundred_vectors() {
                config.tile == TileSize::Small &&
                cuda::engine_layout(p, config, hopper.multiprocessors).a.run.turns;
     };
+    cuda::Device small = hopper;
+    small.scratch = int64_t{50} << 20;
     CHECK(wide(DType::bf16, Kind::Symmetric, 8192, 100), "symmetric");
     CHECK(cuda::explain(p, hopper) == "128 vectors at once, two passes over the triangle",
           "in words");
@@ -50,6 +52,7 @@ void a_hundred_vectors() {
     CHECK(wide(DType::bf16, Kind::Symmetric, 3001, 256), "unless dense torch is slow with them");
     CHECK(!wide(DType::bf16, Kind::Symmetric, 8192, 256) && symmetric_by_small_tiles(p),
           "beside many vectors an image of half of it");
+    CHECK(cuda::choose(p, small).method == Method::Wide, "where that has room");
     CHECK(wide(DType::bf16, Kind::Symmetric, 8193, 256), "whose rows are aligned");
     CHECK(!wide(DType::bf16, Kind::Symmetric, 8192, 1024) && !cuda::leaves_to_dense(p, hopper) &&
               !wide(DType::bf16, Kind::Symmetric, 8192, 1280) && cuda::leaves_to_dense(p, hopper),
@@ -195,7 +198,12 @@ void some_vectors() {
     CHECK(strips(DType::bf16, Kind::Symmetric, 2048, 16, 16), "a batch of bfloat16");
     CHECK(strips(DType::f64, Kind::Symmetric, 1024, 16, 64), "a batch");
     CHECK(!strips(DType::f64, Kind::Symmetric, 128, 16, 64), "small ones");
-    strips(DType::f32, Kind::Symmetric, 8192, 50);
+    CHECK(!strips(DType::f32, Kind::Symmetric, 8192, 50), "more by an image of half of it");
+    cuda::Device small = hopper;
+    small.scratch = int64_t{100} << 20;
+    CHECK(cuda::choose(p, small).method == Method::Strips, "where that has no room");
+    CHECK(strips(DType::f32, Kind::Symmetric, 4096, 50, 2), "of a batch");
+    CHECK(strips(DType::f32, Kind::Lower, 1536, 100), "a triangle");
     p.tf32 = true;
     CHECK(cuda::choose(p, hopper).method != Method::Strips, "dense torch in TF32");
     cuda::Device little = hopper;

@@ -43,10 +43,11 @@ tiled = pytest.mark.parametrize(
         (2, 4, 1),
     ],
 )
-# Lines turn at multiples of 256: sizes one block before, at, and behind these, and far from them. In
-# small tiles they do from 2048 on, and those of float32 in parts from 2500.
+# Lines turn at multiples of 256: sizes one block before, at and behind these, and far from them. In
+# small tiles images are of half a matrix from 2048 on, those of float32 in parts from 2500.
+FAR = 2561
 SIZES = (330,) if SMALL else (193, 256, 257, 449, 512, 700, 1030)
-SIZES_OF_SMALL_TILES = SIZES if SMALL else (193, 700, 2049, 2561)
+SIZES_OF_SMALL_TILES = SIZES if SMALL else (193, 700, 2049, FAR)
 KINDS = (
     (SYMMETRIC, DENSE, DENSE),
     (DENSE, SYMMETRIC, DENSE),
@@ -55,6 +56,11 @@ KINDS = (
     (SYMMETRIC, UPPER, DENSE),
     (LOWER, SYMMETRIC, DENSE),
 )
+
+
+def few_sizes(tile: int) -> tuple[int, ...]:
+    """Such that large tiles, and small ones, read whole and half images."""
+    return (330,) if SMALL or tile > 0 else (330, FAR)
 
 
 def skip_tiles(element: Element, tile: int) -> None:
@@ -80,7 +86,7 @@ def test_products(
         a, b = (
             draw_operand(kind, n, dtype, rng, draw=random_integers) for kind in (a_kind, b_kind)
         )
-        force(ENGINE, tile, split, above, 1)
+        force(ENGINE, tile, split, above, 1 if split > 1 else 2)
         with failures.case(f"{n=}, kinds {a_kind}, {b_kind}, {c_kind}"):
             c = mm(a.stored, b.stored, n, a_kind, b_kind, c_kind, tf32)
             assert_exact(c, a, b, c_kind)
@@ -96,7 +102,8 @@ def test_places(
     skip_tiles(element, tile)
     (dtype, tf32), failures = element, Failures()
     # Matrices of order 303 are multiples of 16 bytes apart, those of 330 are not.
-    for n, batch, skip in each((330,) if SMALL else (303, 330, 600), ((), (3,)), (0, 1, 8)):
+    sizes = (330,) if SMALL else (303, 330, 600) if tile > 0 else (330, FAR)
+    for n, batch, skip in each(sizes, ((), (3,)), (0, 1, 8)):
         s = draw_operand(SYMMETRIC, n, dtype, rng, batch=batch, draw=random_integers)
         stored = shifted(s.stored, skip)
         x = draw_operand(DENSE, n, dtype, rng, batch=batch, cols=77, draw=random_integers)
@@ -106,6 +113,12 @@ def test_places(
             assert_exact(square, s, s, LOWER)
             product = mm(stored, x.stored, n, SYMMETRIC, DENSE, DENSE, tf32)
             assert_exact(product, s, x, DENSE)
+        if not batch:
+            continue
+        with failures.case(f"{n=}, one matrix for {batch}, {skip} elements off"):
+            one = Operand(s.stored[1], SYMMETRIC, n)
+            product = mm(stored[1], x.stored, n, SYMMETRIC, DENSE, DENSE, tf32)
+            assert_exact(product, one, x, DENSE)
     failures.report()
 
 
@@ -118,10 +131,8 @@ def test_what_is_not_finite(
     """On the diagonal and on either side of it, beside a triangle and dense columns."""
     skip_tiles(element, tile)
     (dtype, tf32), failures = element, Failures()
-    n = 330
-    for value, (a_kind, b_kind) in each(
-        (float("inf"), float("nan")), ((SYMMETRIC, DENSE), (LOWER, SYMMETRIC), (SYMMETRIC, UPPER))
-    ):
+    kinds = ((SYMMETRIC, DENSE), (LOWER, SYMMETRIC), (SYMMETRIC, UPPER))
+    for n, value, (a_kind, b_kind) in each(few_sizes(tile), (float("inf"), float("nan")), kinds):
         a, b = (
             draw_operand(kind, n, dtype, rng, draw=random_integers) for kind in (a_kind, b_kind)
         )
@@ -130,7 +141,7 @@ def test_what_is_not_finite(
         a, b = (Operand(x.stored, x.kind, n) for x in (a, b))
         expected = stored_product(a, b).to(dtype)
         force(ENGINE, tile, split, 1, 1)
-        with failures.case(f"{value}, kinds {a_kind}, {b_kind}"):
+        with failures.case(f"{n=}, {value}, kinds {a_kind}, {b_kind}"):
             c = mm(a.stored, b.stored, n, a_kind, b_kind, DENSE, tf32)
             torch.testing.assert_close(c, expected, rtol=0, atol=0, equal_nan=True)
     failures.report()
@@ -142,17 +153,18 @@ def test_lines_below_the_range_of_float16(
     tile: int, small: int, device: str, rng: torch.Generator, force: Force
 ) -> None:
     """In TF32 a row and column of tiny elements is as good as dense torch has it."""
-    n, failures = 330, Failures()
-    stored = random((numel(n),), torch.float32, device, rng)
-    i, j = torch.tril_indices(n, n, device=device)
-    stored[(i == small) | (j == small)] *= 2.0**-24
-    s = Operand(stored, SYMMETRIC, n)
-    x = draw_operand(DENSE, n, torch.float32, rng)
-    for a, b in ((s, x), (x, s), (s, s)):
-        force(ENGINE, tile, 1, 1, 1)
-        with failures.case(f"kinds {a.kind}, {b.kind}"):
-            c = mm(a.stored, b.stored, n, a.kind, b.kind, DENSE, tf32=True)
-            assert_lines_close(densify(c, n, DENSE), a.dense, b.dense)
+    failures = Failures()
+    for n in few_sizes(tile):
+        stored = random((numel(n),), torch.float32, device, rng)
+        i, j = torch.tril_indices(n, n, device=device)
+        stored[(i == small) | (j == small)] *= 2.0**-24
+        s = Operand(stored, SYMMETRIC, n)
+        x = draw_operand(DENSE, n, torch.float32, rng)
+        for a, b in ((s, x), (x, s), (s, s)):
+            force(ENGINE, tile, 1, 1, 1)
+            with failures.case(f"{n=}, kinds {a.kind}, {b.kind}"):
+                c = mm(a.stored, b.stored, n, a.kind, b.kind, DENSE, tf32=True)
+                assert_lines_close(densify(c, n, DENSE), a.dense, b.dense)
     failures.report()
 
 
