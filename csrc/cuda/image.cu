@@ -103,11 +103,11 @@ __device__ void pack_mirrored(const PackArgs<T>& args, const T* data, int row, i
     store_block(to, args.part_bytes, [&](int r, int c) { return block.at(r, c); }, T{});
 }
 
-// A block by 256 threads. Of a symmetric matrix those that reach above the diagonal are mirrored.
+// A block by 256 threads.
 template <class T>
 __device__ __forceinline__ void pack_any(const PackArgs<T>& args, const T* data, int row, int col,
-                                         char* to) {
-    if (args.mirrored && col >= row) pack_mirrored(args, data, row, col, to);
+                                         bool mirrored, char* to) {
+    if (mirrored) pack_mirrored(args, data, row, col, to);
     else pack_block(args, data, row, col, to);
 }
 
@@ -147,7 +147,9 @@ constexpr int BLOCKS = std::is_same_v<T, Tf32> ? 4
                        : sizeof(T) == 4        ? 6
                                                : 8;
 
-template <class T, bool BATCH>
+// LARGE: whether some image is of half a symmetric matrix, of which blocks that reach above the diagonal are mirrored. To ask
+// that of every image takes a microsecond or two, since none of the code is in the caches when a launch begins.
+template <class T, bool BATCH, bool LARGE>
 __global__ void __launch_bounds__(256, BLOCKS<T>)
     pack_kernel(const __grid_constant__ PackAll<T> all) {
     const auto [which, matrix, index, exists] = begin_packing<T, BATCH>(all);
@@ -155,11 +157,13 @@ __global__ void __launch_bounds__(256, BLOCKS<T>)
     const PackArgs<T>& args = all.of[which];
     const T* data = args.panel.data + matrix * args.next;
     int row, col;
-    args.blocks.find(index, row, col);
-    if (col >= args.blocks.cols) return;  // Of a large square past the edge.
+    args.blocks.template find<LARGE>(index, row, col);
+    if (LARGE && col >= args.blocks.cols) return;  // Of a large square past the edge.
+    const bool mirrored = args.mirrored && (!LARGE || col >= row);
     char* image = args.to + matrix * args.next_image;
-    if constexpr (std::is_same_v<T, Tf32>) ScaledBlock::pack(args, data, row, col, index, image);
-    else pack_any(args, data, row, col, image + index * Image::BLOCK_BYTES);
+    if constexpr (std::is_same_v<T, Tf32>)
+        ScaledBlock::pack(args, data, row, col, index, mirrored, image);
+    else pack_any(args, data, row, col, mirrored, image + index * Image::BLOCK_BYTES);
 }
 
 // What pack_rows_kernel has for an image: a row of the image blocks of a piece by 256 threads. Pieces on the diagonal of a
@@ -195,12 +199,12 @@ __global__ void __launch_bounds__(256, 3) pack_rows_kernel(const __grid_constant
                   square = static_cast<int>(index % RowWork::SQUARES);
         row = piece + square / PackOrder::SIDE, col = piece + square % PackOrder::SIDE;
         if (args.blocks.has(row, col))
-            pack_any(args, data, row, col,
+            pack_any(args, data, row, col, args.mirrored && col >= row,
                      image + args.blocks.index(row, col) * Image::BLOCK_BYTES);
         return;
     }
     if (SYMMETRIC) index -= work.mirrored();
-    work.pieces.find(index / PackOrder::SIDE, row, col);
+    work.pieces.template find<false>(index / PackOrder::SIDE, row, col);
     if (SYMMETRIC && work.symmetric) ++row;  // Below the diagonal.
     const int first = (row * PackOrder::SIDE + static_cast<int>(index % PackOrder::SIDE)) * SIDE,
               warp = static_cast<int>(threadIdx.x) / 32;
@@ -230,13 +234,13 @@ void launch_pack(void (*one)(PackAll<T>), void (*batch)(PackAll<T>), Blocks bloc
 template <class T>
 void pack_all(const ImageRequest* requests, int count, int* control, int words,
               cudaStream_t stream) {
+    const bool symmetric = std::any_of(requests, requests + count,
+                                       [](const ImageRequest& r) { return r.blocks.large > 0; });
     if constexpr (sizeof(T) == 2) {
         const bool by_rows = std::all_of(requests, requests + count, [](const ImageRequest& r) {
             return r.blocks.packed && starts_of_rows_known(r.operand, r.matrices);
         });
         const auto blocks = [](const Grid& of) { return RowWork(of).count(); };
-        const bool symmetric = std::any_of(
-            requests, requests + count, [](const ImageRequest& r) { return r.blocks.large > 0; });
         if (by_rows && symmetric)
             return launch_pack<T>(pack_rows_kernel<T, false, true>, pack_rows_kernel<T, true, true>,
                                   blocks, requests, count, control, words, stream);
@@ -246,8 +250,12 @@ void pack_all(const ImageRequest* requests, int count, int* control, int words,
                                   control, words, stream);
     }
     const auto blocks = [](const Grid& of) { return of.count(); };
-    launch_pack<T>(pack_kernel<T, false>, pack_kernel<T, true>, blocks, requests, count, control,
-                   words, stream);
+    if (symmetric)
+        launch_pack<T>(pack_kernel<T, false, true>, pack_kernel<T, true, true>, blocks, requests,
+                       count, control, words, stream);
+    else
+        launch_pack<T>(pack_kernel<T, false, false>, pack_kernel<T, true, false>, blocks, requests,
+                       count, control, words, stream);
 }
 
 struct ClearArgs {

@@ -43,10 +43,16 @@ struct Grid {
         return (packed ? start_of<Index, LARGE>(row) : Index{row} * cols) + col;
     }
     // The square of an index. Some of the last large square may be past the edge.
+    template <bool LARGE = true>
     PACKEDTRI_HD constexpr void find(int64_t index, int& row, int& col) const {
         if (!packed) {
             row = static_cast<int>(index / cols);
             col = static_cast<int>(index % cols);
+            return;
+        }
+        if (!LARGE) {
+            row = static_cast<int>(row_of(index));
+            col = static_cast<int>(index - row_start(row));
             return;
         }
         const auto line = static_cast<int>(row_of(index >> 2 * large));

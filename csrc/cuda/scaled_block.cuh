@@ -59,10 +59,11 @@ class ScaledBlock {
   public:
     // `image`: of the matrix.
     __device__ __forceinline__ static void pack(const PackArgs<Tf32>& args, const Tf32* data,
-                                                int row, int col, int64_t index, char* image) {
+                                                int row, int col, int64_t index, bool mirrored,
+                                                char* image) {
         const ScaleSample sample(args.panel, data);
         ScaledBlock block;
-        if (args.mirrored && col >= row) block.read_mirrored(args, data, row, col);
+        if (mirrored) block.read_mirrored(args, data, row, col);
         else if (args.panel.full(row * SIDE, col * SIDE, SIDE, SIDE))
             block.read_full(args, data, row, col);
         else block.read(args, data, row, col);

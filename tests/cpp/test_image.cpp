@@ -106,6 +106,11 @@ void squares_are_distinct(const cuda::Grid& grid) {
             grid.find(index, found_row, found_col);
             CHECK(found_row == row && found_col == col, "(%d, %d) found at (%d, %d)", row, col,
                   found_row, found_col);
+            if (grid.large > 0) continue;
+            grid.find<false>(index, found_row, found_col);
+            CHECK((found_row == row && found_col == col &&
+                   grid.index<int64_t, false>(row, col) == index),
+                  "(%d, %d) without large squares", row, col);
         }
     CHECK(!grid.has(grid.rows, 0) && !grid.has(grid.rows - 1, grid.cols), "past the edge");
     // What is left over is past the edge.

@@ -143,7 +143,9 @@ def test_what_is_not_finite(
         force(ENGINE, tile, split, 1, 1)
         with failures.case(f"{n=}, {value}, kinds {a_kind}, {b_kind}"):
             c = mm(a.stored, b.stored, n, a_kind, b_kind, DENSE, tf32)
-            torch.testing.assert_close(c, expected, rtol=0, atol=0, equal_nan=True)
+            # Such rows are made again as those of two triangles, and rounded between.
+            atol = 4 if dtype == torch.bfloat16 else 0
+            torch.testing.assert_close(c, expected, rtol=0, atol=atol, equal_nan=True)
     failures.report()
 
 
