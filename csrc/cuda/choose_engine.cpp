@@ -92,7 +92,7 @@ SingleLimits symmetric_limits(const Product& p) {
     if (packed) return {bits16 ? 500 : 430};
     if (in_parts(p) && (narrowest(p) >= 280 || p.k < 1000)) return {280, 7e7};
     if (in_parts(p)) return {33, p.k >= 1400 ? 7e7 : 1.6e8};
-    if (p.tf32) return {p.k >= 4500 ? 33 : p.k >= 2400 ? 97 : 200, 9e7};
+    if (p.tf32) return {p.k >= 4500 ? 33 : p.k >= 2400 ? 97 : 200, slow_when_dense(p) ? 6e7 : 9e7};
     if (!slow_when_dense(p)) return {p.k >= 4000 ? 129 : 200, narrowest(p) >= 512 ? 3e8 : 5e8};
     if (row_alignment(p) == 2 && !both) return {250, 6e7};
     return {both ? 250 : 510};

@@ -27,7 +27,7 @@ Least symmetric_beside_columns(const Product& p, bool aligned) {
     const int64_t narrow = narrowest(p);
     if (narrow <= 32) return {ANY, 350, ANY};
     const int64_t many = narrow > 96 ? 0 : 400;
-    if (!aligned) return {410, 410, many};
+    if (!aligned) return {405, 410, many};
     return {narrow <= 64 ? 460 : 370, 335, many};
 }
 // Of two dense matrices, half of whose product is kept.
