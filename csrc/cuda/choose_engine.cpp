@@ -132,6 +132,9 @@ int part_of_large(const Product& p, const Device& device, int together) {
     if (!engine_cuts(p, TileSize::Large, together)) return 0;
     // Scaled elements make parts of dense results dearer than what they spare where most sums are short.
     if (p.tf32 && p.c.kind != Kind::Lower && triangles(p) > 0) return 0;
+    // Small tiles that are one round are sooner beside columns of 16-bit elements.
+    const Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
+    if (element_size(p.dtype) == 2 && beside_dense(p) && small.tiles_per_slot <= 1) return 0;
     const int64_t side = engine_tile_side(TileSize::Large), slots = device.multiprocessors / 2;
     return choose_parts(p, side, slots, ENGINE_COSTS).part;
 }

@@ -57,6 +57,8 @@ void a_hundred_vectors() {
     CHECK(!wide(DType::bf16, Kind::Symmetric, 8192, 1024) && !cuda::leaves_to_dense(p, hopper) &&
               !wide(DType::bf16, Kind::Symmetric, 8192, 1280) && cuda::leaves_to_dense(p, hopper),
           "up to an eighth of the order");
+    CHECK(!wide(DType::bf16, Kind::Symmetric, 4096, 512) && symmetric_by_small_tiles(p),
+          "as many as make one round");
     CHECK(!wide(DType::f32, Kind::Symmetric, 8192, 64) && symmetric_by_small_tiles(p),
           "float32 beside fewer");
     p.tf32 = true;
