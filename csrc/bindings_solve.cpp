@@ -32,7 +32,8 @@ void check_right_hand_side(const Tensor& b, bool dense, int64_t n, bool left) {
                     to_string(sizes_of(b)));
 }
 
-// Fills a contiguous tensor, which shares no memory with the other. Small ones are copied before the dispatcher would have been asked to.
+// Fills a contiguous tensor, which shares no memory with the other. Small ones are copied before the dispatcher would have
+// been asked to.
 void fill(Tensor& to, const Tensor& from, DType dtype) {
     const int64_t bytes = to.numel() * element_size(dtype);
     if (bytes > 65536 || from.is_cuda() || !from.is_contiguous() || from.numel() != to.numel())

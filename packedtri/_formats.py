@@ -190,7 +190,7 @@ class Formats:
             >>> UpperTriangular(torch.tensor([1.0, 2.0, 3.0])).to_rfp("U")
             tensor([2., 3., 1.])
         """
-        packed = real_diagonal(_nodes.to_packed(self), self.kind, self._n)  # type: ignore[arg-type]
+        packed = _nodes.to_elements(self)  # type: ignore[arg-type]
         at, moved = _rfp_of(type(self), "to_rfp", packed, self._n, uplo, transr)
         packed = _as_lower(type(self), packed, uplo)
         return _selected(_conjugate(packed, moved, transr), _inverse(at))
@@ -234,7 +234,7 @@ class Formats:
             >>> LowerTriangular(torch.tensor([1.0, 2.0, 3.0])).to_fill_triangular()
             tensor([3., 2., 1.])
         """
-        packed = real_diagonal(_nodes.to_packed(self), self.kind, self._n)  # type: ignore[arg-type]
+        packed = _nodes.to_elements(self)  # type: ignore[arg-type]
         at = _fill_triangular(self._n, packed.device, self.kind == layout.UPPER)
         return _selected(packed, _inverse(at))
 

@@ -245,6 +245,8 @@ Config choose_f64(const Product& p, const Device& device);
 
 // The best of the kernels that read operands as they lie in memory. `scratch`: whether there is any.
 Config choose_direct(const Product& p, const Device& device, bool scratch);
+// Whether there is scratch memory for the images of one matrix.
+bool images_have_room(const Product& p, const Config& config, const Device& device);
 // Whether the engine can compute a product, and whether it is faster so configured; `together` products like this one.
 bool engine_can(const Product& p, const Device& device);
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together);

@@ -133,8 +133,9 @@ int part_of_large(const Product& p, const Device& device, int together) {
     // Scaled elements make parts of dense results dearer than what they spare where most sums are short.
     if (p.tf32 && p.c.kind != Kind::Lower && triangles(p) > 0) return 0;
     // Small tiles that are one round are sooner beside columns of 16-bit elements.
-    const Work small = work(p, engine_tile_side(TileSize::Small), device.multiprocessors);
-    if (element_size(p.dtype) == 2 && beside_dense(p) && small.tiles_per_slot <= 1) return 0;
+    if (element_size(p.dtype) == 2 && beside_dense(p) &&
+        work(p, engine_tile_side(TileSize::Small), device.multiprocessors).tiles_per_slot <= 1)
+        return 0;
     const int64_t side = engine_tile_side(TileSize::Large), slots = device.multiprocessors / 2;
     return choose_parts(p, side, slots, ENGINE_COSTS).part;
 }
@@ -232,11 +233,15 @@ bool images_pay_in_batch(const Product& p, const Device& device, int together) {
            !goes_by_fragments(p, device) && enough_in_batch(p, device, together);
 }
 
+bool images_have_room(const Product& p, const Config& config, const Device& device) {
+    return engine_layout(p, config, device.multiprocessors).scratch_bytes(1) <= device.scratch;
+}
+
 bool engine_pays(const Product& p, const Config& config, const Device& device, int together) {
     if (!images_allowed()) return false;
     const auto way = way_beside_dense(p, device);
     return (way ? way == BesideDense::Images : enough_for_images(p, device, together)) &&
-           engine_layout(p, config, device.multiprocessors).scratch_bytes(1) <= device.scratch;
+           images_have_room(p, config, device);
 }
 
 bool goes_joined(const Product& p, const Device& device) {

@@ -43,6 +43,9 @@ const Costs& costs_of(const Product& p) {
     return in_parts(p) ? IN_PARTS : p.tf32 ? IN_TF32 : IN_16BIT;
 }
 
+// How many of the chip's places clusters of so many blocks can have: those of four do not fill the parts that it has.
+int places(int slots, int split) { return split == 4 ? slots * 10 / 11 / 4 * 4 : slots; }
+
 // Sums of different lengths.
 class UnequalSums {
   public:
@@ -90,9 +93,7 @@ class UnequalSums {
     // when the last cluster is done, when the longest sum is that a block has alone, or when all are that there are.
     double time(const Shared& shared) const {
         const double cost = tile_costs_.items.of(shared.split);
-        // Clusters of four do not fill the parts that the chip has.
-        const int slots = shared.split == 4 ? slots_ * 10 / 11 / 4 * 4 : slots_,
-                  clusters = slots / shared.split;
+        const int slots = places(slots_, shared.split), clusters = slots / shared.split;
         const int64_t together =
             shared.split == 1
                 ? 0
@@ -142,6 +143,7 @@ class UnequalSums {
 
 // Sums that are all equally long: rounds of all blocks.
 struct EqualSums {
+    int slots;
     TileCosts small, half;
     double large;  // Of a large tile,
     double cut;    // and of all of them where sums are cut.
@@ -149,9 +151,8 @@ struct EqualSums {
     double time(const Work& work, const Shared& shared) const {
         const bool halved = shared.tile == TileSize::Half;
         const TileCosts& costs = halved ? half : small;
-        // Clusters of four do not fill the parts that the chip has.
-        const double unused = shared.split == 4 ? 1.1 : 1;
-        return std::ceil(work.tiles_per_slot * (halved ? 2 : 1) * shared.split * unused) *
+        const double tiles = std::round(work.tiles_per_slot * slots) * (halved ? 2 : 1);
+        return std::ceil(tiles * shared.split / places(slots, shared.split)) *
                (costs.step * static_cast<double>(work.longest) / shared.split +
                 costs.items.of(shared.split));
     }
@@ -173,13 +174,14 @@ struct EqualSums {
         return cuts ? tiles_per_slot * sum + cut : std::ceil(tiles_per_slot) * (sum + large);
     }
 };
-EqualSums equal_sums(const Product& p) {
-    if (in_parts(p)) return {{1, {0.7, 1.3, 1.5}}, {}, 0, 0};
+EqualSums equal_sums(const Product& p, const Device& device) {
+    const int slots = device.multiprocessors;
+    if (in_parts(p)) return {slots, {1, {0.7, 1.3, 1.5}}, {}, 0, 0};
     const TileCosts half{0.65, {0.5, 2.7, 5}};
     // Dense results are twice as large.
     const TileCosts small{1,
                           p.c.kind == Kind::Lower ? ItemCosts{1, 3.3, 4.2} : ItemCosts{1, 3.6, 5}};
-    return p.tf32 ? EqualSums{small, half, 3.4, 21} : EqualSums{small, half, 2.2, 12};
+    return p.tf32 ? EqualSums{slots, small, half, 3.4, 21} : EqualSums{slots, small, half, 2.2, 12};
 }
 
 // Of as many products as there are `together`, in small tiles.
@@ -212,7 +214,7 @@ SharedEstimate estimate_engine_sums(const Product& p, const Device& device, int 
         return other_time < WORTH * time ? SharedEstimate{other, other_time}
                                          : SharedEstimate{best, time};
     }
-    const EqualSums times = equal_sums(p);
+    const EqualSums times = equal_sums(p, device);
     const Shared best = times.best(work, may_halve);
     return {best, times.time(work, best)};
 }
@@ -228,7 +230,7 @@ bool large_tiles_win(const Product& p, const Device& device, int together, bool 
     const double tiles =
         together *
         work(p, engine_tile_side(TileSize::Large), device.multiprocessors / 2).tiles_per_slot;
-    return equal_sums(p).large_time(tiles, small_work(p, device, together), cuts) < time;
+    return equal_sums(p, device).large_time(tiles, small_work(p, device, together), cuts) < time;
 }
 
 }  // namespace packedtri::cuda

@@ -102,8 +102,7 @@ constexpr StripOrders STRIPS_F64[] = {
 bool half_image_has_room(const Product& p, const Device& device) {
     if (!images_allowed() || p.batch > 1 || p.k < least_half_image(p) || !engine_can(p, device))
         return false;
-    const Config config{Method::Engine, TileSize::Small, 1, 1, 1};
-    return engine_layout(p, config, device.multiprocessors).scratch_bytes(1) <= device.scratch;
+    return images_have_room(p, {Method::Engine, TileSize::Small, 1, 1, 1}, device);
 }
 
 bool strips_pay(const Product& p, const Device& device) {
