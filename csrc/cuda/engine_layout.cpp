@@ -26,7 +26,7 @@ bool reads_half(const Product& p, const Config& config) {
 EngineSource source(const Product& p, const Operand& x, bool is_a, const Config& config) {
     EngineSource s{};
     const bool half = x.kind == Kind::Symmetric && reads_half(p, config);
-    s.run = {x.kind, runs_along_rows(x) != is_a, half};
+    s.run = {x.kind, half || runs_along_rows(x) != is_a, half};
     s.mapped = mappable(p, x);
     s.same = x.batch_stride == 0;
     s.blocks = blocks_of(x, half);

@@ -119,17 +119,17 @@ class EngineProducer {
             of_second = this->matrix + beyond;
             if (!at) return;
             image = at + matrix * x.next;
-            begin(other);
-            second += static_cast<int>(beyond * (x.next / Image::BLOCK_BYTES));
+            begin(other, beyond, x.next);
         }
-        // At step k of this line and another one.
-        __device__ __forceinline__ void begin(int other) {
+        // At step k of this line and another one, so many images `beyond` this one's.
+        __device__ __forceinline__ void begin(int other, int beyond = 0, int64_t next = 0) {
             const auto index = [&](int line) {
                 return across ? blocks.template index<int64_t, TURNS>(k, line)
                               : blocks.template index<int64_t, TURNS>(line, k);
             };
             at = image + index(line) * Image::BLOCK_BYTES;
-            second = static_cast<int>(index(other) - index(line));
+            second = static_cast<int>(index(other) - index(line) +
+                                      beyond * (next / Image::BLOCK_BYTES));
             step = !across ? 1 : blocks.packed ? blocks.template end_of<TURNS>(k) : blocks.cols;
             bend = !across || !blocks.packed ? 0 : TURNS ? 1 << blocks.large : 1;
         }

@@ -179,7 +179,7 @@ int deal_first(const Items& items, int groups, int sharers, int64_t* first) {
 // on the diagonal, and across it behind that.
 struct Run {
     Kind kind;
-    bool across;  // Unless it turns.
+    bool across;  // Where they turn, behind that.
     bool turns;
 
     // From which step on they run across the sum.
@@ -262,7 +262,7 @@ struct EngineTile {
     PACKEDTRI_HD constexpr EngineTile(Run a, Run b, int i, int j, int rank, int n_blocks,
                                       int k_blocks)
         : a(a.kind), b(b.kind), a_turn(a.turn(i * ROWS * CLUSTER)), b_turn(b.turn(j * COLS)),
-          ascending(b.across || b.turns), i0(i * ROWS * CLUSTER + rank * ROWS), j0(j * COLS),
+          ascending(b.across), i0(i * ROWS * CLUSTER + rank * ROWS), j0(j * COLS),
           columns(n_blocks - j0 < COLS ? n_blocks - j0 : COLS), k0(0), k1(0) {
         // In 32 bits.
         const int first = i * ROWS * CLUSTER;

@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(256, 3) pack_rows_kernel(const __grid_constant
                   square = static_cast<int>(index % RowWork::SQUARES);
         row = piece + square / PackOrder::SIDE, col = piece + square % PackOrder::SIDE;
         if (args.blocks.has(row, col))
-            pack_any(args, data, row, col, args.mirrored && col >= row,
+            pack_any(args, data, row, col, col >= row,
                      image + args.blocks.index(row, col) * Image::BLOCK_BYTES);
         return;
     }

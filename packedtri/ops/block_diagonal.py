@@ -39,5 +39,8 @@ def _block_diag(*tensors: Any) -> Tensor:
 
 def _offsets(start: int, n: int, device: torch.device) -> Tensor:
     """Where the elements of a block of order n are stored whose first row has this number."""
-    i, j = torch.tril_indices(n, n, offset=0, device=device) + start
-    return layout.offset(i, j)
+    count = layout.numel(n)
+    rows = torch.arange(n, device=device)
+    # Each row is stored behind as many elements more than in the block as rows before it are longer.
+    further = torch.repeat_interleave(rows * start, rows + 1, output_size=count)
+    return further + torch.arange(count, device=device) + layout.offset(start, start)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -46,11 +47,20 @@ def _watched(name: str, handler: Function) -> Function:
     def call(input: Any, *args: Any, **kwargs: Any) -> Any:
         result = handler(input, *args, **kwargs)
         if isinstance(input, PackedTensor):
-            for copy in (result,) if isinstance(result, Tensor) else result:
-                watch(name, copy, input)
+            _watch_all(name, (result,) if isinstance(result, Tensor) else result, input)
         return result
 
     return call
+
+
+def _watch_all(name: str, copies: Iterable[Tensor], t: PackedTensor) -> None:
+    """Those that follow one another in one memory, as the rows that ``unbind`` gives, need it once."""
+    base = None
+    for copy in copies:
+        if type(copy) is Tensor:
+            if base is None or copy._base is not base:
+                watch(name, copy, t)
+            base = copy._base
 
 
 def watch(name: str, copy: Tensor, t: PackedTensor) -> None:
