@@ -28,6 +28,8 @@ def _block_diag(*tensors: Any) -> Tensor:
     blocks = _blocks(tensors)
     if not blocks:
         return densify(torch.block_diag, *tensors)
+    if len(blocks) == 1:
+        return blocks[0].clone()
     orders = [t.n for t in blocks]
     starts = list(accumulate(orders, initial=0))
     first, n = blocks[0], starts[-1]

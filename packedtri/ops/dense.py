@@ -8,15 +8,16 @@ converted: the change would be lost.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import NoneType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from packedtri import _dense_guard, _tracing
 from packedtri._recording import is_recorded
-from packedtri._values import canonical_type, describe, function_name
+from packedtri._values import REALS, canonical_type, describe, function_name, is_packed
 from packedtri.dispatch import Function
 from packedtri.tensor import PackedTensor
 
@@ -27,7 +28,7 @@ def densify(function: Function, *args: Any, **kwargs: Any) -> Any:
     Raises:
         NotImplementedError: when the function is to write, or wrote, into a packed argument.
     """
-    if any(isinstance(t, PackedTensor) for t in tree_leaves(kwargs.get("out"))):
+    if "out" in kwargs and any(map(is_packed, tree_leaves(kwargs["out"]))):
         raise NotImplementedError(
             f"[{function_name(function)}] cannot write a dense result into packed storage, out=; "
             "take the result and pack it with from_dense"
@@ -35,17 +36,21 @@ def densify(function: Function, *args: Any, **kwargs: Any) -> Any:
     converted: list[tuple[PackedTensor, Tensor, int]] = []
     watched = not _tracing.is_compiling()
 
-    def dense(value: Any) -> Any:
-        if not isinstance(value, PackedTensor):
-            return value
+    def unpacked(t: PackedTensor) -> Tensor:
         if not watched:
-            return value.to_dense()
-        _dense_guard.tell(function, value)
-        x = _versioned(value)
-        converted.append((value, x, x._version))
+            return t.to_dense()
+        _dense_guard.tell(function, t)
+        x = _versioned(t)
+        converted.append((t, x, x._version))
         return x
 
-    result = function(*tree_map(dense, args), **tree_map(dense, kwargs))
+    def dense(value: Any) -> Any:
+        if isinstance(value, PackedTensor):
+            return unpacked(value)
+        # Most arguments hold nothing, which the map takes long to see.
+        return value if isinstance(value, _LEAVES) else tree_map_only(PackedTensor, unpacked, value)
+
+    result = function(*map(dense, args), **{name: dense(x) for name, x in kwargs.items()})
     for value, x, version in converted:
         if x._version != version:
             raise NotImplementedError(
@@ -54,6 +59,9 @@ def densify(function: Function, *args: Any, **kwargs: Any) -> Any:
                 "version that returns a new tensor"
             )
     return result
+
+
+_LEAVES = (Tensor, *REALS, str, torch.dtype, NoneType)
 
 
 def _versioned(t: PackedTensor) -> Tensor:

@@ -9,7 +9,7 @@ conjugates, and so real numbers to real ones, keep Hermitian. Structural zeros t
 from __future__ import annotations
 
 import inspect
-from functools import partial
+from functools import lru_cache, partial
 from numbers import Number
 from types import FunctionType
 from typing import Any
@@ -244,11 +244,15 @@ def _clamp(function: Function, input: PackedTensor, *bounds: Any, **kwargs: Any)
     return densify(function, input, *bounds, **kwargs)
 
 
+# To look at a function takes longer than to call it.
+_signature = lru_cache(inspect.signature)
+
+
 def _activation(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
     """A function of torch.nn.functional, of which many have an argument ``inplace``."""
     if not isinstance(function, FunctionType):
         return _keep(function, input, *args, **kwargs)
-    bound = inspect.signature(function).bind(input, *args, **kwargs)
+    bound = _signature(function).bind(input, *args, **kwargs)
     if not bound.arguments.get("inplace"):
         return _keep(function, input, *args, **kwargs)
     # What the computation saves for its derivative must not be what is overwritten.
@@ -258,7 +262,7 @@ def _activation(function: Function, input: PackedTensor, *args: Any, **kwargs: A
 
 def _hardtanh(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
     """Clamp as a function of torch.nn.functional; a triangular type stays where zero does."""
-    bound = inspect.signature(function).bind(input, *args, **kwargs)
+    bound = _signature(function).bind(input, *args, **kwargs)
     bound.apply_defaults()
     if bound.arguments["min_val"] <= 0 <= bound.arguments["max_val"]:
         return _activation(function, input, *args, **kwargs)

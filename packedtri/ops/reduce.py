@@ -120,7 +120,9 @@ _LARGE_COPY = 1 << 23
 _PART_OF_COPY = 1 << 20
 
 
-def _over_lines(t: PackedTensor, dim: int, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+def _over_lines(
+    t: PackedTensor, dim: int, reduce: Callable[[Tensor], Tensor], either_way: bool = False
+) -> Tensor:
     """What is made of the rows (dim -1) or columns (dim -2) of each matrix, shape (*batch, n).
 
     Args:
@@ -128,13 +130,19 @@ def _over_lines(t: PackedTensor, dim: int, reduce: Callable[[Tensor], Tensor]) -
         dim: the lines.
         reduce: dense rows (*batch, m, k) -> (*batch, m), the same for conjugates and however many
             zeros.
+        either_way: whether that takes no longer of the transpose of a contiguous matrix, as norms do.
     """
-    # Torch takes several times as long along columns; those of mirrored types are their rows.
-    rows: Any = t if dim == -1 or t.kind in layout.MIRRORED else t.mT
-    packed, n = _nodes.to_packed(rows), t.n
+    packed, n = t._packed, t.n
     line = packed.shape[:-1].numel() * n * packed.itemsize
-    if not is_plain(packed) or packed.device.type != "cpu" or line * n < _LARGE_COPY:
+    small = not is_plain(packed) or packed.device.type != "cpu" or line * n < _LARGE_COPY
+    # Those of mirrored types are their rows.
+    along = dim == -1 or t.kind in layout.MIRRORED
+    if small and either_way and not along:
+        return reduce(t.to_dense().mT)
+    rows: Any = t if along else t.mT
+    if small:
         return reduce(rows.to_dense())
+    packed = _nodes.to_packed(rows)
     step, parts = max(_PART_OF_COPY // line, 1), []
     for top in range(0, n, step):
         bottom = min(top + step, n)
@@ -179,7 +187,7 @@ def _extreme(
         return densify(function, input, *args, **kwargs)
     dims = _Dims(input, dim)
     if len(dims.matrix) == 1 and not dims.batch:
-        x = _over_lines(input, dims.matrix[0], lambda rows: reduce(rows, -1))
+        x = _over_lines(input, dims.matrix[0], lambda rows: reduce(rows, -1), True)
         return dims.restore(x) if keepdim else x
     if len(dims.matrix) != 2:
         return densify(function, input, *args, **kwargs)
