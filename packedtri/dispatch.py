@@ -73,6 +73,8 @@ _key_names: dict[Function, tuple[frozenset[str], ...]] = {}
 # The rows that the rule has given so far, and the rule.
 _ruled: dict[tuple[Function, str], Row] = {}
 _rules: list[Callable[[Function], Row]] = []
+# Attributes and the like, which all types pass to torch: asked for many times by what computes.
+_passed: dict[Function, Function] = {}
 # The handlers that calls have had, by the function, whether there is ``out``, and the types of all
 # arguments by position.
 _known: dict[tuple[Any, ...], Function] = {}
@@ -127,6 +129,8 @@ def decorate(function: Function, decorator: Callable[[Function], Function]) -> N
     by_types = _table.get(function, {})
     for types, found in by_types.items():
         by_types[types] = replace(found, handler=decorator(found.handler))
+    if function in _passed:
+        _passed[function] = by_types[()].handler
 
 
 def _add(added: Row) -> None:
@@ -137,6 +141,9 @@ def _add(added: Row) -> None:
         _key_names[function] = _torch_names(function, len(types))
     for combination in _expand(types):
         rows[combination] = replace(added, types=combination)
+    _passed.pop(function, None)
+    if added.how == "passed" and not any(rows):
+        _passed[function] = added.handler
 
 
 def _torch_names(function: Function, count: int) -> tuple[frozenset[str], ...]:
@@ -267,9 +274,12 @@ def check_not_traced(*values: Any) -> None:
 def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Run ``function`` by the row that serves it; the whole of ``__torch_function__``."""
     place = None
-    if ops_are_watched():
+    compiling, watched = _tracing.is_compiling(), ops_are_watched()
+    if not compiling and not watched and function in _passed:
+        return _passed[function](*args, **kwargs)
+    if watched:
         check_not_traced(args, kwargs)
-    elif not _tracing.is_compiling() and (not kwargs or _has_key(function, args, kwargs)):
+    elif not compiling and (not kwargs or _has_key(function, args, kwargs)):
         place = (function, "out" in kwargs, *map(type, args))
         handler = _known.get(place)
         if handler is not None:

@@ -80,10 +80,18 @@ bool slow_complex(int64_t n, int64_t vectors, int64_t batch, DType dtype, bool c
     return vectors >= 100 && (n >= 300 || (n >= 200 && n % 2 == 0));
 }
 
+// Whether many dense products of 193 to 256 rows end before images for TF32 have been made and multiplied, or as many direct
+// tiles (measured on an H200).
+bool many_past_direct_tiles(const Product& p, const Device& device) {
+    if (!p.tf32 || !device.clusters || slow_when_dense(p) || triangles(p) != 1) return false;
+    return narrowest(p) > 192 && longest(p) <= 256 && p.batch >= (longest(p) <= 232 ? 48 : 100);
+}
+
 // The same of a triangle and a dense matrix.
 bool few_tiles(const Product& p, const Device& device) {
     if (p.tf32) {
-        if (device.clusters || 2 * narrowest(p) < longest(p)) return false;
+        if (device.clusters) return many_past_direct_tiles(p, device);
+        if (2 * narrowest(p) < longest(p)) return false;
         return p.batch == 1 ? !slow_when_dense(p) && between(p, 330, 900)
                             : batch_between(p, 256, 16384);
     }
@@ -162,7 +170,8 @@ bool slow_without_tf32(const Product& p, const Device& device) {
 
 // Whether the dense product is faster than images although these are faster than other kernels: in TF32, at middle
 // sizes, which end later where both halves of a symmetric matrix are made.
-bool sooner_than_images(const Product& p) {
+bool sooner_than_images(const Product& p, const Device& device) {
+    if (many_past_direct_tiles(p, device)) return true;
     if (!p.tf32 || slow_when_dense(p) || p.batch > 1) return false;
     if (beside_triangle(p)) return between(p, 330, 520);
     return !has_symmetric(p);
@@ -298,7 +307,7 @@ bool leaves_to_dense(const Product& asked, const Device& device) {
     const bool images_compete =
         !has_ways_beside_dense(p, device) &&
         (p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p) || images_beat_copies(p));
-    if (images_compete && !sooner_than_images(p) && by_images(choose(p, device))) return false;
+    if (images_compete && !sooner_than_images(p, device) && by_images(choose(p, device))) return false;
     return copies_fit(p);
 }
 
@@ -317,7 +326,7 @@ bool leaves_to_dense(const Factor& p) {
     if (p.batch > 1 || any_forced()) return false;
     if (2 * element_size(p.dtype) * p.n * p.n > copies_limit) return false;
     // Complex products have no tensor cores here.
-    return p.dtype == DType::c128 ? p.n >= 100 : p.dtype == DType::c64 && p.n >= 2200;
+    return p.dtype == DType::c128 ? p.n >= 100 : p.dtype == DType::c64 && p.n >= 2000;
 }
 
 }  // namespace packedtri::cuda

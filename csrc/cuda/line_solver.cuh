@@ -46,9 +46,10 @@ class LineSolver {
         });
     }
 
-    static int64_t shared_bytes(int64_t order) {
+    static int64_t shared_bytes(int64_t order, int lines = LINES) {
         const int rows = padded(static_cast<int>(order));
-        return int64_t{rows} * (SharedTriangle<T>::pitch_of(rows) + PITCH) *
+        return int64_t{rows} *
+               (SharedTriangle<T>::pitch_of(rows) + SharedTriangle<T>::pitch_of(lines)) *
                static_cast<int64_t>(sizeof(T));
     }
 

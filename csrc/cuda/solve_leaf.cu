@@ -31,6 +31,21 @@ void launch(SolveArgs<T> args, int64_t batch, cudaStream_t stream) {
                 Solver::shared_bytes(args.order), args, stream);
 }
 
+// The fewer lines a block has the sooner it has solved for them, as long as all blocks run at once; otherwise blocks have as
+// many as there are, or as fit (measured on an H200).
+template <class T>
+int lines_of_block(int order, int64_t lines, int64_t batch) {
+    const Device& device = current_device();
+    int found = 8;
+    for (int more : {8, 16, 32, 64}) {
+        const int64_t bytes = LineSolver<T, 8>::shared_bytes(order, more);
+        if (more > 8 && bytes > int64_t{device.shared_kib} * 1024) break;
+        found = more;
+        if (lines <= more || ceil_div(lines, more) * batch <= device.multiprocessors) break;
+    }
+    return found;
+}
+
 }  // namespace
 
 void solve_leaf(const Solve& p, Span block, Span lines, bool conj, cudaStream_t stream) {
@@ -50,15 +65,12 @@ void solve_leaf(const Solve& p, Span block, Span lines, bool conj, cudaStream_t 
             if (args.order <= 32 && tiles > many)
                 return launch_small_solve<T, 32>(args, p.batch, stream);
         }
-        // As many lines at once as there are, and as a block of this device holds.
-        const auto fits = [&](int64_t bytes) {
-            return bytes <= int64_t{current_device().shared_kib} * 1024;
-        };
-        if (lines.length() > 32 && fits(LineSolver<T, 64>::shared_bytes(args.order)))
-            return launch<T, 64>(args, p.batch, stream);
-        if (lines.length() > 8 && fits(LineSolver<T, 32>::shared_bytes(args.order)))
-            return launch<T, 32>(args, p.batch, stream);
-        launch<T, 8>(args, p.batch, stream);
+        switch (lines_of_block<T>(args.order, lines.length(), p.batch)) {
+            case 8: return launch<T, 8>(args, p.batch, stream);
+            case 16: return launch<T, 16>(args, p.batch, stream);
+            case 32: return launch<T, 32>(args, p.batch, stream);
+            default: launch<T, 64>(args, p.batch, stream);
+        }
     });
 }
 

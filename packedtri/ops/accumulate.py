@@ -50,13 +50,15 @@ def _one(x: Tensor) -> Tensor:
 
 def _cast(name: str, input: Tensor, product: Tensor) -> Tensor:
     """What is added, as autocast has it, of the dtype of the product."""
-    cast = input.to(autocast_dtype(input))
-    if (cast.dtype, cast.device) != (product.dtype, product.device):
+    # A type takes longer to tell of itself than its elements do.
+    own, wanted = (x._packed if isinstance(x, PackedTensor) else x for x in (input, product))
+    dtype = autocast_dtype(own)
+    if (dtype, own.device) != (wanted.dtype, wanted.device):
         raise ValueError(
-            f"[{name}] expected what is added to be on {product.device} and of {product.dtype}; "
-            f"got {describe(input)} on {cast.device} and of {cast.dtype}"
+            f"[{name}] expected what is added to be on {wanted.device} and of {wanted.dtype}; "
+            f"got {describe(input)} on {own.device} and of {dtype}"
         )
-    return cast
+    return input if own.dtype is dtype else input.to(dtype)
 
 
 def _sum_in_place(

@@ -19,6 +19,7 @@ from packedtri._aten_table import aten_row
 from packedtri._recording import carries_autograd
 from packedtri._values import describe
 from packedtri.dispatch import Function, row
+from packedtri.ops import indexing
 from packedtri.ops.aten import shared_version, view_below
 from packedtri.ops.attributes import passed
 from packedtri.ops.dense import densify, functions
@@ -51,8 +52,8 @@ def _select(input: Tensor, dim: int, index: int) -> Tensor:
         return _view(torch.select, input, at, index)
     if not isinstance(input, PackedTensor):
         return densify(torch.select, input, dim, index)
-    before: tuple[Any, ...] = (slice(None),) * from_front(dim, input.dim())
-    return input[(*before, index)]
+    place = (*(slice(None),) * from_front(dim, input.dim()), index)
+    return indexing.read(input, place, *indexing.split(place, input))
 
 
 @row(functions("unbind"))

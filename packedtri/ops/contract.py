@@ -204,6 +204,9 @@ def _summed_pair(a: Tensor, b: Tensor, dims: Any) -> tuple[int, int] | None:
 
 @row(functions("inner"))
 def _inner(input: Tensor, other: Tensor) -> Tensor:
+    if input.shape[-1:] == other.shape[-1:] and 0 < other.dim() <= 2:
+        # The rows of one matrix, or one vector.
+        return input @ (other.mT if other.dim() == 2 else other)
     if min(input.dim(), other.dim()) > 0:
         result = _dot_dimensions(input, -1, other, -1)
         if result is not None:

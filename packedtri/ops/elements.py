@@ -86,7 +86,10 @@ def stores_diagonal(kind: int, offset: int) -> bool:
 def diagonal(t: PackedTensor, offset: int = 0) -> Tensor:
     """The diagonal j - i = offset of each matrix, shape (*batch, n - |offset|), a copy."""
     if not stores_diagonal(t.kind, offset):
-        k = torch.arange(max(t.n - abs(offset), 0), device=t._packed.device)
+        count, packed = max(t.n - abs(offset), 0), t._packed
+        if type(packed) is Tensor and is_plain(t, packed):
+            return packed.new_zeros((*packed.shape[:-1], count))
+        k = torch.arange(count, device=packed.device)
         return read(t, k + max(-offset, 0), k + max(offset, 0))
     packed = _nodes.to_packed(t)
     values = _bands.diagonal(packed, t.n, abs(offset))

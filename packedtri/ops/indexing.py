@@ -169,15 +169,16 @@ def _getitem(input: Tensor, index: Any) -> Tensor:
         return densify(Tensor.__getitem__, input, index)
     index = tuple(map(_integer, index if isinstance(index, tuple) else (index,)))
     batch, rest = split(index, input)
-    result = _read(input, index, batch, rest)
+    result = read(input, index, batch, rest)
     if not _advanced((*batch, *rest)):
         watch("torch.Tensor.__getitem__", result, input)
     return result
 
 
-def _read(
+def read(
     input: PackedTensor, index: tuple[Any, ...], batch: tuple[Any, ...], rest: tuple[Any, ...]
 ) -> Tensor:
+    """What torch gives for an index, which is ``split`` too; nobody watches what becomes of it."""
     if not rest:
         whole = _keeps_matrices_last(batch, input)
         return _batches(input, batch) if whole else densify(Tensor.__getitem__, input, index)

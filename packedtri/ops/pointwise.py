@@ -195,8 +195,9 @@ def _may_overwrite(t: PackedTensor, other: Tensor) -> bool:
     watched = ops_are_watched() or not is_plain(t, inner, other)
     if watched or any(map(is_transformed, (inner, other))) or other.layout is not torch.strided:
         return False
-    sizes = zip(reversed(other.shape), reversed(t.shape), strict=False)
-    fits = other.dim() <= t.dim() and all(size in (1, own) for size, own in sizes)
+    shape = (*inner.shape[:-1], t.n, t.n)
+    sizes = zip(reversed(other.shape), reversed(shape), strict=False)
+    fits = other.dim() <= len(shape) and all(size in (1, own) for size, own in sizes)
     return fits and torch.result_type(inner, other) == inner.dtype
 
 

@@ -76,7 +76,7 @@ def _sum(
         packed = _nodes.to_packed(t).sum(dims.batch, dtype=_wide(own))
         t = _nodes.from_packed(type(t), packed, t.n)
     x = _sum_all(t) if len(dims.matrix) == 2 else _sum_lines(t, dims.matrix[0])
-    x = x.to(own)
+    x = x if x.dtype is own else x.to(own)
     return dims.restore(x) if keepdim else x
 
 
@@ -86,9 +86,9 @@ def _sum_all(t: PackedTensor) -> Tensor:
     own, packed = packed.dtype, packed.to(_wide(packed.dtype))
     if t.kind not in layout.MIRRORED:
         total = packed.sum(-1)
-    elif packed.device.type == "cpu" and is_plain(packed) and not packed.is_complex():
+    elif is_plain(packed) and not (packed.is_complex() or tf32_allowed(packed)):
         # One pass. Complex products would make nan of infinities.
-        with without_autocast("cpu"):
+        with without_autocast(packed.device.type):
             total = quick_mm(packed, packed.new_ones(t.n), t.n, t.kind, layout.DENSE, layout.DENSE)
         total = total.sum(-1)
     else:
@@ -97,7 +97,7 @@ def _sum_all(t: PackedTensor) -> Tensor:
         total = halve_diagonal(packed, t.n, t.kind).sum(-1) * 2
     if t.kind == layout.HERMITIAN:
         total = total.real
-    return total.to(own)
+    return total if total.dtype is own else total.to(own)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -165,7 +165,8 @@ def _mean(
         return densify(function, input, dim, keepdim, dtype=dtype, **kwargs)
     # The sum may be larger than the numbers of 16 bits.
     total = _sum(torch.sum, input, dim, keepdim, dtype=_wide(dtype))
-    return (total / count).to(dtype)
+    mean = total / count
+    return mean if mean.dtype is dtype else mean.to(dtype)
 
 
 @torch_names

@@ -62,6 +62,7 @@ void some_problems_are_left_to_dense_torch() {
     };
     CHECK(!factor_is_left(DType::f32, 1024, 1) && !factor_is_left(DType::f64, 1024, 1), "factors");
     CHECK(factor_is_left(DType::c128, 512, 1) && !factor_is_left(DType::c64, 512, 1), "complex");
+    CHECK(!factor_is_left(DType::c64, 1900, 1) && factor_is_left(DType::c64, 2048, 1), "large");
     CHECK(!factor_is_left(DType::c128, 512, 2), "a batch");
     CHECK(!factor_is_left(DType::c128, 66000, 1), "memory");
     Solve solve{};
@@ -172,6 +173,9 @@ void rows_that_are_not_aligned_stay_here() {
 // Where dense torch has tensor cores for complex numbers, and where half of a product is enough.
 void complex_products_and_squares() {
     const auto left = [](const Product& p) { return cuda::leaves_to_dense(p, hopper); };
+    CHECK(cuda::leaves_to_dense(times_dense(DType::c128, 160, 32), h100) &&
+              !cuda::leaves_to_dense(times_dense(DType::c128, 160, 8), h100),
+          "batches of 160");
     CHECK(left(times_dense(DType::c128, 512, 1)) && !left(times_dense(DType::c64, 512, 1)), "512");
     CHECK(!left(times_dense(DType::c128, 32, 1)) && !left(times_dense(DType::c64, 2048, 1)),
           "small, large");

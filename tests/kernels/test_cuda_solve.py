@@ -115,6 +115,46 @@ def test_solve_as_many_as_have_room(
 
 
 @solved_dtypes
+def test_solve_by_blocks_of_any_lines(
+    dtype: torch.dtype, device: str, rng: torch.Generator
+) -> None:
+    """As many matrices as are solved at once by blocks of 8, 16, 32 and 64 lines, and one more."""
+    blocks, m = torch.cuda.get_device_properties(device).multi_processor_count, 70
+    failures = Failures()
+    for n, lines, more, left in itertools.product(
+        (33, 100), (8, 16, 32, 64), (0, 1), (True, False)
+    ):
+        batch = blocks // math.ceil(m / lines) + more
+        t = triangle((batch,), n, dtype, rng)
+        b = random((batch, n, m) if left else (batch, m, n), dtype, device, rng)
+        with failures.case(f"n={n}, {lines} lines, {batch} matrices, left {left}"):
+            x = ops.solve_triangular(t, b, n, LOWER, DENSE, left, False)
+            assert_solves(x, matrix(t, n, LOWER, False), b, left)
+    failures.report()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "m"),
+    [(torch.complex128, 1200, 2600), (torch.complex64, 3500, 1750), (torch.complex64, 3500, 520)],
+    ids=["complex128", "complex64", "few"],
+)
+def test_complex_solves_left_to_dense(
+    dtype: torch.dtype, n: int, m: int, device: str, rng: torch.Generator
+) -> None:
+    failures = Failures()
+    for kind, left, unit in itertools.product((LOWER, UPPER), (True, False), (True, False)):
+        t = triangle((), n, dtype, rng, unit)
+        b = random((n, m) if left else (m, n), dtype, device, rng)
+        before = b.clone()
+        with failures.case(f"kind {kind}, left {left}, unit {unit}"):
+            x = ops.solve_triangular(t, b, n, kind, DENSE, left, unit)
+            assert x.is_contiguous()
+            assert_solves(x, matrix(t, n, kind, unit), b, left)
+            assert_same(b, before)
+    failures.report()
+
+
+@solved_dtypes
 def test_solve_packed(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
     """The lower triangle of a solution whose right-hand side is a triangle."""
     failures = Failures()
