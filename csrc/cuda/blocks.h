@@ -1,6 +1,7 @@
 // Blocks of packed triangles and of dense matrices, as solves and factorizations cut them.
 #pragma once
 
+#include <limits>
 #include <utility>
 
 #include "../index.h"
@@ -42,16 +43,14 @@ inline Leaves solve_leaves(const Solve& p, const Device& device) {
 
 // Columns that a factor has at most in a panel, all of whose tiles one launch works on (factor_panel): all of a matrix
 // that is not large. Of larger ones panels are narrow, so that most work is in products of the panels. 0 where leaves
-// are faster (measured on an H100).
+// are faster (measured on an H100, complex ones on an H200).
 inline int64_t panel_order(const Factor& p) {
     const double n = static_cast<double>(p.n), batch = static_cast<double>(p.batch),
                  size = n * n * batch;
     switch (p.dtype) {
-        case DType::c64:
-            if (n < 192 || n * batch > 8192) return 0;
-            break;
+        case DType::c64: return 0;
         case DType::c128:
-            if (batch > 128) return 0;
+            if (n < 1200 || batch > 128) return 0;
             break;
         case DType::f64:
             if (n <= 112 && batch > 100) return 0;
@@ -62,22 +61,32 @@ inline int64_t panel_order(const Factor& p) {
     return size <= whole * whole ? 4608 : size <= 7000.0 * 7000 ? 2048 : 1024;
 }
 
-// The order of the triangles that one launch solves with (solve_panel), likewise. With few right-hand sides of each of
-// many triangles, and with complex ones, leaves are faster up to a certain size.
+// Up to how many elements of all right-hand sides leaves solve sooner than panels do, whose blocks wait for one another: with
+// few, blocks of leaves have few lines each (measured on an H200). Infinite for any number.
+inline double most_by_leaves(const Solve& p) {
+    constexpr double ANY = std::numeric_limits<double>::infinity();
+    if (p.x_kind == Kind::Lower) {
+        if (p.dtype == DType::c64) return p.n < 256 ? ANY : 3e6;
+        if (p.dtype == DType::c128) return p.n < 384 ? ANY : 1.5e6;
+        if (p.n <= 160 || (p.dtype == DType::f64 && p.batch >= 100 && p.n < 250)) return ANY;
+        return p.dtype == DType::f64 ? 1.5e6 : p.n <= 512 ? 1.3e6 : 3.7e5;
+    }
+    if (p.m <= 64) return ANY;
+    switch (p.dtype) {
+        case DType::c64: return p.n < 192 ? ANY : 2.2e6;
+        case DType::c128: return p.n < 192 || (p.batch == 1 && p.m <= 256) ? ANY : 9e5;
+        case DType::f64: return p.n < 256 ? ANY : p.n < 400 ? 2.2e6 : 1.5e6;
+        default: return p.n < 256 ? ANY : p.n < 400 ? 4.3e6 : p.n <= 512 ? 2e6 : 2.3e5;
+    }
+}
+
+// The order of the triangles that one launch solves with (solve_panel), likewise.
 inline int64_t solve_panel_order(const Solve& p) {
     const bool packed = p.x_kind == Kind::Lower;
-    const int64_t strips = ceil_div(p.m, 64) * p.batch;
-    if (has_complex_elements(p.dtype)) {
-        const bool large = p.n >= 400 || (packed && p.batch <= 8) || p.batch == 1;
-        return p.n >= 192 && (packed || p.m > 32) && large ? 2048 : 0;
-    }
-    if (packed) return p.dtype == DType::f32 || p.batch < 100 || p.n >= 250 ? 2048 : 0;
-    if (p.batch > 1) {
-        const bool pays = p.dtype == DType::f32 ? strips <= 32 || p.n >= 400 : strips <= 64;
-        return pays ? 2048 : 0;
-    }
-    const double size = static_cast<double>(p.n) * static_cast<double>(p.m);
-    return size < 3e6 ? 2048 : size < 5e7 ? 1024 : 512;
+    const double one = static_cast<double>(p.n) * static_cast<double>(packed ? p.n : p.m);
+    if (one * static_cast<double>(p.batch) <= most_by_leaves(p)) return 0;
+    if (packed || p.batch > 1 || has_complex_elements(p.dtype)) return 2048;
+    return one < 3e6 ? 2048 : one < 5e7 ? 1024 : 512;
 }
 
 // Bytes that the tiles of a panel may take, beyond those of one matrix.

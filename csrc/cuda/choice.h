@@ -186,6 +186,10 @@ bool tf32_tiles_win(const Product& p, const Device& device, int together);
 // What is known of that without an estimate.
 bool tf32_tiles_may_win(const Product& p, const Device& device, int together);
 
+// Whether many dense products of a triangle of 193 to 256 rows end before images for TF32 have been made and multiplied, or as
+// many direct tiles (measured on an H200).
+bool many_past_direct_tiles(const Product& p, const Device& device);
+
 // Whether a product is one of many small pairs of dense matrices in TF32 with packed results, all of which dense torch
 // multiplies sooner: measured on an H200 with 512 of orders 256 to 512.
 bool many_small_pairs(const Product& p, const Device& device);

@@ -74,7 +74,18 @@ bool timed(const Product& p) {
     return !has_symmetric(p) || p.c.kind == Kind::Dense;
 }
 
+// Whether a batch has matrices of 193 to 256 rows and columns. Those of fewer fill three direct tiles.
+bool three_to_four_tiles(const Product& p) {
+    return p.batch > 1 && !has_symmetric(p) && !slow_when_dense(p) && narrowest(p) > 192 &&
+           longest(p) <= 256;
+}
+
 }  // namespace
+
+bool many_past_direct_tiles(const Product& p, const Device& device) {
+    if (!p.tf32 || !device.clusters || !three_to_four_tiles(p) || triangles(p) != 1) return false;
+    return p.batch >= (longest(p) <= 232 ? 48 : 100);
+}
 
 bool tf32_tiles_may_win(const Product& p, const Device& device, int together) {
     if (!p.tf32 || !device.clusters || any_forced() || is_mv(p) || !timed(p)) return false;
@@ -89,6 +100,12 @@ bool tf32_tiles_may_win(const Product& p, const Device& device, int together) {
 bool tf32_tiles_win(const Product& p, const Device& device, int together) {
     if (!tf32_tiles_may_win(p, device, together)) return false;
     if (many_small_pairs(p, device)) return false;
+    if (three_to_four_tiles(p)) {
+        if (triangles(p) == 1) return !many_past_direct_tiles(p, device);
+        // Rows that do not begin with a cache line each.
+        if (p.c.kind == Kind::Lower && triangles(p) == 0 && longest(p) < 224 && p.batch >= 48)
+            return false;
+    }
     // The images of so many matrices are made at the speed of the memory, for which the figures above are too high.
     const double others_gain = p.batch >= 200 && p.k > 200 ? 1.15 : 1;
     return others_gain * split_direct_sums(p, device).time < time_of_others(p, others(p));

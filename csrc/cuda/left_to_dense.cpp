@@ -80,13 +80,6 @@ bool slow_complex(int64_t n, int64_t vectors, int64_t batch, DType dtype, bool c
     return vectors >= 100 && (n >= 300 || (n >= 200 && n % 2 == 0));
 }
 
-// Whether many dense products of 193 to 256 rows end before images for TF32 have been made and multiplied, or as many direct
-// tiles (measured on an H200).
-bool many_past_direct_tiles(const Product& p, const Device& device) {
-    if (!p.tf32 || !device.clusters || slow_when_dense(p) || triangles(p) != 1) return false;
-    return narrowest(p) > 192 && longest(p) <= 256 && p.batch >= (longest(p) <= 232 ? 48 : 100);
-}
-
 // The same of a triangle and a dense matrix.
 bool few_tiles(const Product& p, const Device& device) {
     if (p.tf32) {
@@ -319,14 +312,15 @@ bool leaves_to_dense(const Solve& p) {
     // Complex products have no tensor cores here.
     if (!has_complex_elements(p.dtype) || packed) return false;
     const double size = static_cast<double>(p.n) * static_cast<double>(p.m);
-    return p.dtype == DType::c128 ? p.n >= 700 && size >= 3e6 : p.n >= 3500 && p.m >= 512;
+    if (p.dtype == DType::c64) return p.n >= 3500 && p.m >= 512;
+    return p.n >= 700 && size >= (p.n >= 3000 ? 1.5e6 : 3e6);
 }
 
 bool leaves_to_dense(const Factor& p) {
     if (p.batch > 1 || any_forced()) return false;
     if (2 * element_size(p.dtype) * p.n * p.n > copies_limit) return false;
     // Complex products have no tensor cores here.
-    return p.dtype == DType::c128 ? p.n >= 100 : p.dtype == DType::c64 && p.n >= 2000;
+    return p.dtype == DType::c128 ? p.n >= 160 : p.dtype == DType::c64 && p.n >= 2700;
 }
 
 }  // namespace packedtri::cuda

@@ -43,6 +43,6 @@ def _offsets(start: int, n: int, device: torch.device) -> Tensor:
     """Where the elements of a block of order n are stored whose first row has this number."""
     count = layout.numel(n)
     rows = torch.arange(n, device=device)
-    # Each row is stored behind as many elements more than in the block as rows before it are longer.
+    # The rows before each are as many elements longer than they are in the block.
     further = torch.repeat_interleave(rows * start, rows + 1, output_size=count)
     return further + torch.arange(count, device=device) + layout.offset(start, start)

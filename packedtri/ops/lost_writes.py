@@ -54,7 +54,7 @@ def _watched(name: str, handler: Function) -> Function:
 
 
 def _watch_all(name: str, copies: Iterable[Tensor], t: PackedTensor) -> None:
-    """Those that follow one another in one memory, as the rows that ``unbind`` gives, need it once."""
+    """Those that follow one another in one memory, as rows of ``unbind`` do, need it once."""
     base = None
     for copy in copies:
         if type(copy) is Tensor:

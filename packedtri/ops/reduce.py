@@ -130,7 +130,7 @@ def _over_lines(
         dim: the lines.
         reduce: dense rows (*batch, m, k) -> (*batch, m), the same for conjugates and however many
             zeros.
-        either_way: whether that takes no longer of the transpose of a contiguous matrix, as norms do.
+        either_way: whether it takes no longer of the transpose of a contiguous matrix. Norms do.
     """
     packed, n = t._packed, t.n
     line = packed.shape[:-1].numel() * n * packed.itemsize

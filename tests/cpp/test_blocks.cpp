@@ -53,18 +53,27 @@ void panels() {
         CHECK(columns < n && columns % 64 == 0, "n = %d: panels of %d", (int)n, (int)columns);
     }
     CHECK(order(DType::f32, 2048, 16) < 2048, "large work");
-    CHECK(order(DType::c64, 512, 1) > 0 && order(DType::c64, 512, 100) == 0, "many complex ones");
-    Solve solve{};
-    solve.dtype = DType::f32;
-    solve.x_kind = Kind::Dense;
-    solve.n = solve.m = 1024;
-    solve.batch = 1;
-    CHECK(cuda::solve_panel_order(solve) >= 1024, "a solve");
-    solve.n = solve.m = 8192;
-    CHECK(cuda::solve_panel_order(solve) == 512, "a large one");
-    solve.dtype = DType::c64;
-    solve.m = 16;
-    CHECK(cuda::solve_panel_order(solve) == 0, "few complex right-hand sides");
+    CHECK(order(DType::c64, 1024, 1) == 0 && order(DType::c128, 1024, 1) == 0, "complex ones");
+    CHECK(order(DType::c128, 4096, 1) >= 4096 && order(DType::c128, 4096, 200) == 0, "many of them");
+
+    const auto solve_order = [](DType dtype, int64_t n, int64_t m, int64_t batch = 1) {
+        Solve solve{};
+        solve.dtype = dtype;
+        solve.x_kind = m > 0 ? Kind::Dense : Kind::Lower;
+        solve.n = n;
+        solve.m = m > 0 ? m : n;
+        solve.batch = batch;
+        return cuda::solve_panel_order(solve);
+    };
+    CHECK(solve_order(DType::f32, 1024, 1024) >= 1024, "a solve");
+    CHECK(solve_order(DType::f32, 8192, 8192) == 512, "a large one");
+    CHECK(solve_order(DType::f32, 384, 384, 32) == 2048, "a batch");
+    for (DType dtype : {DType::f32, DType::f64, DType::c64, DType::c128}) {
+        CHECK(solve_order(dtype, 4096, 16) == 0, "few right-hand sides");
+        CHECK(solve_order(dtype, 384, 384) == 0 && solve_order(dtype, 384, 0) == 0, "a small triangle");
+        CHECK(solve_order(dtype, 384, 0, 32) > 0 && solve_order(dtype, 4096, 0) > 0, "inverses");
+        CHECK(solve_order(dtype, 2048, 2048) > 0, "many right-hand sides");
+    }
     const Device device{132, true};
     CHECK(cuda::panel_blocks(1, 500, device, 100 << 10) == 1, "few items");
     CHECK(cuda::panel_blocks(1, 5000, device, 100 << 10) == 2, "many items");

@@ -77,7 +77,7 @@ void batches_by_images() {
     one.b.kind = Kind::Upper;
     CHECK(by_images(one), "times its transpose");
     CHECK(by_images(rounded(times_dense(DType::f32, 512, 128))), "a dense operand in TF32");
-    CHECK(!by_images(rounded(times_dense(DType::f32, 256, 128))), "a small one");
+    CHECK(!by_images(rounded(times_dense(DType::f32, 256, 64))), "small ones");
     const auto is_left = [&](int64_t n, int64_t batch) {
         return cuda::leaves_to_dense(rounded(times_dense(DType::f32, n, batch)), hopper);
     };
