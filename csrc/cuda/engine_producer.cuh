@@ -128,8 +128,8 @@ class EngineProducer {
                               : blocks.template index<int64_t, TURNS>(line, k);
             };
             at = image + index(line) * Image::BLOCK_BYTES;
-            second = static_cast<int>(index(other) - index(line) +
-                                      beyond * (next / Image::BLOCK_BYTES));
+            second =
+                static_cast<int>(index(other) - index(line) + beyond * (next / Image::BLOCK_BYTES));
             step = !across ? 1 : blocks.packed ? blocks.template end_of<TURNS>(k) : blocks.cols;
             bend = !across || !blocks.packed ? 0 : TURNS ? 1 << blocks.large : 1;
         }

@@ -300,7 +300,8 @@ bool leaves_to_dense(const Product& asked, const Device& device) {
     const bool images_compete =
         !has_ways_beside_dense(p, device) &&
         (p.dtype == DType::f32 || p.batch > 1 || slow_when_dense(p) || images_beat_copies(p));
-    if (images_compete && !sooner_than_images(p, device) && by_images(choose(p, device))) return false;
+    if (images_compete && !sooner_than_images(p, device) && by_images(choose(p, device)))
+        return false;
     return copies_fit(p);
 }
 

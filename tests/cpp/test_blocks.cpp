@@ -54,7 +54,8 @@ void panels() {
     }
     CHECK(order(DType::f32, 2048, 16) < 2048, "large work");
     CHECK(order(DType::c64, 1024, 1) == 0 && order(DType::c128, 1024, 1) == 0, "complex ones");
-    CHECK(order(DType::c128, 4096, 1) >= 4096 && order(DType::c128, 4096, 200) == 0, "many of them");
+    CHECK(order(DType::c128, 4096, 1) >= 4096 && order(DType::c128, 4096, 200) == 0,
+          "many of them");
 
     const auto solve_order = [](DType dtype, int64_t n, int64_t m, int64_t batch = 1) {
         Solve solve{};
@@ -70,7 +71,8 @@ void panels() {
     CHECK(solve_order(DType::f32, 384, 384, 32) == 2048, "a batch");
     for (DType dtype : {DType::f32, DType::f64, DType::c64, DType::c128}) {
         CHECK(solve_order(dtype, 4096, 16) == 0, "few right-hand sides");
-        CHECK(solve_order(dtype, 384, 384) == 0 && solve_order(dtype, 384, 0) == 0, "a small triangle");
+        CHECK(solve_order(dtype, 384, 384) == 0 && solve_order(dtype, 384, 0) == 0,
+              "a small triangle");
         CHECK(solve_order(dtype, 384, 0, 32) > 0 && solve_order(dtype, 4096, 0) > 0, "inverses");
         CHECK(solve_order(dtype, 2048, 2048) > 0, "many right-hand sides");
     }

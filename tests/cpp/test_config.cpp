@@ -81,7 +81,8 @@ void batches_by_images() {
     const auto is_left = [&](int64_t n, int64_t batch) {
         return cuda::leaves_to_dense(rounded(times_dense(DType::f32, n, batch)), hopper);
     };
-    CHECK(!is_left(256, 64) && !is_left(192, 512) && !is_left(272, 512) && !is_left(208, 32), "kept");
+    CHECK(!is_left(256, 64) && !is_left(192, 512) && !is_left(272, 512) && !is_left(208, 32),
+          "kept");
     CHECK(is_left(208, 64) && is_left(224, 512) && is_left(256, 128), "past direct tiles");
     Product s = times_dense(DType::f32, 2048, 1);
     s.a.kind = Kind::Symmetric;
