@@ -50,7 +50,7 @@ inline int64_t panel_order(const Factor& p) {
     switch (p.dtype) {
         case DType::c64: return 0;
         case DType::c128:
-            if (n < 1200 || batch > 128) return 0;
+            if (n < 192 || batch > 128 || (n < 1200 && batch <= 8)) return 0;
             break;
         case DType::f64:
             if (n <= 112 && batch > 100) return 0;
@@ -71,13 +71,14 @@ inline double most_by_leaves(const Solve& p) {
         if (p.n <= 160 || (p.dtype == DType::f64 && p.batch >= 100 && p.n < 250)) return ANY;
         return p.dtype == DType::f64 ? 1.5e6 : p.n <= 512 ? 1.3e6 : 3.7e5;
     }
-    if (p.m <= 64) return ANY;
+    if (p.m <= 64 && (p.dtype != DType::f32 || p.n <= 1200 || p.m <= 16)) return ANY;
     switch (p.dtype) {
         case DType::c64: return p.n < 192 ? ANY : 2.2e6;
         case DType::c128: return p.n < 192 || (p.batch == 1 && p.m <= 256) ? ANY : 9e5;
-        case DType::f64: return p.n < 256 ? ANY : p.n < 400 ? 2.2e6 : 1.5e6;
-        default: return p.n < 256 ? ANY : p.n < 400 ? 4.3e6 : p.n <= 512 ? 2e6 : 2.3e5;
+        case DType::f64: return p.n < 256 ? ANY : p.n < 400 ? 2.2e6 : 1.05e6;
+        default: break;
     }
+    return p.n < 256 ? ANY : p.n < 400 ? 4.3e6 : p.n <= 512 ? 2e6 : p.n <= 1024 ? 2.3e5 : 0;
 }
 
 // The order of the triangles that one launch solves with (solve_panel), likewise.
