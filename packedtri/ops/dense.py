@@ -7,7 +7,7 @@ converted: the change would be lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import NoneType
 from typing import Any
 
@@ -44,13 +44,10 @@ def densify(function: Function, *args: Any, **kwargs: Any) -> Any:
         converted.append((t, x, x._version))
         return x
 
-    def dense(value: Any) -> Any:
-        if isinstance(value, PackedTensor):
-            return unpacked(value)
-        # Most arguments hold nothing, which the map takes long to see.
-        return value if isinstance(value, _LEAVES) else tree_map_only(PackedTensor, unpacked, value)
-
-    result = function(*map(dense, args), **{name: dense(x) for name, x in kwargs.items()})
+    result = function(
+        *[_converted(x, unpacked) for x in args],
+        **{name: _converted(x, unpacked) for name, x in kwargs.items()},
+    )
     for value, x, version in converted:
         if x._version != version:
             raise NotImplementedError(
@@ -61,7 +58,19 @@ def densify(function: Function, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-_LEAVES = (Tensor, *REALS, str, torch.dtype, NoneType)
+# Most arguments hold nothing, which tree_map takes long to see.
+_LEAVES = (Tensor, *REALS, str, torch.dtype, torch.Size, NoneType)
+
+
+def _converted(value: Any, unpacked: Callable[[PackedTensor], Tensor]) -> Any:
+    """An argument with what ``unpacked`` makes of the packed types in it."""
+    if isinstance(value, PackedTensor):
+        return unpacked(value)
+    if isinstance(value, _LEAVES):
+        return value
+    if type(value) in (tuple, list):
+        return type(value)([_converted(x, unpacked) for x in value])
+    return tree_map_only(PackedTensor, unpacked, value)
 
 
 def _versioned(t: PackedTensor) -> Tensor:
