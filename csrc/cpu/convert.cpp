@@ -24,9 +24,6 @@ void for_each_strip(const Threads& threads, int64_t batch, int64_t area, const B
     });
 }
 
-// Strips begin at multiples of the order of every square.
-int64_t aligned(int64_t row) { return row / 32 * 32; }
-
 template <class Rows>
 void for_each_strip_of_triangle(const Threads& threads, int64_t batch, int64_t n,
                                 const Rows& rows) {

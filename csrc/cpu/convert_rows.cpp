@@ -64,25 +64,34 @@ void pack_symmetric(const View<E>& d, const Conversion& p, E* packed, int64_t be
     for_each_block<order>(begin, end, copy_rows, add_halves);
 }
 
-// Rows of an Upper as columns of the matrix.
+// Zeros in the first `count` elements of a column.
+template <class E>
+void clear_column(const View<E>& d, int64_t column, int64_t count) {
+    if (d.row_stride == 1) std::fill_n(&d.at(0, column), count, E{});
+    else
+        for (int64_t i = 0; i < count; ++i) d.at(i, column) = E{};
+}
+
+// Rows of an Upper as columns of the matrix, zeros before them. A few columns at a time are written from end to end, so that
+// threads write far from each other. Columns are as long as rows that are counted from the other end, and belong to the strip
+// of these.
 template <class E>
 void unpack_transposed(const View<E>& d, const Conversion& p, const E* packed, int64_t begin,
                        int64_t end) {
-    constexpr int order = Square<E>::order;
-    // Blocks read them piece by piece. Those of small matrices are near.
-    const bool far = p.n > 128;
-    const auto fetch_rows = [&](int64_t i0, int64_t i1) {
-        constexpr int64_t line = 64 / sizeof(E);
-        if (far)
-            for (int64_t k = row_start(i0); k < row_start(i1); k += line)
-                __builtin_prefetch(packed + k);
-    };
-    const auto unpack_block = [&](int64_t i, int64_t j, int64_t rows, int64_t cols) {
-        Square<E> block;
-        block.read_stored(packed, p.n, i, j);
-        block.write(d, i, j, rows, cols);
-    };
-    for_each_block<order>(begin, end, fetch_rows, unpack_block);
+    constexpr int order = Square<E>::order, ahead = 4 * order;
+    const auto column = [&](int64_t row) { return row == 0 ? p.n : aligned(p.n - row); };
+    for (int64_t j = column(end); j < column(begin); j += order) {
+        const int64_t cols = std::min<int64_t>(order, p.n - j);
+        for (int64_t l = j; l < j + cols; ++l) clear_column(d, l, j);
+        for (int64_t i = j; i < p.n; i += order) {
+            const int64_t next = i + ahead;
+            if (next + order <= p.n)
+                for (int r = 0; r < order; ++r) __builtin_prefetch(packed + offset(next + r, j));
+            Square<E> block;
+            block.read_stored(packed, p.n, i, j);
+            block.write(d, i, j, std::min<int64_t>(order, p.n - i), cols);
+        }
+    }
 }
 
 // Rows go where they belong as a whole, and then blocks of them to the other half alone: both in
@@ -106,20 +115,6 @@ void unpack_symmetric(const View<E>& d, const Conversion& p, const E* packed, in
         if (i != j) block.write(d.transposed(), i, j, rows, cols);
     };
     for_each_block<order>(begin, end, copy_rows, mirror_block);
-}
-
-// Zeros right of the blocks on the diagonal: in the columns [begin, end) of the view if those are
-// contiguous, else in its rows [begin, end).
-template <class E>
-void clear_other_half(const View<E>& d, int64_t n, int64_t begin, int64_t end) {
-    constexpr int order = Square<E>::order;
-    for (int64_t l = begin; l < end; ++l) {
-        if (d.row_stride == 1) {
-            std::fill_n(&d.at(0, l), l / order * order, E{});
-        } else {
-            for (int64_t j = (l / order + 1) * order; j < n; ++j) d.at(l, j) = E{};
-        }
-    }
 }
 
 // dst[p] = src[p] for p < stored, and zero from there to count.
@@ -174,7 +169,6 @@ void unpack_as(const Conversion& c, int64_t batch, int64_t begin, int64_t end) {
         return;
     }
     unpack_transposed(d, c, packed, begin, end);
-    clear_other_half(d, c.n, begin, end);
 }
 
 }  // namespace

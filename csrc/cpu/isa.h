@@ -10,6 +10,9 @@
 
 namespace packedtri::cpu {
 
+// Where a strip of the rows of a triangle may begin: at multiples of the order of every square (square.h).
+inline int64_t aligned(int64_t row) { return row / 32 * 32; }
+
 // A block of the result: rows [i0, i1), columns [j0, j1).
 struct Tile {
     int64_t i0, i1, j0, j1;
@@ -125,7 +128,8 @@ struct Kernels {
     // Elements [begin, end) of the vectors y as the sum of `count` such panels.
     void (*few_sum)(const FewVectors& p, const void* parts, int64_t count, int64_t begin,
                     int64_t end);
-    // Rows [begin, end) of one packed triangle of the batch, and what mirrors them.
+    // Rows [begin, end) of one packed triangle of the batch, and what mirrors them. Of an Upper, unpack has the columns of the
+    // matrix that are as long as these rows.
     void (*pack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
     void (*unpack)(const Conversion& c, int64_t batch, int64_t begin, int64_t end);
     // The same of a block, the rows [begin, end) of the matrix as far as it has them.
