@@ -153,12 +153,13 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
 
     // The same, of `count` vectors that are the rows of a matrix.
     const auto by_rows = [&](Operands x, int64_t count) {
-        std::optional<Tensor> place;
         Sizes flat{count};
         if (!column) flat.push_back(product_of(shape) / count);
-        if (into) place = torch::stable::reshape(*into, flat);
-        x.into = place ? &*place : nullptr;
-        return torch::stable::reshape(product(x), shape);
+        // What is returned must not be a view of something else, of which autograd refuses changes in place.
+        const Tensor c = result(), place = torch::stable::reshape(c, flat);
+        x.into = &place;
+        product(x);
+        return c;
     };
     // A dense left operand times one matrix for the whole batch is a single, taller product.
     if (const int64_t count = matrices * rows; ka == Kind::Dense && kc == Kind::Dense &&
@@ -180,8 +181,7 @@ Tensor mm(const Operands& operands, int64_t n, int64_t c_kind, bool tf32,
         turned_shape.insert(turned_shape.end(), {cols, n});
         const Tensor c =
             torch::stable::transpose(torch::stable::reshape(product(turned), turned_shape), -2, -1);
-        if (!into) return torch::stable::contiguous(c);
-        Tensor place = *into;
+        Tensor place = result();
         return torch::stable::copy_(place, c);
     }
     const Walkable wa = walkable(a, batch, inner_a, row), wb = walkable(b, batch, inner_b, column);

@@ -11,6 +11,18 @@
 namespace packedtri {
 namespace {
 
+void solve_into(const Tensor& out, const Tensor& t, const Tensor& b, bool upper, bool left,
+                bool unit) {
+    std::array<StableIValue, 6> stack{
+        torch::stable::detail::from(t),     torch::stable::detail::from(b),
+        torch::stable::detail::from(upper), torch::stable::detail::from(left),
+        torch::stable::detail::from(unit),  torch::stable::detail::from(out)};
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linalg_solve_triangular", "out",
+                                                        stack.data(), TORCH_ABI_VERSION));
+    // The caller's reference to it, which would be lost otherwise.
+    torch::stable::detail::to<Tensor>(stack[0]);
+}
+
 // Dense torch on unpacked copies. The ops of packedtri return contiguous tensors.
 Tensor dense_solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kind, int64_t b_kind,
                    bool left, bool unit) {
@@ -20,20 +32,23 @@ Tensor dense_solve(const Tensor& packed, const Tensor& b, int64_t n, int64_t kin
     // Dense torch would copy one triangle for each matrix of rows on its left: they are one tall one.
     const bool tall = !typed && !left && packed.dim() == 1 && b.dim() > 2;
     if (tall) x = torch::stable::reshape(x, {-1, n});
+    const bool upper = kind == static_cast<int64_t>(Kind::Upper);
     // What torch finds is stored by columns. Of the transposed equation these are our rows, and need no copy; with few of them
     // that solve takes longer than a copy more (measured on an H200).
-    const bool doubles = b.scalar_type() == torch::headeronly::ScalarType::ComplexDouble,
-               turned = !typed && left && b.dim() == 2 && (doubles ? 8 : 2) * b.size(1) >= n;
-    const bool upper = kind == static_cast<int64_t>(Kind::Upper);
+    const bool doubles = b.scalar_type() == torch::headeronly::ScalarType::ComplexDouble;
+    if (!typed && left && packed.dim() == 1 && b.dim() == 2 && (doubles ? 8 : 2) * b.size(1) >= n) {
+        const Tensor result = torch::stable::new_empty(b, sizes_of(b));
+        const auto turned = [](const Tensor& m) { return torch::stable::transpose(m, 0, 1); };
+        solve_into(turned(result), turned(t), turned(b), !upper, !left, unit);
+        return result;
+    }
     std::array<StableIValue, 5> stack{
-        torch::stable::detail::from(turned ? torch::stable::transpose(t, 0, 1) : t),
-        torch::stable::detail::from(turned ? torch::stable::transpose(x, 0, 1) : x),
-        torch::stable::detail::from(upper != turned), torch::stable::detail::from(left != turned),
+        torch::stable::detail::from(t), torch::stable::detail::from(x),
+        torch::stable::detail::from(upper), torch::stable::detail::from(left),
         torch::stable::detail::from(unit)};
     STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linalg_solve_triangular", "",
                                                         stack.data(), TORCH_ABI_VERSION));
     auto y = torch::stable::detail::to<Tensor>(stack[0]);
-    if (turned) y = torch::stable::transpose(y, 0, 1);
     if (tall) y = torch::stable::reshape(y, sizes_of(b));
     return typed ? pack_here(y, b_kind) : torch::stable::contiguous(y);
 }

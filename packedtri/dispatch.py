@@ -73,7 +73,7 @@ _key_names: dict[Function, tuple[frozenset[str], ...]] = {}
 # The rows that the rule has given so far, and the rule.
 _ruled: dict[tuple[Function, str], Row] = {}
 _rules: list[Callable[[Function], Row]] = []
-# Attributes and the like, which all types pass to torch: asked for many times by what computes.
+# What all types pass to torch, attributes above all: asked for many times by what computes.
 _passed: dict[Function, Function] = {}
 # The handlers that calls have had, by the function, whether there is ``out``, and the types of all
 # arguments by position.

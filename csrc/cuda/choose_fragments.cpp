@@ -141,9 +141,9 @@ bool fragments_pay(const Product& p, const Device& device) {
     if (p.dtype == DType::c128 && p.batch > 1 && triangles(p) == 0 && !has_symmetric(p) &&
         narrowest(p) > 112 && order <= 128 && all >= 2600)
         return false;
-    // With more its products end sooner in batches than alone.
+    // Alone large ones may have more, whose sums are shared by more warps.
     if (p.dtype == DType::c128 && p.batch > 1 && triangles(p) == 1 && !has_symmetric(p) &&
-        all >= MOST_C128.triangle_and_dense.up_to_128)
+        order > 128 && all >= MOST_C128.triangle_and_dense.up_to_128)
         return false;
     return all < most_of(p).of(order);
 }

@@ -83,7 +83,9 @@ bool three_to_four_tiles(const Product& p) {
 }  // namespace
 
 bool many_past_direct_tiles(const Product& p, const Device& device) {
-    if (!p.tf32 || !device.clusters || !three_to_four_tiles(p) || triangles(p) != 1) return false;
+    if (!p.tf32 || !device.clusters || !three_to_four_tiles(p) || triangles(p) != 1 ||
+        p.c.kind != Kind::Dense || p.a.batch_stride == 0 || p.b.batch_stride == 0)
+        return false;
     return p.batch >= (longest(p) <= 232 ? 48 : 100);
 }
 
@@ -101,7 +103,7 @@ bool tf32_tiles_win(const Product& p, const Device& device, int together) {
     if (!tf32_tiles_may_win(p, device, together)) return false;
     if (many_small_pairs(p, device)) return false;
     if (three_to_four_tiles(p)) {
-        if (triangles(p) == 1) return !many_past_direct_tiles(p, device);
+        if (triangles(p) == 1 && p.c.kind == Kind::Dense) return !many_past_direct_tiles(p, device);
         // Rows that do not begin with a cache line each.
         if (p.c.kind == Kind::Lower && triangles(p) == 0 && longest(p) < 224 && p.batch >= 48)
             return false;
