@@ -14,7 +14,7 @@ from torch import Tensor
 
 from packedtri import layout
 from packedtri._dtensor import beside
-from packedtri._values import describe
+from packedtri._values import REALS, describe
 from packedtri.dispatch import Function, row
 from packedtri.ops import elements
 from packedtri.ops.dense import densify, functions
@@ -79,9 +79,11 @@ def _fill_diagonal_(input: PackedTensor, fill_value: Any, wrap: bool = False) ->
             f"[fill_diagonal_] expected one matrix; got {describe(input)}, of which torch would "
             "fill the one diagonal that runs through all dimensions. set_diagonal_ takes batches"
         )
-    elements.check_not_complex("fill_diagonal_", input, torch.as_tensor(fill_value))
-    value = torch.as_tensor(fill_value, dtype=input.dtype, device=input.device)
-    value = beside(input._packed, value)
+    if not isinstance(fill_value, REALS):
+        elements.check_not_complex("fill_diagonal_", input, torch.as_tensor(fill_value))
+    packed = input._packed
+    value = torch.as_tensor(fill_value, dtype=packed.dtype, device=packed.device)
+    value = beside(packed, value)
     return elements.set_diagonal_(input, value)
 
 

@@ -66,7 +66,7 @@ def _sum(
     dtype = kwargs.pop("dtype", None)
     if kwargs or dtype not in (None, *DTYPES):
         return densify(function, input, dim, keepdim, dtype=dtype, **kwargs)
-    t: Any = input if dtype is None else input.to(dtype)
+    t: Any = input if dtype in (None, input._packed.dtype) else input.to(dtype)
     dims = _Dims(t, dim)
     if not dims.matrix:
         packed = _nodes.to_packed(t).sum(dims.batch, keepdim)
@@ -159,7 +159,8 @@ def _mean(
     function: Function, input: PackedTensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
     dims = _Dims(input, dim)
-    count = prod(input.shape[d] for d in (*dims.batch, *dims.matrix))
+    shape = (*input._packed.shape[:-1], input.n, input.n)
+    count = prod(shape[d] for d in (*dims.batch, *dims.matrix))
     dtype = kwargs.pop("dtype", None) or input._packed.dtype
     if count == 0 or kwargs or dtype not in DTYPES:
         return densify(function, input, dim, keepdim, dtype=dtype, **kwargs)
