@@ -90,13 +90,13 @@ def compare(pair: tuple[Call, Call], budget: float, synchronize: Call) -> list[f
     return [median(side) for side in zip(*taken, strict=True)]
 
 
-def described(args: tuple[Any, ...]) -> list[str]:
-    """Arguments, or what they are where they are long."""
-    names = []
-    for x in args:
-        is_tensor = isinstance(x, torch.Tensor)
-        names.append(f"{type(x).__name__} {tuple(x.shape)}" if is_tensor else f"{x!r:.40}")
-    return names
+def described(value: Any) -> str:
+    """An argument, or what it is where it is long."""
+    if isinstance(value, torch.Tensor):
+        return f"{type(value).__name__} {tuple(value.shape)}"
+    if type(value) in (list, tuple):
+        return f"({', '.join(map(described, value))})"
+    return f"{value!r:.40}"
 
 
 def cases(names: list[str]) -> Iterator[tuple[dispatch.Row, tuple[Any, ...], tuple[Call, Call]]]:
@@ -107,7 +107,7 @@ def cases(names: list[str]) -> Iterator[tuple[dispatch.Row, tuple[Any, ...], tup
         for cls in (LowerTriangular,) if row.types else (LowerTriangular, Symmetric):
             known: set[str] = set()
             for args in calls.attempts(row, cls):
-                text = str(described(args))
+                text = described(tuple(args))
                 if len(known) == MOST_CALLS or text in known or not calls.contains_packed(args):
                     continue
                 if (pair := sides(row, args)) is not None:
@@ -142,7 +142,7 @@ def main() -> None:
             rows.append(
                 {
                     "row": calls.row_id(row),
-                    "args": described(args),
+                    "args": [described(x) for x in args],
                     "us": 1e6 * ours,
                     "dense_us": 1e6 * dense,
                     "ratio": dense / ours,
@@ -157,7 +157,8 @@ def main() -> None:
     slower = [r for r in rows if r["ratio"] < 1]
     print(f"{len(rows)} calls, of which {len(slower)} take longer than with conversions")
     for r in slower[:20]:
-        print(f"{r['ratio']:.2f} {r['us']:10.1f} {r['dense_us']:10.1f} us  {r['row']} {r['args']}")
+        given = ", ".join(r["args"])
+        print(f"{r['ratio']:.2f} {r['us']:10.1f} {r['dense_us']:10.1f} us  {r['row']} ({given})")
 
 
 if __name__ == "__main__":
