@@ -99,6 +99,12 @@ def described(value: Any) -> str:
     return f"{value!r:.40}"
 
 
+def given(args: tuple[Any, ...]) -> list[str]:
+    """All arguments of a call, those by keywords too."""
+    keywords = getattr(args, "kwargs", {}).items()
+    return [*map(described, args), *(f"{name}={described(x)}" for name, x in keywords)]
+
+
 def cases(names: list[str]) -> Iterator[tuple[dispatch.Row, tuple[Any, ...], tuple[Call, Call]]]:
     """The calls of all rows of the table, or of functions of these names, that can be timed."""
     for row in calls.COMPUTED:
@@ -107,7 +113,7 @@ def cases(names: list[str]) -> Iterator[tuple[dispatch.Row, tuple[Any, ...], tup
         for cls in (LowerTriangular,) if row.types else (LowerTriangular, Symmetric):
             known: set[str] = set()
             for args in calls.attempts(row, cls):
-                text = described(tuple(args))
+                text = str(given(args))
                 if len(known) == MOST_CALLS or text in known or not calls.contains_packed(args):
                     continue
                 if (pair := sides(row, args)) is not None:
@@ -142,7 +148,7 @@ def main() -> None:
             rows.append(
                 {
                     "row": calls.row_id(row),
-                    "args": [described(x) for x in args],
+                    "args": given(args),
                     "us": 1e6 * ours,
                     "dense_us": 1e6 * dense,
                     "ratio": dense / ours,
@@ -157,8 +163,8 @@ def main() -> None:
     slower = [r for r in rows if r["ratio"] < 1]
     print(f"{len(rows)} calls, of which {len(slower)} take longer than with conversions")
     for r in slower[:20]:
-        given = ", ".join(r["args"])
-        print(f"{r['ratio']:.2f} {r['us']:10.1f} {r['dense_us']:10.1f} us  {r['row']} ({given})")
+        times = f"{r['ratio']:.2f} {r['us']:10.1f} {r['dense_us']:10.1f} us"
+        print(f"{times}  {r['row']} ({', '.join(r['args'])})")
 
 
 if __name__ == "__main__":
