@@ -73,11 +73,10 @@ _key_names: dict[Function, tuple[frozenset[str], ...]] = {}
 # The rows that the rule has given so far, and the rule.
 _ruled: dict[tuple[Function, str], Row] = {}
 _rules: list[Callable[[Function], Row]] = []
-# What all types pass to torch, attributes above all: asked for many times by what computes.
-_passed: dict[Function, Function] = {}
 # The handlers that calls have had, by the function, whether there is ``out``, and the types of all
-# arguments by position.
-_known: dict[tuple[Any, ...], Function] = {}
+# arguments by position; by the function alone where one row serves all types, as it does of
+# attributes, which are asked for many times.
+_known: dict[Any, Function] = {}
 _aliases: dict[Any, Function] = {}
 
 
@@ -129,8 +128,6 @@ def decorate(function: Function, decorator: Callable[[Function], Function]) -> N
     by_types = _table.get(function, {})
     for types, found in by_types.items():
         by_types[types] = replace(found, handler=decorator(found.handler))
-    if function in _passed:
-        _passed[function] = by_types[()].handler
 
 
 def _add(added: Row) -> None:
@@ -141,9 +138,6 @@ def _add(added: Row) -> None:
         _key_names[function] = _torch_names(function, len(types))
     for combination in _expand(types):
         rows[combination] = replace(added, types=combination)
-    _passed.pop(function, None)
-    if added.how == "passed" and not any(rows):
-        _passed[function] = added.handler
 
 
 def _torch_names(function: Function, count: int) -> tuple[frozenset[str], ...]:
@@ -274,14 +268,13 @@ def check_not_traced(*values: Any) -> None:
 def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Run ``function`` by the row that serves it; the whole of ``__torch_function__``."""
     place = None
-    compiling, watched = _tracing.is_compiling(), ops_are_watched()
-    if not compiling and not watched and function in _passed:
-        return _passed[function](*args, **kwargs)
-    if watched:
+    if ops_are_watched():
         check_not_traced(args, kwargs)
-    elif not compiling and (not kwargs or _has_key(function, args, kwargs)):
-        place = (function, "out" in kwargs, *map(type, args))
-        handler = _known.get(place)
+    elif not _tracing.is_compiling() and (not kwargs or _has_key(function, args, kwargs)):
+        handler = None if kwargs else _known.get(function)
+        if handler is None:
+            place = (function, "out" in kwargs, *map(type, args))
+            handler = _known.get(place)
         if handler is not None:
             return handler(*args, **kwargs)
     by_types, found = _table.get(function), None
@@ -307,7 +300,7 @@ def call(function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         handler = write
     # What the rule gives goes by the name that was called, of which torch has several for some.
     if place is not None and by_types is not None:
-        _known[place] = handler
+        _known[place if kwargs or any(by_types) else function] = handler
     return handler(*args, **kwargs)
 
 
