@@ -14,7 +14,7 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._values import describe
 from packedtri.dispatch import Function, row
-from packedtri.ops.dense import as_dense, functions
+from packedtri.ops.dense import as_dense, functions, stored_of
 from packedtri.ops.dims import can_expand
 from packedtri.ops.gram import product_for
 from packedtri.ops.matmul import check_no_dtype
@@ -50,8 +50,7 @@ def _one(x: Tensor) -> Tensor:
 
 def _cast(name: str, input: Tensor, product: Tensor) -> Tensor:
     """What is added, as autocast has it, of the dtype of the product."""
-    # A type takes longer to tell of itself than its elements do.
-    own, wanted = (x._packed if isinstance(x, PackedTensor) else x for x in (input, product))
+    own, wanted = stored_of(input), stored_of(product)
     dtype = autocast_dtype(own)
     if (dtype, own.device) != (wanted.dtype, wanted.device):
         raise ValueError(
@@ -128,8 +127,7 @@ def _add_product(
     name: str, function: Function, self: Tensor, a: Tensor, b: Tensor, factors: dict[str, Any]
 ) -> Tensor:
     """Add a product to ``self`` in place; it is computed in the type of that where it is A A^T."""
-    elements = self._packed if isinstance(self, PackedTensor) else self
-    with without_autocast(elements.device.type):
+    with without_autocast(stored_of(self).device.type):
         product = None
         if isinstance(self, PackedTensor) and a.dim() == (2 if function is torch.mm else 3):
             alpha = factors.get("alpha", 1)

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from packedtri._values import describe
+from packedtri.ops.dense import stored_of
 from packedtri.ops.gram import mirrored_product
 from packedtri.ops.matmul import check_elements
 from packedtri.ops.solve import check_batches
-from packedtri.tensor import Hermitian, PackedTensor, Symmetric
+from packedtri.tensor import Hermitian, Symmetric
 
 S = TypeVar("S", Symmetric, Hermitian)
 
@@ -77,6 +78,5 @@ def _check(name: str, F: Any, P: Any, trans: bool) -> None:
         raise ValueError(
             f"[{name}] expected F of shape {expected} for {describe(P)}; got {describe(F)}"
         )
-    elements = F._packed if isinstance(F, PackedTensor) else F
-    check_elements(name, F, P, elements, P._packed)
+    check_elements(name, F, P, stored_of(F), P._packed)
     check_batches(name, F, P, F.shape[:-2], P.shape[:-2])

@@ -13,13 +13,13 @@ from packedtri._values import describe
 from packedtri.dispatch import Function, row
 from packedtri.layout import DTYPES
 from packedtri.ops.callers import caller
-from packedtri.ops.dense import densify, functions, is_complex_number, write_out
+from packedtri.ops.dense import densify, functions, is_complex_number, stored_of, write_out
 from packedtri.tensor import Hermitian, PackedTensor, Symmetric
 
 
 def _convert(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Tensor:
     """Apply a function that copies, or not, to the stored elements."""
-    args = tuple(a._packed if isinstance(a, PackedTensor) else a for a in args)
+    args = tuple(map(stored_of, args))
     # Memory formats order the dimensions of a dense tensor; a packed one has no choice there.
     kwargs.pop("memory_format", None)
     before = _nodes.to_packed(input)

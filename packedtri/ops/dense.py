@@ -86,6 +86,16 @@ def as_dense(x: Any) -> Any:
     return x.to_dense() if isinstance(x, PackedTensor) else x
 
 
+def stored_of(x: Any) -> Any:
+    """The stored elements of a packed type, which tell of it sooner; anything else as it is."""
+    return x._packed if isinstance(x, PackedTensor) else x
+
+
+def shape_of(x: Tensor) -> tuple[int, ...]:
+    """Its shape, without asking a packed type, which takes longer than to look at its elements."""
+    return (*x._packed.shape[:-1], x._n, x._n) if isinstance(x, PackedTensor) else x.shape
+
+
 def check_tensors(name: str, argument: str, values: Iterable[Any]) -> None:
     """Raise where one of several values, which are given for an argument, is no tensor."""
     for value in values:

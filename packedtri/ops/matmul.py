@@ -24,7 +24,7 @@ from packedtri._values import describe
 from packedtri.dispatch import row
 from packedtri.layout import DENSE, HERMITIAN, LOWER
 from packedtri.ops.aten import bump_version
-from packedtri.ops.dense import takes
+from packedtri.ops.dense import shape_of, takes
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.mm import (
     autocast_dtype,
@@ -110,15 +110,10 @@ def _tried(
 
 
 def _result_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
-    left, right = _shape(a), _shape(b)
+    left, right = shape_of(a), shape_of(b)
     x, y = left[:-2], right[:-2]
     batch = torch.broadcast_shapes(x, y) if x and y and x != y else x or y
     return (*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))
-
-
-def _shape(x: Tensor) -> tuple[int, ...]:
-    """Its shape, without asking a packed type, which takes longer than to look at its elements."""
-    return (*x._packed.shape[:-1], x._n, x._n) if isinstance(x, PackedTensor) else x.shape
 
 
 def _lower_lower(

@@ -23,7 +23,7 @@ from packedtri._recording import is_plain, is_transformed, ops_are_watched
 from packedtri._sharing import share
 from packedtri._values import INTEGERS, REALS, function_name
 from packedtri.dispatch import Function, row
-from packedtri.ops.dense import densify, functions, is_complex_number
+from packedtri.ops.dense import densify, functions, is_complex_number, shape_of
 from packedtri.ops.lost_writes import watch
 from packedtri.tensor import (
     DTYPES,
@@ -195,7 +195,7 @@ def _may_overwrite(t: PackedTensor, other: Tensor) -> bool:
     watched = ops_are_watched() or not is_plain(t, inner, other)
     if watched or any(map(is_transformed, (inner, other))) or other.layout is not torch.strided:
         return False
-    shape = (*inner.shape[:-1], t.n, t.n)
+    shape = shape_of(t)
     sizes = zip(reversed(other.shape), reversed(shape), strict=False)
     fits = other.dim() <= len(shape) and all(size in (1, own) for size, own in sizes)
     return fits and torch.result_type(inner, other) == inner.dtype

@@ -25,7 +25,7 @@ from packedtri.dispatch import Function, row
 from packedtri.layout import DTYPES
 from packedtri.ops import elements
 from packedtri.ops.aten import Args, Kwargs
-from packedtri.ops.dense import densify, functions
+from packedtri.ops.dense import densify, functions, shape_of
 from packedtri.ops.dims import from_front
 from packedtri.ops.mm import quick_mm, tf32_allowed, without_autocast
 from packedtri.ops.shapes import torch_names
@@ -76,7 +76,7 @@ def _sum(
         packed = _nodes.to_packed(t).sum(dims.batch, dtype=_wide(own))
         t = _nodes.from_packed(type(t), packed, t.n)
     x = _sum_all(t) if len(dims.matrix) == 2 else _sum_lines(t, dims.matrix[0])
-    x = x if x.dtype is own else x.to(own)
+    x = x.to(own)
     return dims.restore(x) if keepdim else x
 
 
@@ -97,7 +97,7 @@ def _sum_all(t: PackedTensor) -> Tensor:
         total = halve_diagonal(packed, t.n, t.kind).sum(-1) * 2
     if t.kind == layout.HERMITIAN:
         total = total.real
-    return total if total.dtype is own else total.to(own)
+    return total.to(own)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -159,15 +159,14 @@ def _mean(
     function: Function, input: PackedTensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
     dims = _Dims(input, dim)
-    shape = (*input._packed.shape[:-1], input.n, input.n)
+    shape = shape_of(input)
     count = prod(shape[d] for d in (*dims.batch, *dims.matrix))
     dtype = kwargs.pop("dtype", None) or input._packed.dtype
     if count == 0 or kwargs or dtype not in DTYPES:
         return densify(function, input, dim, keepdim, dtype=dtype, **kwargs)
     # The sum may be larger than the numbers of 16 bits.
     total = _sum(torch.sum, input, dim, keepdim, dtype=_wide(dtype))
-    mean = total / count
-    return mean if mean.dtype is dtype else mean.to(dtype)
+    return (total / count).to(dtype)
 
 
 @torch_names

@@ -21,7 +21,7 @@ from packedtri._values import describe
 from packedtri.dispatch import Function, row
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.aten import bump_version
-from packedtri.ops.dense import as_dense, densify, functions, takes
+from packedtri.ops.dense import as_dense, densify, functions, stored_of, takes
 from packedtri.ops.dims import can_broadcast
 from packedtri.ops.positive import positive, solve_by_factor
 from packedtri.ops.trsm import first_zero, narrowed, solve, solve_into, widened
@@ -56,7 +56,7 @@ def check_system(name: str, a: PackedTensor, b: Tensor, left: bool) -> None:
         raise ValueError(
             f"[{name}] expected a right-hand side {expected} for {describe(a)}; got {describe(b)}"
         )
-    p, q = a._packed, b._packed if isinstance(b, PackedTensor) else b
+    p, q = a._packed, stored_of(b)
     check_strided(name, q)
     if p.dtype is not q.dtype or p.device != q.device:
         raise ValueError(
