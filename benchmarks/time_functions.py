@@ -12,12 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import date
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -28,12 +26,19 @@ sys.path.insert(0, str(ROOT / "tests"))
 import calls  # type: ignore[import-not-found]  # noqa: E402
 
 from packedtri import LowerTriangular, PackedTensor, Symmetric, dispatch  # noqa: E402
+from packedtri._cli import environment  # noqa: E402
+from packedtri._cli.timing import (  # noqa: E402
+    QUICK,
+    Timing,
+    measuring_stream,
+    time_cpu,
+    time_cuda,
+)
 
 # Of each row of the table.
 MOST_CALLS = 3
-LEAST_SAMPLES, MOST_SAMPLES = 3, 25
-# Calls are timed together until they take this many seconds.
-SAMPLE_SECONDS = 3e-4
+# For thousands of calls, and with what the host does.
+EFFORT = replace(QUICK, gpu_sample_ms=0.3, cpu_sample_ms=0.3, gpu_graphs=False)
 Call = Callable[[], Any]
 
 
@@ -72,22 +77,13 @@ def sides(row: dispatch.Row, args: tuple[Any, ...]) -> tuple[Call, Call] | None:
     return lambda: row.function(*args, **options), lambda: packed(dense(), ours)
 
 
-def seconds(call: Call, synchronize: Call, count: int = 1) -> float:
-    """How long a call takes in the mean of so many."""
-    begin = time.perf_counter()
-    for _ in range(count):
-        call()
-    synchronize()
-    return (time.perf_counter() - begin) / count
-
-
-def compare(pair: tuple[Call, Call], budget: float, synchronize: Call) -> list[float]:
-    """The medians of both, within about so many seconds."""
-    once = max(*(seconds(call, synchronize) for call in pair), 1e-6)
-    count = max(1, int(SAMPLE_SECONDS / once))
-    samples = min(max(int(budget / (once * count)), LEAST_SAMPLES), MOST_SAMPLES)
-    taken = [[seconds(call, synchronize, count) for call in pair] for _ in range(samples)]
-    return [median(side) for side in zip(*taken, strict=True)]
+def compare(pair: tuple[Call, Call], device: torch.device, seconds: float) -> Timing:
+    """Times both, within about so many seconds."""
+    effort = replace(EFFORT, gpu_budget_ms=1e3 * seconds, cpu_budget_s=seconds)
+    ours, dense = ([call] for call in pair)
+    if device.type == "cpu":
+        return time_cpu(ours, dense, effort)
+    return time_cuda(ours, dense, False, effort)
 
 
 def described(value: Any) -> str:
@@ -134,14 +130,14 @@ def main() -> None:
     if arguments.n < 1:
         parser.error(f"--n is the order of matrices, at least 1; got {arguments.n}")
     warnings.simplefilter("ignore")
-    torch.set_default_device(arguments.device)
-    synchronize = torch.cuda.synchronize if arguments.device == "cuda" else lambda: None
+    device = torch.device(arguments.device)
+    torch.set_default_device(device)
     calls.N = arguments.n
     rows = []
-    with torch.no_grad():
+    with torch.no_grad(), measuring_stream(device):
         for row, args, pair in cases(arguments.name):
             try:
-                ours, dense = compare(pair, arguments.budget, synchronize)
+                timing = compare(pair, device, arguments.budget)
             except Exception:
                 # What is random, or changed in place again and again, may lose its structure.
                 continue
@@ -149,16 +145,15 @@ def main() -> None:
                 {
                     "row": calls.row_id(row),
                     "args": given(args),
-                    "us": 1e6 * ours,
-                    "dense_us": 1e6 * dense,
-                    "ratio": dense / ours,
+                    "us": 1e3 * timing.ms,
+                    "dense_us": 1e3 * timing.dense_ms,
+                    "ratio": timing.dense_ms / timing.ms,
                 }
             )
     if not rows:
         parser.error(f"no function is named {' or '.join(arguments.name)}")
     rows.sort(key=lambda r: r["ratio"])
-    meta = {"n": arguments.n, "device": arguments.device, "torch": torch.__version__}
-    content = {"meta": {**meta, "date": str(date.today())}, "rows": rows}
+    content = {"meta": {**environment.meta(device), "n": arguments.n}, "rows": rows}
     arguments.output.write_text(json.dumps(content, indent=1) + "\n")
     slower = [r for r in rows if r["ratio"] < 1]
     print(f"{len(rows)} calls, of which {len(slower)} take longer than with conversions")
