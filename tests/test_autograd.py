@@ -219,3 +219,23 @@ def test_checkpointing_and_saved_tensor_hooks(device):
     with torch.autograd.graph.save_on_cpu():
         out = f(a)
     torch.testing.assert_close(torch.autograd.grad(out, a)[0].packed, expected.packed)
+
+
+@each_type
+def test_products_of_many_rows_may_be_changed_in_place(cls, device):
+    """They are computed as one product, but must not be views of its result."""
+    t = cls.randn(5, device=device, requires_grad=True)
+    x = t.detach().to_dense().requires_grad_()
+    rows, columns = torch.randn(3, 4, 5, device=device), torch.randn(3, 5, 2, device=device)
+    products = (
+        lambda t: rows @ t,
+        lambda t: torch.nn.functional.linear(rows, t),
+        lambda t: torch.inner(rows, t),
+        lambda t: torch.bmm(rows, t.expand(3, 5, 5)),
+        lambda t: t @ columns,
+        lambda t: t @ columns[..., :1],
+    )
+    for product in products:
+        weighted_sum(product(t).add_(1).mul_(2)).backward()
+        weighted_sum(product(x).add_(1).mul_(2)).backward()
+    torch.testing.assert_close(t.grad.to_dense(), project(cls, x.grad))

@@ -31,26 +31,6 @@ def test_in_place_changes_are_differentiated(cls, device):
     torch.testing.assert_close(t.grad.to_dense(), project(cls, x.grad))
 
 
-@each_type
-def test_products_of_many_rows_may_be_changed_in_place(cls, device):
-    """They are computed as one product, but must not be views of its result."""
-    t = cls.randn(5, device=device, requires_grad=True)
-    x = t.detach().to_dense().requires_grad_()
-    rows, columns = torch.randn(3, 4, 5, device=device), torch.randn(3, 5, 2, device=device)
-    products = (
-        lambda t: rows @ t,
-        lambda t: torch.nn.functional.linear(rows, t),
-        lambda t: torch.inner(rows, t),
-        lambda t: torch.bmm(rows, t.expand(3, 5, 5)),
-        lambda t: t @ columns,
-        lambda t: t @ columns[..., :1],
-    )
-    for product in products:
-        weighted_sum(product(t).add_(1).mul_(2)).backward()
-        weighted_sum(product(x).add_(1).mul_(2)).backward()
-    torch.testing.assert_close(t.grad.to_dense(), project(cls, x.grad))
-
-
 # Of the stored elements, which a plain vector has as well. x is of the same kind as t, s a number.
 CHANGES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "mul_": lambda t, x, s: t.mul_(2.0),

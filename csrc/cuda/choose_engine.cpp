@@ -82,8 +82,8 @@ struct SingleLimits {
     double multiplications = 0;
 };
 
-// With a symmetric operand, of which all is made, or half (least_half_image). What else there is for it, an unpacked copy, is quick where dense
-// torch may have it; beside a triangle it may not.
+// With a symmetric operand, of which all is made, or half (least_half_image). What else there is for it, an unpacked copy, is
+// quick where dense torch may have it; beside a triangle it may not.
 SingleLimits symmetric_limits(const Product& p) {
     const bool bits16 = element_size(p.dtype) == 2, packed = p.c.kind == Kind::Lower,
                both = p.a.kind == p.b.kind;
