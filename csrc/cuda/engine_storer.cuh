@@ -62,10 +62,11 @@ class EngineStorer {
             const int end = c.lower ? min(i + 1, c.n) : c.n;
             count = i < c.m ? max(0, min(Shape::STAGED, end - j0)) : 0;
         }
-        __device__ Row of_lane(int lane) const {
+        // Another of eight rows, of which four lanes each have one.
+        __device__ Row of(int row) const {
             const auto address = reinterpret_cast<unsigned long long>(out);
-            return {reinterpret_cast<T*>(__shfl_sync(~0u, address, lane)),
-                    __shfl_sync(~0u, count, lane)};
+            return {reinterpret_cast<T*>(__shfl_sync(~0u, address, 4 * row)),
+                    __shfl_sync(~0u, count, 4 * row)};
         }
         __device__ int shift() const {
             return static_cast<int>(reinterpret_cast<uintptr_t>(out) % 16 / sizeof(T));
@@ -155,14 +156,14 @@ class EngineStorer {
         const int lane = threadIdx.x % 32;
         const int i0 = (tile.i0 + warp_.row()) * SIDE + warp_.of_group() * 16,
                   j0 = (tile.j0 + warp_.template column<ASCENDING>(0)) * SIDE + first;
-        T* staging = shared_.staging(warp_.number());
-        const Row rows(c, i0 + half * 8 + lane % 8, j0);  // One a lane.
-        const int shift = __shfl_sync(~0u, rows.shift(), lane / 4);
+        T* const staging = shared_.staging(warp_.number());
+        const Row row(c, i0 + half * 8 + lane / 4, j0);  // That it has sums of.
+        T* const staged = staging + lane / 4 * Shape::PITCH;
         __syncwarp();
-        stage<ASCENDING>(staging + lane / 4 * Shape::PITCH, shift, acc, half, first / SIDE);
+        stage<ASCENDING>(staged, row.shift(), acc, half, first / SIDE);
         __syncwarp();
-        store_middles(c, rows, j0, staging);
-        store_ends(c, rows, staging);
+        store_ends(c, row, staged);
+        store_middles(c, row, j0, staging);
     }
 
     // Writes this lane's elements of its row to staging, from column `first` of blocks on.
@@ -170,34 +171,45 @@ class EngineStorer {
     __device__ __forceinline__ void stage(T* row, int shift, const float* acc, int half,
                                           int first) const {
         const int t = threadIdx.x % 4;
-        [[maybe_unused]] uint32_t last = 0;
+        const auto pair = [&](int c) {
+            return acc + warp_.template block<ASCENDING>(first + c / 8) + 4 * (c % 8) + 2 * half;
+        };
+        T* const to = row + shift + 2 * t;
+        if constexpr (sizeof(T) == 4) {
 #pragma unroll
-        for (int c = 0; c < Shape::STAGED / 8; ++c) {
-            const float* pair =
-                acc + warp_.template block<ASCENDING>(first + c / 8) + 4 * (c % 8) + 2 * half;
-            T* to = row + shift + c * 8 + 2 * t;
-            if constexpr (sizeof(T) == 4) {
-                to[0] = pair[0];
-                to[1] = pair[1];
-            } else {
-                // In a row that is staged at an odd place a word has the second element of the lane
-                // before and the first of this one; the lane before the first is the last of the
-                // columns before.
-                const bool odd = shift % 2 != 0;
-                const T both[2] = {Accumulator<T>::round(pair[0]), Accumulator<T>::round(pair[1])};
-                const uint32_t word = *reinterpret_cast<const uint32_t*>(both);
-                const uint32_t before =
-                    __shfl_sync(~0u, t == 3 ? last : word, (threadIdx.x & 28) | ((t + 3) & 3));
-                *reinterpret_cast<uint32_t*>(to - odd) =
-                    odd ? __byte_perm(before, word, 0x5432) : word;
-                if (c == Shape::STAGED / 8 - 1 && odd && t == 3) to[1] = both[1];
-                last = word;
+            for (int c = 0; c < Shape::STAGED / 8; ++c) {
+                to[8 * c] = pair(c)[0];
+                to[8 * c + 1] = pair(c)[1];
             }
+        } else {
+            // In a row that is staged at an odd place a word has the second element of the lane before and the first of
+            // this one; the lane before the first is the last of the eight columns before. Two such elements come at once.
+            const bool odd = shift % 2 != 0, last = t == 3;
+            const uint32_t first_word = odd ? 0x5410 : 0x7654, second_word = odd ? 0x5432 : 0x7654;
+            const int before = static_cast<int>(threadIdx.x & 28) | ((t + 3) & 3);
+            uint32_t* const words = reinterpret_cast<uint32_t*>(to - odd);
+            uint32_t behind = 0;  // The word that this lane has of the eight columns before.
+#pragma unroll
+            for (int c = 0; c < Shape::STAGED / 8; c += 2) {
+                const uint32_t x = rounded(pair(c)), y = rounded(pair(c + 1));
+                const uint32_t sent = __byte_perm(last ? behind : x, last ? x : y, 0x7632);
+                const uint32_t came = __shfl_sync(~0u, sent, before);
+                words[4 * c] = __byte_perm(came, x, first_word);
+                words[4 * c + 4] = __byte_perm(came, y, second_word);
+                behind = y;
+            }
+            if (odd && last)
+                to[Shape::STAGED - 7] = Accumulator<T>::round(pair(Shape::STAGED / 8 - 1)[1]);
         }
+    }
+    // Two sums as a word.
+    __device__ __forceinline__ static uint32_t rounded(const float* pair) {
+        const T both[2] = {Accumulator<T>::round(pair[0]), Accumulator<T>::round(pair[1])};
+        return *reinterpret_cast<const uint32_t*>(both);
     }
 
     // Of joined columns, which are aligned, there is nothing else.
-    __device__ __forceinline__ void store_middles(const Result& c, const Row& rows, int j0,
+    __device__ __forceinline__ void store_middles(const Result& c, const Row& own, int j0,
                                                   const T* staging) const {
         constexpr int UNIT = Row::UNIT, LANES = Shape::STAGED / UNIT, AT_ONCE = 32 / LANES,
                       COUNT = 8 / AT_ONCE;
@@ -211,7 +223,7 @@ class EngineStorer {
                 *reinterpret_cast<const uint4*>(staging + (first + y * AT_ONCE) * Shape::PITCH + x);
 #pragma unroll
         for (int y = 0; y < COUNT; ++y) {
-            const Row row = rows.of_lane(first + y * AT_ONCE);
+            const Row row = own.of(first + y * AT_ONCE);
             const int shift = row.shift();
             T* const to = row.out - shift + along;
             if (x >= shift && x + UNIT <= shift + row.count)
@@ -219,30 +231,39 @@ class EngineStorer {
         }
     }
 
-    // The elements before the first and after the last boundary of 8 rows, by 2 UNIT lanes a row.
-    __device__ __forceinline__ void store_ends(const Result& c, const Row& rows,
-                                               const T* staging) const {
-        constexpr int UNIT = Row::UNIT, LANES = 2 * UNIT, AT_ONCE = 32 / LANES, COUNT = 8 / AT_ONCE;
-        const int lane = threadIdx.x % 32, place = lane % LANES;
-        T ends[COUNT];
-        T* to[COUNT];
-#pragma unroll
-        for (int y = 0; y < COUNT; ++y) {
-            const int r = lane / LANES + y * AT_ONCE;
-            const Row row = rows.of_lane(r);
-            const int shift = row.shift(), end = shift + row.count;
-            const int tail = max(shift, end / UNIT * UNIT);
-            // In staging: the first unit where it begins with another row's elements, and the last.
-            const int x = place < UNIT ? place : tail + place - UNIT;
-            const bool head = place < UNIT && shift > 0 && x >= shift && x < min(end, UNIT);
-            const bool last = place >= UNIT && x < end && (shift == 0 || tail >= UNIT);
-            to[y] = head || last ? row.out + x - shift : nullptr;
-            if (to[y]) ends[y] = staging[r * Shape::PITCH + x];
-        }
-#pragma unroll
-        for (int y = 0; y < COUNT; ++y)
-            if (to[y]) ptx::store_global(to[y], blend(c, ends[y], to[y]));
+    // The elements of a row before the first boundary and after the last, by the four lanes that have its sums.
+    __device__ __forceinline__ void store_ends(const Result& c, const Row& row,
+                                               const T* staged) const {
+        constexpr int UNIT = Row::UNIT, EACH = UNIT / 4;
+        const int shift = row.shift(), end = shift + row.count, last = end / UNIT * UNIT;
+        const int place = static_cast<int>(threadIdx.x) % 4 * EACH;
+        T* const begin = row.out - shift;
+        // Places in staging: of the first unit, if it begins with elements of another row, and of the last, if it is another.
+        const auto in_head = [&](int x) { return shift > 0 && x >= shift && x < end; };
+        const auto in_tail = [&](int x) { return x < end && (shift == 0 || last >= UNIT); };
+        const Ends head(staged + place), tail(staged + last + place);
+        head.store(c, begin + place, in_head(place), in_head(place + EACH - 1));
+        tail.store(c, begin + last + place, in_tail(last + place),
+                   in_tail(last + place + EACH - 1));
     }
+
+    // What a lane has of an end: one element of 4 bytes, or two that are one word.
+    struct Ends {
+        uint32_t word;
+
+        __device__ explicit Ends(const T* staged)
+            : word(*reinterpret_cast<const uint32_t*>(staged)) {}
+        __device__ __forceinline__ void store(const Result& c, T* to, bool first,
+                                              bool second) const {
+            if constexpr (sizeof(T) == 4) {
+                if (first) ptx::store_global(to, blend(c, __uint_as_float(word), to));
+            } else {
+                const auto one = static_cast<uint16_t>(second ? word >> 16 : word);
+                ptx::store_if(reinterpret_cast<float*>(to), __uint_as_float(word), first && second);
+                ptx::store_if(reinterpret_cast<uint16_t*>(to) + second, one, first != second);
+            }
+        }
+    };
 
     // alpha AB + beta C. Only float32 comes with other factors than 1 and 0.
     __device__ static uint4 blend(const Result& c, uint4 staged, const T* there) {
