@@ -136,9 +136,12 @@ def test_cholesky_left_to_dense(dtype: torch.dtype, device: str, rng: torch.Gene
 
 @solved_dtypes
 def test_cholesky_info(dtype: torch.dtype, device: str, rng: torch.Generator) -> None:
-    """The order of the first minor that is not positive; the rest of the batch is not concerned."""
+    """The order of the first minor that is not positive; the rest of the batch is not concerned.
+
+    What is behind it is not computed, also by launches that come later, as that of 2300.
+    """
     failures = Failures()
-    for n in (1, 5, 40, 64, 100, 321):
+    for n in (1, 5, 40, 64, 100, 321, *(() if SMALL else (2300,))):
         a = definite((4,), n, dtype, rng)
         first, last = n // 2, n - 1
         a[1, first, first] = -1
