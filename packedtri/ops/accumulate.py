@@ -35,6 +35,12 @@ def _sum(name: str, input: Tensor, product: Tensor, beta: Any = 1, alpha: Any = 
     return product * _one(input) if input.requires_grad else product
 
 
+def _is_all_that_is_packed(input: Tensor, a: Tensor, b: Tensor, **factors: Any) -> bool:
+    """Whether dense torch adds the product on the way, and what is added is read."""
+    dense = not isinstance(a, PackedTensor) and not isinstance(b, PackedTensor)
+    return dense and isinstance(input, PackedTensor) and factors.get("beta", 1) != 0
+
+
 def _added(a: Tensor, b: Tensor) -> Tensor:
     """Their sum, dense where one of them is: as a matrix, of one element too, and not a number."""
     if isinstance(a, PackedTensor) is isinstance(b, PackedTensor):
@@ -101,6 +107,8 @@ def _addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, out_dtype: Any = None, **factors: Any
 ) -> Tensor:
     check_no_dtype("addmm", out_dtype, input, mat1, mat2)
+    if _is_all_that_is_packed(input, mat1, mat2, **factors):
+        return torch.addmm(as_dense(input), mat1, mat2, **factors)
     return _sum("addmm", input, torch.mm(mat1, mat2), **factors)
 
 
@@ -115,11 +123,15 @@ def _baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, out_dtype: Any = None, **factors: Any
 ) -> Tensor:
     check_no_dtype("baddbmm", out_dtype, input, batch1, batch2)
+    if _is_all_that_is_packed(input, batch1, batch2, **factors):
+        return torch.baddbmm(as_dense(input), batch1, batch2, **factors)
     return _sum("baddbmm", input, torch.bmm(batch1, batch2), **factors)
 
 
 @row(functions("addbmm"))
 def _addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
+    if _is_all_that_is_packed(input, batch1, batch2, **factors):
+        return torch.addbmm(as_dense(input), batch1, batch2, **factors)
     return _sum("addbmm", input, torch.bmm(batch1, batch2).sum(0), **factors)
 
 

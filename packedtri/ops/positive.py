@@ -94,10 +94,25 @@ def factored(a: PackedTensor) -> tuple[Positive, Tensor]:
 def positive(a: PackedTensor) -> Positive | None:
     """The same; None where some matrix is not positive definite, or nobody can look at values."""
     symmetric = a.kind == SYMMETRIC and a._packed.is_complex()
-    if symmetric or not values_visible(a._packed):
+    if symmetric or not values_visible(a._packed) or _has_other_diagonal(a):
         return None
     matrix, info = factored(a)
     return None if whole(info).any() else matrix
+
+
+# From this order on a look at the diagonal takes little of a factorization's time.
+_LEAST_LOOKED_AT = 128
+
+
+def _has_other_diagonal(a: PackedTensor) -> bool:
+    """Whether the diagonal says at once that a matrix is not positive definite.
+
+    On a GPU the factorization has begun before the host has seen an element, and ends early.
+    """
+    if a.n < _LEAST_LOOKED_AT or a._packed.device.type != "cpu":
+        return False
+    elements = diagonal(whole(a._packed.detach()), a.n).real
+    return not bool((elements > 0).all())
 
 
 def solve_by_factor(factor: Tensor, b: Tensor, n: int) -> Tensor:
