@@ -19,13 +19,11 @@ class BlockFactor {
           memory_(args.packed + blockIdx.x * args.batch_stride) {}
 
     __device__ void run() {
-        const int32_t before = args_.begin > 0 ? args_.info[blockIdx.x] : 0;
         load();
-        // Behind a minor that is not positive nothing needs to be computed.
-        if (before != 0) return;
         const int failed = FactorSteps<T>(a_, padded_).run();
         for_stored([&](int r, int c, T* place) { *place = a_.at(r, c); });
-        if (threadIdx.x == 0 && failed > 0) args_.info[blockIdx.x] = args_.begin + failed;
+        if (threadIdx.x == 0 && failed > 0 && args_.info[blockIdx.x] == 0)
+            args_.info[blockIdx.x] = args_.begin + failed;
     }
 
     static int64_t shared_bytes(int64_t order) {

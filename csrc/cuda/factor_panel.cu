@@ -77,15 +77,10 @@ class PanelFactor : PanelTiles<T> {
     // the next block can go on.
     __device__ void to_diagonal(int i, int j) {
         const SharedTriangle<T> a = this->second();
-        if (j < 0 && args_.begin > 0 && args_.info[b_] != 0) {
-            if (threadIdx.x == 0) last(a) = from_real<T>(static_cast<Real>(NAN));
-            return give_up(i);
-        }
         Sums rest;
         load_diagonal(rest, i);
         if (j >= 0) {
             solve<true>(rest, i, j);
-            if (isnan(real(last(a)))) return give_up(i);
             Base::template add_square<PANEL_TILE>(rest, x_.data);
         }
         this->for_words(rest, [&](int r, int c, T* sums) {
@@ -115,18 +110,6 @@ class PanelFactor : PanelTiles<T> {
             if (place && c < r) *place = a.at(r, c);
         });
         if (j >= 0) store(i, j);
-    }
-
-    // The last reciprocal that others read of a tile on the diagonal: nan where some minor before is not positive.
-    __device__ static T& last(const SharedTriangle<T>& diagonal) {
-        return diagonal.at(PANEL_TILE - 1, PANEL_TILE - 1);
-    }
-    // A tile on the diagonal behind such a minor is not factored: all of it would be nan. It tells so in turn.
-    __device__ void give_up(int i) {
-        __syncthreads();
-        this->write(this->second(), image(i, i));
-        __syncthreads();
-        this->announce(image(i, i));
     }
 
     // The tile in shared memory becomes that of the factor, and is announced. Its row of tiles contributes to `rest` of
