@@ -237,7 +237,8 @@ def test_addmm_and_its_kin(cls, device):
         (torch.addmm, (a, a, b)), (torch.addmm, (a, b, x)), (torch.addmm, (x, a, x)),
         (torch.addmm, (v, x, a)), (torch.addmv, (v, a, v)), (torch.baddbmm, (A, A, B)),
         (torch.baddbmm, (X, A, X)), (torch.baddbmm, (v, X, A)), (torch.addbmm, (x, A, X)),
-        (torch.addbmm, (x, A, B)),
+        (torch.addbmm, (x, A, B)), (torch.addmm, (a, x, x)), (torch.baddbmm, (A, X, X)),
+        (torch.baddbmm, (a, X, X)), (torch.addbmm, (a, X, X)),
     )  # fmt: skip
     for function, (input, *factors) in cases:
         for factor in ({}, {"beta": 2, "alpha": -3}, {"beta": 0}, {"alpha": 0.5}):

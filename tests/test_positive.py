@@ -244,3 +244,25 @@ def test_second_derivatives_of_batched_gradients(cls, wide, device):
         weights = torch.arange(rows.numel(), device=device).cos().reshape(rows.shape)
         found += torch.autograd.grad((rows * weights).abs().square().sum(), q)
     torch.testing.assert_close(found[1], found[0])
+
+
+@kinds
+@pytest.mark.parametrize("diagonal", [-1.0, 0.0, 0.5])
+def test_matrices_that_are_not_positive_definite(diagonal, cls, wide, device):
+    """On a CPU the diagonal of a large one tells, before it is copied and factored."""
+    n = 150
+    a = cls(torch.randn(2, numel(n), dtype=wide, device=device))
+    a.set_diagonal_(torch.full((n,), 30.0, dtype=wide, device=device))
+    a[1, 140, 140] = diagonal
+    b = torch.randn(2, n, 3, dtype=wide, device=device)
+    assert (torch.linalg.eigvalsh(a.to_dense())[:, 0] < 0).any()
+    with Counts(torch.ops.packedtri.cholesky.default) as factored:
+        x, (sign, logdet) = torch.linalg.solve(a, b), torch.linalg.slogdet(a)
+        inverse = torch.linalg.inv(a)
+    assert factored.count == (0 if diagonal <= 0 and device == "cpu" else 3)
+    dense = a.to_dense()
+    torch.testing.assert_close(dense @ x, b)
+    eye = torch.eye(n, dtype=wide, device=device).expand_as(dense)
+    torch.testing.assert_close(dense @ inverse.to_dense(), eye)
+    expected = torch.linalg.slogdet(dense)
+    torch.testing.assert_close((sign, logdet), tuple(expected))

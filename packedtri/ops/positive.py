@@ -20,7 +20,7 @@ from torch import Tensor
 from packedtri import _nodes, dispatch
 from packedtri._autograd import outside_autocast
 from packedtri._bands import diagonal, real_diagonal, scale_off_diagonal
-from packedtri._dtensor import cut_of, cutting, whole
+from packedtri._dtensor import cut_of, cutting, is_spread, whole
 from packedtri._recording import forward_mode, is_batched, values_visible
 from packedtri._sharing import check_source
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
@@ -94,25 +94,26 @@ def factored(a: PackedTensor) -> tuple[Positive, Tensor]:
 def positive(a: PackedTensor) -> Positive | None:
     """The same; None where some matrix is not positive definite, or nobody can look at values."""
     symmetric = a.kind == SYMMETRIC and a._packed.is_complex()
-    if symmetric or not values_visible(a._packed) or _has_other_diagonal(a):
+    if symmetric or not values_visible(a._packed):
+        return None
+    if a.n >= _LEAST_LOOKED_AT and not _has_positive_diagonal(a._packed.detach(), a.n):
         return None
     matrix, info = factored(a)
     return None if whole(info).any() else matrix
 
 
-# From this order on a look at the diagonal takes little of a factorization's time.
+# From this order on a look at the diagonal takes little of the time that a factorization does.
 _LEAST_LOOKED_AT = 128
 
 
-def _has_other_diagonal(a: PackedTensor) -> bool:
-    """Whether the diagonal says at once that a matrix is not positive definite.
+def _has_positive_diagonal(packed: Tensor, n: int) -> bool:
+    """Whether matrices may be positive definite, by their diagonals, if they are quick to look at.
 
-    On a GPU the factorization has begun before the host has seen an element, and ends early.
+    On a GPU a factorization has begun, and given up, before the host has seen an element.
     """
-    if a.n < _LEAST_LOOKED_AT or a._packed.device.type != "cpu":
-        return False
-    elements = diagonal(whole(a._packed.detach()), a.n).real
-    return not bool((elements > 0).all())
+    if packed.device.type != "cpu" or is_spread(packed):
+        return True
+    return bool((diagonal(packed, n).real > 0).all())
 
 
 def solve_by_factor(factor: Tensor, b: Tensor, n: int) -> Tensor:
