@@ -381,6 +381,9 @@ def test_errors_of_sums(device):
     for message, call in (
         ("addmm.* does not expand", lambda: torch.addmm(x[None], L, x)),
         ("addmm.* does not expand", lambda: torch.addmm(x[:, :2], L, x)),
+        ("addmm.* does not expand", lambda: torch.addmm(L, x[:2], x)),
+        ("addmm.* does not expand", lambda: torch.addmm(L[None], x, x)),
+        ("addbmm.* does not expand", lambda: torch.addbmm(L[None], x[None], x[None])),
         ("addmm_.* of the shape of", lambda: x[:2].clone().addmm_(L, x)),
         ("addmm_.* of the shape of", lambda: x.expand(3, *x.shape).clone().addmm_(L, x)),
         (
@@ -404,6 +407,7 @@ def test_sums_that_do_not_fit_raise_and_change_nothing(cls):
             ("addmm", x, (t, t)), ("addmm", x, (t, t.to_dense())), ("addmv", x[0], (t, t[0])),
             ("baddbmm", x[None], (t[None], t[None])), ("addbmm", x, (t[None], t[None])),
             ("addmm", cls.eye(3, dtype=own), (t, t)),
+            ("addmm", cls.eye(3, dtype=own), (t.to_dense(), t.to_dense())),
         ):  # fmt: skip
             before = self.clone()
             for factor in ({}, {"beta": 2}, {"beta": 0}):
@@ -424,6 +428,9 @@ def test_complex_factors_of_real_sums_raise_and_change_nothing(cls):
     for self, factor in itertools.product((x, t), ({"beta": 1j}, {"beta": 2, "alpha": 1j})):
         with pytest.raises(ValueError, match="what is added"):
             torch.addmm(self, t, t, **factor)
+        if self is t:
+            with pytest.raises(ValueError, match="what is added"):
+                torch.addmm(t, x, x, **factor)
         before = self.clone()
         with pytest.raises((RuntimeError, ValueError, NotImplementedError)):
             self.addmm_(t, t, **factor)

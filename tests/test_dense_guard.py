@@ -36,6 +36,7 @@ def test_conversions_raise_and_leave_the_matrix_alone(cls, device):
         lambda: torch.cat((t, eye)),
         lambda: t > 0,
         lambda: t.softmax(-1),
+        lambda: torch.addmm(t, eye, eye),
     )
     for convert in conversions:
         convert()

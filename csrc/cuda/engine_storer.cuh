@@ -182,8 +182,9 @@ class EngineStorer {
                 to[8 * c + 1] = pair(c)[1];
             }
         } else {
-            // In a row that is staged at an odd place a word has the second element of the lane before and the first of
-            // this one; the lane before the first is the last of the eight columns before. Two such elements come at once.
+            // In a row that is staged at an odd place a word has the second element of the lane before and the
+            // first of this one; the lane before the first is the last of the eight columns before. Two such
+            // elements come at once.
             const bool odd = shift % 2 != 0, last = t == 3;
             const uint32_t first_word = odd ? 0x5410 : 0x7654, second_word = odd ? 0x5432 : 0x7654;
             const int before = static_cast<int>(threadIdx.x & 28) | ((t + 3) & 3);
@@ -238,7 +239,8 @@ class EngineStorer {
         const int shift = row.shift(), end = shift + row.count, last = end / UNIT * UNIT;
         const int place = static_cast<int>(threadIdx.x) % 4 * EACH;
         T* const begin = row.out - shift;
-        // Places in staging: of the first unit, if it begins with elements of another row, and of the last, if it is another.
+        // Places in staging: of the first unit, if it begins with elements of another row, and of the last one, if
+        // that is not the first.
         const auto in_head = [&](int x) { return shift > 0 && x >= shift && x < end; };
         const auto in_tail = [&](int x) { return x < end && (shift == 0 || last >= UNIT); };
         const Ends head(staged + place), tail(staged + last + place);

@@ -17,10 +17,13 @@ class FactorSteps {
     // `padded` rows, a multiple of STEP.
     __device__ FactorSteps(const SharedTriangle<T>& a, int padded) : a_(a), padded_(padded) {}
 
-    // Returns the order of the first leading minor that is not positive, or 0. Behind such a minor of other tiles all is
-    // nan, and factoring that would take longer than what is not. To be called when all threads have met.
+    // Returns the order of the first leading minor that is not positive, or 0. Behind such a minor of other tiles
+    // all is nan, and to factor that would take longer than what is not. To be called when all threads have met.
     __device__ int run() {
-        if (isnan(real(a_.at(0, 0)))) return 1;
+        if (isnan(real(a_.at(0, 0)))) {
+            __syncthreads();  // Until all have seen it, which others may write then.
+            return 1;
+        }
         for (int s = 0; s < padded_; s += STEP) {
             eliminate(s);
             const int behind = padded_ - s - STEP;

@@ -14,7 +14,7 @@ from torch import Tensor
 from packedtri import _nodes
 from packedtri._values import describe
 from packedtri.dispatch import Function, row
-from packedtri.ops.dense import as_dense, functions, stored_of
+from packedtri.ops.dense import as_dense, densify, functions, stored_of
 from packedtri.ops.dims import can_expand
 from packedtri.ops.gram import product_for
 from packedtri.ops.matmul import check_no_dtype
@@ -35,10 +35,32 @@ def _sum(name: str, input: Tensor, product: Tensor, beta: Any = 1, alpha: Any = 
     return product * _one(input) if input.requires_grad else product
 
 
-def _is_all_that_is_packed(input: Tensor, a: Tensor, b: Tensor, **factors: Any) -> bool:
-    """Whether dense torch adds the product on the way, and what is added is read."""
-    dense = not isinstance(a, PackedTensor) and not isinstance(b, PackedTensor)
-    return dense and isinstance(input, PackedTensor) and factors.get("beta", 1) != 0
+_PLAIN = (Tensor, torch.nn.Parameter)
+# How many dimensions the factors of a product have.
+_RANKS = {torch.addmm: 2, torch.baddbmm: 3, torch.addbmm: 3}
+
+
+def _with_dense_factors(
+    function: Function, input: Tensor, a: Tensor, b: Tensor, factors: dict[str, Any]
+) -> Tensor | None:
+    """The sum where only what is added is packed: dense torch needs no second pass for it.
+
+    None where it is not read, or something does not fit, which is found when the product is there.
+    """
+    if not isinstance(input, PackedTensor) or factors.get("beta") == 0:
+        return None
+    own = input._packed
+    if not all(type(x) in _PLAIN and x.layout is torch.strided for x in (own, a, b)):
+        return None
+    if autocast_dtype(own) is not own.dtype or not a.dim() == b.dim() == _RANKS[function]:
+        return None
+    alike = all(x.dtype is own.dtype and x.device == own.device for x in (a, b))
+    shape = (*a.shape[:-1], b.shape[-1])
+    if not alike or not can_expand(input.shape, shape[1:] if function is torch.addbmm else shape):
+        return None
+    if not all(type(x) in (int, float) for x in factors.values()):
+        return None
+    return densify(function, input, a, b, **factors)
 
 
 def _added(a: Tensor, b: Tensor) -> Tensor:
@@ -107,8 +129,9 @@ def _addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, out_dtype: Any = None, **factors: Any
 ) -> Tensor:
     check_no_dtype("addmm", out_dtype, input, mat1, mat2)
-    if _is_all_that_is_packed(input, mat1, mat2, **factors):
-        return torch.addmm(as_dense(input), mat1, mat2, **factors)
+    found = _with_dense_factors(torch.addmm, input, mat1, mat2, factors)
+    if found is not None:
+        return found
     return _sum("addmm", input, torch.mm(mat1, mat2), **factors)
 
 
@@ -123,15 +146,17 @@ def _baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, out_dtype: Any = None, **factors: Any
 ) -> Tensor:
     check_no_dtype("baddbmm", out_dtype, input, batch1, batch2)
-    if _is_all_that_is_packed(input, batch1, batch2, **factors):
-        return torch.baddbmm(as_dense(input), batch1, batch2, **factors)
+    found = _with_dense_factors(torch.baddbmm, input, batch1, batch2, factors)
+    if found is not None:
+        return found
     return _sum("baddbmm", input, torch.bmm(batch1, batch2), **factors)
 
 
 @row(functions("addbmm"))
 def _addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
-    if _is_all_that_is_packed(input, batch1, batch2, **factors):
-        return torch.addbmm(as_dense(input), batch1, batch2, **factors)
+    found = _with_dense_factors(torch.addbmm, input, batch1, batch2, factors)
+    if found is not None:
+        return found
     return _sum("addbmm", input, torch.bmm(batch1, batch2).sum(0), **factors)
 
 
