@@ -249,17 +249,15 @@ def test_second_derivatives_of_batched_gradients(cls, wide, device):
 @kinds
 @pytest.mark.parametrize("diagonal", [-1.0, 0.0, 0.5])
 def test_matrices_that_are_not_positive_definite(diagonal, cls, wide, device):
-    """On a CPU the diagonal of a large one tells, before it is copied and factored."""
+    """Torch's LU factorization serves all of a batch where one is not, however far behind."""
     n = 150
     a = cls(torch.randn(2, numel(n), dtype=wide, device=device))
     a.set_diagonal_(torch.full((n,), 30.0, dtype=wide, device=device))
     a[1, 140, 140] = diagonal
     b = torch.randn(2, n, 3, dtype=wide, device=device)
     assert (torch.linalg.eigvalsh(a.to_dense())[:, 0] < 0).any()
-    with Counts(torch.ops.packedtri.cholesky.default) as factored:
-        x, (sign, logdet) = torch.linalg.solve(a, b), torch.linalg.slogdet(a)
-        inverse = torch.linalg.inv(a)
-    assert factored.count == (0 if diagonal <= 0 and device == "cpu" else 3)
+    x, (sign, logdet) = torch.linalg.solve(a, b), torch.linalg.slogdet(a)
+    inverse = torch.linalg.inv(a)
     dense = a.to_dense()
     torch.testing.assert_close(dense @ x, b)
     eye = torch.eye(n, dtype=wide, device=device).expand_as(dense)

@@ -20,7 +20,7 @@ from torch import Tensor
 from packedtri import _nodes, dispatch
 from packedtri._autograd import outside_autocast
 from packedtri._bands import diagonal, real_diagonal, scale_off_diagonal
-from packedtri._dtensor import cut_of, cutting, is_spread, whole
+from packedtri._dtensor import cut_of, cutting, whole
 from packedtri._recording import forward_mode, is_batched, values_visible
 from packedtri._sharing import check_source
 from packedtri.layout import DENSE, LOWER, SYMMETRIC, UPPER
@@ -96,24 +96,8 @@ def positive(a: PackedTensor) -> Positive | None:
     symmetric = a.kind == SYMMETRIC and a._packed.is_complex()
     if symmetric or not values_visible(a._packed):
         return None
-    if a.n >= _LEAST_LOOKED_AT and not _has_positive_diagonal(a._packed.detach(), a.n):
-        return None
     matrix, info = factored(a)
     return None if whole(info).any() else matrix
-
-
-# From this order on a look at the diagonal takes little of the time that a factorization does.
-_LEAST_LOOKED_AT = 128
-
-
-def _has_positive_diagonal(packed: Tensor, n: int) -> bool:
-    """Whether matrices may be positive definite, by their diagonals, if they are quick to look at.
-
-    On a GPU a factorization has begun, and given up, before the host has seen an element.
-    """
-    if packed.device.type != "cpu" or is_spread(packed):
-        return True
-    return bool((diagonal(packed, n).real > 0).all())
 
 
 def solve_by_factor(factor: Tensor, b: Tensor, n: int) -> Tensor:
