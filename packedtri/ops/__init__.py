@@ -2,6 +2,7 @@
 
 from packedtri.ops import (
     accumulate,
+    assignment,
     aten,
     attributes,
     autocast,
@@ -50,6 +51,7 @@ from packedtri.ops import (
 
 __all__ = [
     "accumulate",
+    "assignment",
     "aten",
     "attributes",
     "autocast",
