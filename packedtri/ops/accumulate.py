@@ -63,6 +63,23 @@ def _with_dense_factors(
     return densify(function, input, a, b, **factors)
 
 
+def _sum_with_product(
+    function: Function,
+    product: Function,
+    input: Tensor,
+    a: Tensor,
+    b: Tensor,
+    factors: dict[str, Any],
+) -> Tensor:
+    """``beta * input + alpha * product(a, b)``, which is what ``function`` gives."""
+    found = _with_dense_factors(function, input, a, b, factors)
+    return _sum(function.__name__, input, product(a, b), **factors) if found is None else found
+
+
+def _sum_of_bmm(a: Tensor, b: Tensor) -> Tensor:
+    return torch.bmm(a, b).sum(0)
+
+
 def _added(a: Tensor, b: Tensor) -> Tensor:
     """Their sum, dense where one of them is: as a matrix, of one element too, and not a number."""
     if isinstance(a, PackedTensor) is isinstance(b, PackedTensor):
@@ -129,10 +146,7 @@ def _addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, out_dtype: Any = None, **factors: Any
 ) -> Tensor:
     check_no_dtype("addmm", out_dtype, input, mat1, mat2)
-    found = _with_dense_factors(torch.addmm, input, mat1, mat2, factors)
-    if found is not None:
-        return found
-    return _sum("addmm", input, torch.mm(mat1, mat2), **factors)
+    return _sum_with_product(torch.addmm, torch.mm, input, mat1, mat2, factors)
 
 
 @row(functions("addmv"))
@@ -146,18 +160,12 @@ def _baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, out_dtype: Any = None, **factors: Any
 ) -> Tensor:
     check_no_dtype("baddbmm", out_dtype, input, batch1, batch2)
-    found = _with_dense_factors(torch.baddbmm, input, batch1, batch2, factors)
-    if found is not None:
-        return found
-    return _sum("baddbmm", input, torch.bmm(batch1, batch2), **factors)
+    return _sum_with_product(torch.baddbmm, torch.bmm, input, batch1, batch2, factors)
 
 
 @row(functions("addbmm"))
 def _addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
-    found = _with_dense_factors(torch.addbmm, input, batch1, batch2, factors)
-    if found is not None:
-        return found
-    return _sum("addbmm", input, torch.bmm(batch1, batch2).sum(0), **factors)
+    return _sum_with_product(torch.addbmm, _sum_of_bmm, input, batch1, batch2, factors)
 
 
 def _add_product(
@@ -196,7 +204,7 @@ def _baddbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: A
 @row(functions("addbmm_", Tensor), how="passed")
 def _addbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Tensor:
     with without_autocast(self.device.type):
-        return _sum_in_place("addbmm_", self, torch.bmm(batch1, batch2).sum(0), **factors)
+        return _sum_in_place("addbmm_", self, _sum_of_bmm(batch1, batch2), **factors)
 
 
 @row(torch.nn.functional.linear)
