@@ -261,7 +261,7 @@ class EngineStorer {
                 if (first) ptx::store_global(to, blend(c, __uint_as_float(word), to));
             } else {
                 const auto one = static_cast<uint16_t>(second ? word >> 16 : word);
-                ptx::store_if(reinterpret_cast<float*>(to), __uint_as_float(word), first && second);
+                ptx::store_if(reinterpret_cast<uint32_t*>(to), word, first && second);
                 ptx::store_if(reinterpret_cast<uint16_t*>(to) + second, one, first != second);
             }
         }
