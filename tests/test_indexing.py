@@ -16,7 +16,7 @@ from torch.autograd import forward_ad as fwad
 from torch.fx.experimental.proxy_tensor import make_fx
 from twins import MIRRORED, TYPES, called, dense, each_type, project
 
-from packedtri import PackedTensor, UpperTriangular
+from packedtri import PackedTensor, UpperTriangular, dense_guard
 
 L, _, S, H = TYPES
 
@@ -428,6 +428,32 @@ def test_blocks_of_large_matrices(cls, batch, device):
         else:
             changed[..., rows, columns] = wrong
             assert torch.equal(changed[..., rows, columns], wrong)
+
+
+@each_type
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_narrow_reads_what_it_takes(cls, batch, device):
+    """Rows and columns, as dense torch has them, without the matrix being unpacked."""
+    t = cls.randn(*batch, 9, dtype=torch.float64, device=device).requires_grad_()
+    twin = t.detach().to_dense().requires_grad_()
+    for dim in (-2, -1, len(batch), len(batch) + 1):
+        for start, length in ((0, 4), (3, 6), (9, 0), (-9, 9), (-2, 1), (0, 0)):
+            with dense_guard("raise"):
+                part = t.narrow(dim, start, length)
+            expected = twin.narrow(dim, start, length)
+            assert type(part) is Tensor and torch.equal(part, expected)
+            weight = torch.randn_like(expected)
+            (found,) = torch.autograd.grad(part, t, weight)
+            (wanted,) = torch.autograd.grad(expected, twin, weight)
+            assert torch.allclose(found.to_dense(), project(cls, wanted))
+    dim = len(batch)
+    assert torch.equal(t.narrow(dim, torch.tensor(2), 3), twin.narrow(dim, torch.tensor(2), 3))
+    for start, length in ((4, 6), (-10, 1), (10, 0), (0, -1)):
+        with pytest.raises((IndexError, RuntimeError)) as wanted:
+            twin.narrow(dim, start, length)
+        with pytest.raises(wanted.type) as found:
+            t.narrow(dim, start, length)
+        assert str(found.value) == str(wanted.value)
 
 
 @each_type

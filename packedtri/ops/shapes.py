@@ -19,10 +19,12 @@ from torch import Tensor
 from packedtri import _nodes, _tracing
 from packedtri._recording import carries_autograd, is_batched
 from packedtri._sharing import shares_memory
+from packedtri._values import INTEGERS
 from packedtri.dispatch import Function, rest, row
 from packedtri.layout import numel
 
 # It refuses Tensor.view, whose row below replaces that.
+from packedtri.ops import indexing
 from packedtri.ops import interop as interop
 from packedtri.ops.callers import check_not_distributed
 from packedtri.ops.dense import check_tensors, densify, functions
@@ -166,6 +168,18 @@ def _transposed(function: Function, input: Any, *args: Any, **kwargs: Any) -> An
     return densify(function, input, *args, **kwargs)
 
 
+def _narrow_lines(input: Any, dim: Any, start: Any, length: Any) -> Tensor:
+    """Rows or columns that follow one another, without what lies beside them."""
+    given = (dim, start, length)
+    if isinstance(input, PackedTensor) and all(isinstance(x, INTEGERS) for x in given):
+        first = start + input.n if start < 0 else start
+        if 0 <= first <= first + length <= input.n:
+            before = from_front(dim, input.dim())
+            place = (*(slice(None),) * before, slice(first, first + length))
+            return indexing.read(input, place, *indexing.split(place, input))
+    return densify(Tensor.narrow, input, *given)
+
+
 def _repeat(t: PackedTensor, rank: int, *sizes: Any, **kwargs: Any) -> tuple[Any, ...] | None:
     sizes = _sizes(sizes or tuple(kwargs.values()))
     return (sizes[:-1],) if len(sizes) >= rank and tuple(sizes[-2:]) == (1, 1) else None
@@ -247,9 +261,11 @@ _TRANSLATIONS: dict[str, Translation] = {
 }
 for _names, _translate in _TRANSLATIONS.items():
     for _function in functions(_names):
-        _other = _transposed if _function.__name__ in _PERMUTATIONS else densify
+        _other = partial(_transposed if _function.__name__ in _PERMUTATIONS else densify, _function)
+        if _function.__name__ == "narrow":
+            _other = _narrow_lines
         _sums = _function.__name__ == "cumsum"
-        _handler = partial(_apply, _function, _translate, partial(_other, _function))
+        _handler = partial(_apply, _function, _translate, _other)
         row(_function, casts=_sums)(_handler)
 
 
