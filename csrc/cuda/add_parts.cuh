@@ -14,7 +14,7 @@ constexpr int ADD_PARTS_THREADS = 256;
 template <int VECTORS>
 constexpr int ADD_PARTS_LANES = VECTORS < 4 * 32 ? 32 : VECTORS / 4;
 
-// Element i of a vector of the result, of 16-bit elements, over stored elements only, by all lanes of a warp.
+// Element i of a vector of the result over stored elements only, by all lanes of a warp.
 template <class T>
 __device__ __noinline__ float sum_of_stored(const VectorArgs<T>& args, int64_t batch, int i,
                                             int vector) {
@@ -48,24 +48,25 @@ __global__ void __launch_bounds__(ADD_PARTS_THREADS)
     const auto parts = args.parts(matrix, i);
     ptx::wait_for_dependency();
     ptx::launch_dependents();
-    // All of a warp have the same element, or none.
-    if (i >= args.n) return;
     using Acc = typename Accumulator<T>::type;
     struct alignas(16) Four {
         Acc x[4];
     } sum{};
+    // All of a warp have the same element, or none.
+    if (i < args.n) {
 #pragma unroll 8
-    for (int s = share; s < parts.count; s += SHARES) {
-        const Four part = *reinterpret_cast<const Four*>(parts.at(s) + c);
+        for (int s = share; s < parts.count; s += SHARES) {
+            const Four part = *reinterpret_cast<const Four*>(parts.at(s) + c);
 #pragma unroll
-        for (int e = 0; e < 4; ++e) sum.x[e] += part.x[e];
+            for (int e = 0; e < 4; ++e) sum.x[e] += part.x[e];
+        }
+#pragma unroll
+        for (int lanes = FOURS; lanes < LANES; lanes *= 2)
+#pragma unroll
+            for (Acc& x : sum.x) x += __shfl_xor_sync(~0u, x, lanes);
     }
-#pragma unroll
-    for (int lanes = FOURS; lanes < LANES; lanes *= 2)
-#pragma unroll
-        for (Acc& x : sum.x) x += __shfl_xor_sync(~0u, x, lanes);
-    // Tensor cores multiply 16-bit elements with zeros that are not stored, which makes nan of infinite ones.
-    if constexpr (sizeof(T) == 2) {
+    // Tensor cores multiply elements with zeros that are not stored, which makes nan of infinite ones.
+    if constexpr (Args::MEETS_ZEROS) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             unsigned again =
@@ -78,12 +79,27 @@ __global__ void __launch_bounds__(ADD_PARTS_THREADS)
             }
         }
     }
-    if (share != 0) return;
-    T* const y = args.y + batch * args.y_batch_stride + i * args.y_step + vector * args.y_next;
+    T* const y = args.y + batch * args.y_batch_stride;
+    // Elements of one vector that are neighbours are stored side by side.
+    if (args.y_step == 1) {
+        __shared__ T staged[VECTORS][ROWS + 1];
+        const int of_block = static_cast<int>(threadIdx.x) / LANES;
+        if (share == 0)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) staged[c + e][of_block] = Accumulator<T>::round(sum.x[e]);
+        __syncthreads();
+        for (int x = threadIdx.x; x < ROWS * VECTORS; x += ADD_PARTS_THREADS) {
+            const int element = i - of_block + x % ROWS, of_all = vector - c + x / ROWS;
+            if (element < args.n && of_all < args.vectors)
+                y[element + of_all * args.y_next] = staged[x / ROWS][x % ROWS];
+        }
+        return;
+    }
+    if (share != 0 || i >= args.n) return;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
         if (vector + e >= args.vectors) break;
-        y[e * args.y_next] = Accumulator<T>::round(sum.x[e]);
+        y[i * args.y_step + (vector + e) * args.y_next] = Accumulator<T>::round(sum.x[e]);
     }
 }
 

@@ -131,7 +131,8 @@ bool strips_pay(const Product& p, const Device& device) {
 // Whether a product can have the kernel for a hundred vectors or so: there has to be room for the sums that are added up at
 // last.
 bool wide_can(const Product& p, const Device& device) {
-    if (!device.clusters || element_size(p.dtype) != 2 || !has_vectors(p)) return false;
+    if (!device.clusters || !has_vectors(p)) return false;
+    if (element_size(p.dtype) != 2 && p.dtype != DType::f32) return false;
     if (p.k == 0 || p.k > STRIP_ORDER) return false;
     const WideUnits units{static_cast<int>(ceil_div(p.k, WIDE_SIDE)), adds_rows(p),
                           adds_columns(p)};
@@ -157,7 +158,28 @@ bool wide_pays_of_batch(const Product& p) {
     return vectors <= 64 && n >= (vectors <= 16 ? 1000 : 500) && elements >= int64_t{16} << 20;
 }
 
+// The same of float32, where strips, few vectors and tile images are the others (measured at orders of 1024 to 12288).
+bool wide_pays_of_float(const Product& p, const Device& device) {
+    const int64_t n = p.k, vectors = vectors_of(p);
+    const bool symmetric = has_symmetric(p);
+    if (p.tf32) return false;
+    if (p.batch > 1) {
+        if (vectors <= 16 || vectors > 256 || packed_operand(p).batch_stride == 0) return false;
+        return n >= (vectors <= (symmetric ? 64 : 128) ? 1000 : 2000);
+    }
+    if (!symmetric) {
+        if (vectors <= 4 || vectors > 384) return false;
+        if (vectors > 64) return n >= (vectors <= 256 ? 1300 : 2000);
+        return n >= (vectors > 16 && vectors <= 32 && !sums_along_rows(p) ? 1900 : 2300);
+    }
+    if (vectors <= 16 || vectors > 256) return false;
+    if (vectors <= 128) return n >= (vectors <= 32 ? 2300 : vectors <= 64 ? 1300 : 1000);
+    // As of 16-bit elements.
+    return n >= 1800 && (n < 3500 || !half_image_has_room(p, device));
+}
+
 bool wide_pays(const Product& p, const Device& device) {
+    if (p.dtype == DType::f32) return wide_pays_of_float(p, device);
     if (p.batch > 1) return wide_pays_of_batch(p);
     const int64_t n = p.k, vectors = vectors_of(p);
     if (vectors > 256) return false;
@@ -218,7 +240,8 @@ bool turns(const ColumnBatch& x, const Device& device) {
 
 bool goes_by_strips(const Product& p, const Device& device) {
     return strips_can(p, device) &&
-           (forced.method < 0 ? strips_pay(p, device) && !mirrored_pays(p, device)
+           (forced.method < 0 ? strips_pay(p, device) && !mirrored_pays(p, device) &&
+                                    !(p.dtype == DType::f32 && goes_wide(p, device))
                               : is_forced(Method::Strips));
 }
 

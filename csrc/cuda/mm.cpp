@@ -98,7 +98,8 @@ void mm(const Product& asked, Scratch* scratch, cudaStream_t stream) {
         case Method::Thin:
             return by_triangles(p, [&](const Product& part) { mm_thin(part, stream); });
         case Method::Wide: {
-            if (!mm_wide(p, *scratch, stream)) mm(p, nullptr, stream);
+            const auto run = p.dtype == DType::f32 ? mm_wide_f32 : mm_wide;
+            if (!run(p, *scratch, stream)) mm(p, nullptr, stream);
             return;
         }
         case Method::Strips: {

@@ -1,5 +1,6 @@
-// Rows of a packed matrix of 16-bit elements in shared memory as they lie in memory, beginning anywhere in a word of 16
-// bytes; and how warpgroups read them as left operands of their products, which tensor cores take from registers.
+// Rows of a packed matrix in shared memory as they lie in memory, beginning anywhere in a word of 16 bytes; and how
+// warpgroups read those of 16-bit elements as left operands of their products, which tensor cores take from registers
+// (those of float32: packed_floats.cuh).
 #pragma once
 
 #include "../index.h"
@@ -7,11 +8,29 @@
 
 namespace packedtri::cuda {
 
-// Some rows of COLS elements each, counted from a multiple of 16 on. What a warp reads at once lies in 32 different banks:
-// of rows the same four words of two rows of each 16, of columns eight elements of every second of eight rows.
+// How far apart rows lie, and each 16 of them. What a warp reads at once lies in 32 different banks: of rows the same four
+// words of two rows of each 16, of columns eight elements of every second of eight rows.
+template <class T, int COLS>
+struct PackedPitch {
+    static constexpr int OF_ROW = COLS * 2 + 16, OF_8 = 8 * OF_ROW, OF_16 = 2 * OF_8 + 32;
+};
+// Of float32, of rows the same four words of one row of each eight; of columns eight elements of such four of 16 rows as
+// begin at the same place of a word.
+template <>
+struct PackedPitch<float, 64> {
+    static constexpr int OF_ROW = 64 * 4 + 16, OF_8 = 8 * OF_ROW + 16, OF_16 = 2 * OF_8;
+};
+template <>
+struct PackedPitch<float, 128> {
+    static constexpr int OF_ROW = 128 * 4 + 32, OF_8 = 8 * OF_ROW + 64, OF_16 = 2 * OF_8;
+};
+
+// Some rows of COLS elements each, counted from a multiple of 16 on.
 template <class T, int COLS>
 struct PackedRows {
-    static constexpr int WORD = 16, PITCH = COLS * 2 + WORD, PITCH_16 = 16 * PITCH + 2 * WORD;
+    using Pitch = PackedPitch<T, COLS>;
+    static constexpr int WORD = 16, ELEMENTS = WORD / static_cast<int>(sizeof(T)),
+                         PITCH_16 = Pitch::OF_16;
     static constexpr int bytes(int rows) { return rows / 16 * PITCH_16; }
 
     char* first;
@@ -22,16 +41,17 @@ struct PackedRows {
 
     __device__ int place_of(int row) const {
         const int r = row % 16;
-        return (place + r * (r + 1) / 2) % (WORD / 2);
+        return (place + r * (r + 1) / 2) % ELEMENTS;
     }
     // Where the word of its first element lies.
-    __device__ char* row(int row) const { return first + row / 16 * PITCH_16 + row % 16 * PITCH; }
+    __device__ char* row(int row) const {
+        return first + row / 16 * PITCH_16 + row % 16 / 8 * Pitch::OF_8 + row % 8 * Pitch::OF_ROW;
+    }
 
     // Has the copy engine bring the words of `length` elements of a row, which begin at `from`; `end` is where the matrix
     // ends. They count at `barrier`, at which the caller arrives.
     __device__ void copy(int row, const T* from, int length, const T* end, uint32_t barrier) const {
         if (length <= 0) return;
-        constexpr int ELEMENTS = WORD / 2;
         const int begin = place_of(row);
         int words = (begin + length + ELEMENTS - 1) / ELEMENTS;
         from -= begin;

@@ -10,6 +10,7 @@ namespace packedtri::cuda {
 
 template <class T>
 struct StripArgs : VectorArgs<T> {
+    static constexpr bool MEETS_ZEROS = sizeof(T) == 2;  // See add_parts_kernel.
     StripUnits units;
     int64_t all;  // Units of all matrices.
     int blocks;

@@ -6,45 +6,17 @@
 // T are the rows of Tᵀ times columns.
 #include "wide.h"
 
-#include "add_parts.cuh"
 #include "mapped_vectors.cuh"
 #include "wide_groups.cuh"
+#include "wide_launch.cuh"
 
 namespace packedtri::cuda {
 namespace {
 
-template <class T, class Shape>
-__global__ void __launch_bounds__(Shape::COMPILED_THREADS, 1)
-    wide_kernel(const __grid_constant__ WideArgs<T> args) {
-#if PACKEDTRI_HOPPER
-    extern __shared__ __align__(1024) char memory[];
-    auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory);
-    if (threadIdx.x == 0) {
-        ptx::prefetch_map(&args.x_map);
-        shared.ring.start(Shape::PRODUCERS, Shape::CONSUMERS);
-    }
-    __syncthreads();
-    ptx::launch_dependents();
-    const WideWalk<T, Shape> at(args);
-    ptx::wait_for_dependency();
-    if (threadIdx.x >= Shape::CONSUMERS) {
-        ptx::keep_registers<Shape::PRODUCER_REGISTERS>();
-        produce_wide<T, Shape>(shared, at);
-    } else {
-        ptx::take_registers<Shape::CONSUMER_REGISTERS>();
-        WideConsumer<T, Shape>(shared, at).run();
-    }
-#endif
-}
-
 template <class T, int VECTORS, bool X_ALONG>
 void launch(const WideArgs<T>& args, cudaStream_t stream) {
     using Shape = WideShape<T, VECTORS, X_ALONG>;
-    const auto kernel = wide_kernel<T, Shape>;
-    allow_shared(kernel);
-    launch_overlapping(kernel, grid_of(args.blocks), Shape::THREADS, args, stream,
-                       "cannot launch a product", 1, sizeof(typename Shape::Shared));
-    launch_add_parts<T, VECTORS>(args, stream);
+    launch_wide<T, Shape, WideProducer<T, Shape>, WideConsumer<T, Shape>>(args, stream);
 }
 
 template <bool X_ALONG, class T>

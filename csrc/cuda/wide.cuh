@@ -15,6 +15,7 @@ namespace packedtri::cuda {
 
 template <class T>
 struct WideArgs : VectorArgs<T> {
+    static constexpr bool MEETS_ZEROS = true;  // See add_parts_kernel.
     CUtensorMap x_map;
     bool one_x;  // All matrices of a batch are multiplied by the same vectors.
     WideUnits units;
@@ -137,6 +138,18 @@ class WideWalk {
     __device__ int stored() const { return row() + 1 - column(); }
     // Whether all of its elements are.
     __device__ bool is_whole() const { return row() > column() && row() + WIDE_SIDE <= args.n; }
+
+    // Starts the copies of what is stored of so many rows and columns of the triangle. A warp starts those of its lanes one
+    // after the other, so all warps that load have some.
+    template <class Rows>
+    __device__ __forceinline__ void copy_rows(const Rows& to, int rows, int columns, int row,
+                                              int column, int thread, uint32_t barrier) const {
+        const int each = rows / (Shape::PRODUCERS / 32), lane = thread % 32,
+                  r = thread / 32 * each + lane, i = row + r;
+        if (lane < each && i < args.n)
+            to.copy(r, triangle + row_start(i) + column, min(columns, i + 1 - column),
+                    triangle + row_start(args.n), barrier);
+    }
 
   private:
     __device__ void enter_matrix() {

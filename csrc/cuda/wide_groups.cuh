@@ -7,35 +7,42 @@
 namespace packedtri::cuda {
 
 template <class T, class Shape>
-__device__ void produce_wide(typename Shape::Shared& shared, WideWalk<T, Shape> at) {
-    const WideArgs<T>& args = at.args;
-    const auto thread = static_cast<int>(threadIdx.x) - Shape::CONSUMERS;
-    for (; at.left > 0; at.next()) {
-        shared.ring.wait_empty(at.step);
-        const int stage = at.step % Shape::STAGES, row = at.row(), column = at.column();
-        const uint32_t full = shared.ring.full(at.step);
-        if (thread < 32 && ptx::elect()) {
-            ptx::mbarrier_expect(full, Shape::X_BYTES);
-            const int matrix = args.one_x ? 0 : static_cast<int>(at.matrix / args.groups);
+class WideProducer {
+  public:
+    __device__ WideProducer(typename Shape::Shared& shared, const WideWalk<T, Shape>& at)
+        : shared_(shared), at_(at), thread_(static_cast<int>(threadIdx.x) - Shape::CONSUMERS) {}
+
+    __device__ void run() {
+        const WideArgs<T>& args = at_.args;
+        for (; at_.left > 0; at_.next()) {
+            shared_.ring.wait_empty(at_.step);
+            const int stage = at_.step % Shape::STAGES, row = at_.row(), column = at_.column();
+            const uint32_t full = shared_.ring.full(at_.step);
+            if (thread_ < 32 && ptx::elect()) {
+                ptx::mbarrier_expect(full, Shape::X_BYTES);
+                const int matrix = args.one_x ? 0 : static_cast<int>(at_.matrix / args.groups);
 #pragma unroll
-            for (int block = 0; block < Shape::X_BYTES / Image::BLOCK_BYTES; ++block) {
-                const int k = (at.of_rows ? column : row) + block / Shape::X_BLOCKS * Image::SIDE,
-                          vector = at.vector + block % Shape::X_BLOCKS * Image::SIDE;
-                ptx::tensor_load(ptx::shared_address(shared.x[stage]) + block * Image::BLOCK_BYTES,
-                                 &args.x_map, matrix, Shape::X_ALONG ? vector : k,
-                                 Shape::X_ALONG ? k : vector, full);
+                for (int block = 0; block < Shape::X_BYTES / Image::BLOCK_BYTES; ++block) {
+                    const int k = (at_.of_rows ? column : row) +
+                                  block / Shape::X_BLOCKS * Image::SIDE,
+                              vector = at_.vector + block % Shape::X_BLOCKS * Image::SIDE;
+                    ptx::tensor_load(
+                        ptx::shared_address(shared_.x[stage]) + block * Image::BLOCK_BYTES,
+                        &args.x_map, matrix, Shape::X_ALONG ? vector : k,
+                        Shape::X_ALONG ? k : vector, full);
+                }
             }
+            at_.copy_rows(typename Shape::Rows(shared_.rows[stage], at_.triangle), WIDE_SIDE,
+                          WIDE_SIDE, row, column, thread_, full);
+            ptx::mbarrier_arrive(full);
         }
-        // A warp starts the copies of its lanes one after the other, so all warps have some.
-        constexpr int EACH = WIDE_SIDE / (Shape::PRODUCERS / 32);
-        const int r = thread / 32 * EACH + thread % 32;
-        if (thread % 32 < EACH && row + r < args.n)
-            typename Shape::Rows(shared.rows[stage], at.triangle)
-                .copy(r, at.triangle + row_start(row + r) + column, min(WIDE_SIDE, at.stored() + r),
-                      at.triangle + row_start(args.n), full);
-        ptx::mbarrier_arrive(full);
     }
-}
+
+  private:
+    typename Shape::Shared& shared_;
+    WideWalk<T, Shape> at_;
+    const int thread_;
+};
 
 template <class T, class Shape>
 class WideConsumer {

@@ -180,6 +180,13 @@ def _narrow_lines(input: Any, dim: Any, start: Any, length: Any) -> Tensor:
     return densify(Tensor.narrow, input, *given)
 
 
+def _taking_apart(function: Function) -> Function:
+    """What a function does where the matrices do not stay whole."""
+    if function.__name__ == "narrow":
+        return _narrow_lines
+    return partial(_transposed if function.__name__ in _PERMUTATIONS else densify, function)
+
+
 def _repeat(t: PackedTensor, rank: int, *sizes: Any, **kwargs: Any) -> tuple[Any, ...] | None:
     sizes = _sizes(sizes or tuple(kwargs.values()))
     return (sizes[:-1],) if len(sizes) >= rank and tuple(sizes[-2:]) == (1, 1) else None
@@ -261,11 +268,8 @@ _TRANSLATIONS: dict[str, Translation] = {
 }
 for _names, _translate in _TRANSLATIONS.items():
     for _function in functions(_names):
-        _other = partial(_transposed if _function.__name__ in _PERMUTATIONS else densify, _function)
-        if _function.__name__ == "narrow":
-            _other = _narrow_lines
         _sums = _function.__name__ == "cumsum"
-        _handler = partial(_apply, _function, _translate, _other)
+        _handler = partial(_apply, _function, _translate, _taking_apart(_function))
         row(_function, casts=_sums)(_handler)
 
 

@@ -59,16 +59,52 @@ void a_hundred_vectors() {
           "up to an eighth of the order");
     CHECK(!wide(DType::bf16, Kind::Symmetric, 4096, 512) && symmetric_by_small_tiles(p),
           "as many as make one round");
-    CHECK(!wide(DType::f32, Kind::Symmetric, 8192, 64) && symmetric_by_small_tiles(p),
-          "float32 beside fewer");
+    CHECK(!wide(DType::f32, Kind::Symmetric, 8192, 256) && symmetric_by_small_tiles(p),
+          "float32 likewise");
+    CHECK(wide(DType::f32, Kind::Symmetric, 8192, 64), "but not beside fewer");
     p.tf32 = true;
-    CHECK(symmetric_by_small_tiles(p), "in TF32 too");
+    CHECK(symmetric_by_small_tiles(p), "unless it may be rounded to TF32");
     CHECK(wide(DType::bf16, Kind::Lower, 1024, 64, 16), "a batch");
     CHECK(!wide(DType::bf16, Kind::Lower, 256, 64, 16), "of small ones");
     wide(DType::bf16, Kind::Lower, 1024, 64, 16);
     p.a.batch_stride = 0;
     CHECK(cuda::choose(p, hopper).method != Method::Wide, "one triangle for all");
-    CHECK(!wide(DType::f32, Kind::Lower, 8192, 64), "float32");
+    CHECK(!wide(DType::f64, Kind::Lower, 8192, 64), "float64");
+}
+
+// The same of float32.
+void a_hundred_vectors_of_float() {
+    const auto method = [](Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
+        Product p = times_columns(DType::f32, n, vectors);
+        p.a.kind = kind;
+        p.batch = batch;
+        p.a.batch_stride = n * (n + 1) / 2;
+        const Method chosen = cuda::choose(p, hopper).method;
+        if (chosen == Method::Wide) CHECK(cuda::wide_vectors(p) <= 128, "no more at once");
+        return chosen;
+    };
+    CHECK(method(Kind::Lower, 8192, 64) == Method::Wide, "a triangle");
+    CHECK(method(Kind::Upper, 2048, 24) == Method::Wide &&
+              method(Kind::Lower, 2048, 24) != Method::Wide,
+          "where strips have sums down columns");
+    CHECK(method(Kind::Lower, 4096, 4) != Method::Wide &&
+              method(Kind::Lower, 4096, 5) == Method::Wide,
+          "few");
+    CHECK(method(Kind::Lower, 4096, 384) == Method::Wide &&
+              method(Kind::Lower, 4096, 385) == Method::Engine,
+          "many");
+    CHECK(method(Kind::Symmetric, 8192, 16) == Method::Strips &&
+              method(Kind::Symmetric, 8192, 17) == Method::Wide,
+          "few of a symmetric matrix, which strips load once");
+    CHECK(method(Kind::Symmetric, 3000, 256) == Method::Wide &&
+              method(Kind::Symmetric, 4096, 256) == Method::Engine,
+          "many");
+    CHECK(method(Kind::Lower, 1024, 64, 32) == Method::Wide &&
+              method(Kind::Lower, 512, 64, 32) != Method::Wide,
+          "batches");
+    Product p = times_columns(DType::f32, 8192, 64);
+    CHECK(cuda::explain(p, hopper) == "64 vectors at once", "in words");
+    CHECK(cuda::choose(p, cuda::Device{108, false}).method != Method::Wide, "another chip");
 }
 
 // How a packed matrix is multiplied by one vector, and what explain says of it.
@@ -156,10 +192,10 @@ void few_vectors() {
     CHECK(cuda::choose(product(DType::bf16, Kind::Lower, 1024, 16), ampere).method == Method::Thin,
           "no clusters");
 
-    Product transposed = product(DType::f32, Kind::Lower, 4096, 8);
+    Product transposed = product(DType::f32, Kind::Lower, 4096, 4);
     std::swap(transposed.a, transposed.b);
     std::swap(transposed.m, transposed.n);
-    transposed.a = {&dense, Kind::Dense, 8, 4096, 4096, 1, 0};
+    transposed.a = {&dense, Kind::Dense, 4, 4096, 4096, 1, 0};
     CHECK(thin(transposed), "rows times a triangle");
     CHECK(cuda::explain(transposed, hopper).find("a few vectors") == 0, "explain");
     const Product symmetric = product(DType::f64, Kind::Symmetric, 2000, 2);
@@ -183,15 +219,12 @@ void some_vectors() {
     CHECK(cuda::explain(p, hopper) == "strips of the triangle, 16 vectors at once", "in words");
     CHECK(cuda::choose(p, hopper, false).method == Method::Thin, "without memory");
     CHECK(cuda::choose(p, cuda::Device{108, false}).method == Method::Thin, "another chip");
-    CHECK(strips(DType::f32, Kind::Lower, 8192, 64) && cuda::strip_vectors(p) == 64, "float32");
-    CHECK(strips(DType::f32, Kind::Lower, 1536, 100) && cuda::strip_vectors(p) == 64, "two groups");
+    CHECK(strips(DType::f32, Kind::Lower, 2048, 64) && cuda::strip_vectors(p) == 64, "float32");
     CHECK(strips(DType::f64, Kind::Upper, 8192, 32) && !strips(DType::f64, Kind::Upper, 8192, 33),
           "more of float64 have tiles");
     CHECK(strips(DType::f32, Kind::Symmetric, 640, 8), "small");
     CHECK(!strips(DType::f32, Kind::Symmetric, 512, 8), "smaller, which tiles mirror");
     CHECK(!strips(DType::f32, Kind::Symmetric, 1600, 8), "not much larger");
-    CHECK(!strips(DType::f32, Kind::Symmetric, 8192, 65) && by_images(cuda::choose(p, hopper)),
-          "more of float32 have tile images");
     CHECK(!strips(DType::bf16, Kind::Lower, 8192, 16), "a triangle of bfloat16");
     CHECK(strips(DType::bf16, Kind::Symmetric, 4096, 32) &&
               !strips(DType::bf16, Kind::Symmetric, 4096, 33) &&
@@ -200,12 +233,7 @@ void some_vectors() {
     CHECK(strips(DType::bf16, Kind::Symmetric, 2048, 16, 16), "a batch of bfloat16");
     CHECK(strips(DType::f64, Kind::Symmetric, 1024, 16, 64), "a batch");
     CHECK(!strips(DType::f64, Kind::Symmetric, 128, 16, 64), "small ones");
-    CHECK(!strips(DType::f32, Kind::Symmetric, 8192, 50), "more by an image of half of it");
-    cuda::Device small = hopper;
-    small.scratch = int64_t{100} << 20;
-    CHECK(cuda::choose(p, small).method == Method::Strips, "where that has no room");
-    CHECK(strips(DType::f32, Kind::Symmetric, 4096, 50, 2), "of a batch");
-    CHECK(strips(DType::f32, Kind::Lower, 1536, 100), "a triangle");
+    strips(DType::f32, Kind::Lower, 1536, 100);
     p.tf32 = true;
     CHECK(cuda::choose(p, hopper).method != Method::Strips, "dense torch in TF32");
     cuda::Device little = hopper;
@@ -296,6 +324,7 @@ void sides_of_a_product() {
 
 int main() {
     a_hundred_vectors();
+    a_hundred_vectors_of_float();
     some_vectors();
     one_vector();
     held_layouts();

@@ -159,10 +159,10 @@ void large_products_make_their_images() {
     CHECK(group(parts(8192, 1025)) == 8 && group(parts(8192, 1024)) == 1, "few columns of tiles");
     CHECK(method(parts(4096, 256)) == Method::Engine, "columns beside a symmetric matrix");
     CHECK(!cuda::leaves_to_dense(parts(4096, 256), hopper), "sooner than a copy of it");
-    CHECK(method(parts(2048, 33)) == Method::Engine && method(parts(1024, 64)) != Method::Engine,
+    CHECK(method(parts(2048, 257)) == Method::Engine && method(parts(1024, 64)) != Method::Engine,
           "from a certain order on");
-    CHECK(method(times_columns(DType::f32, 2500, 80)) == Method::Engine &&
-              method(times_columns(DType::f32, 2048, 80)) != Method::Engine,
+    CHECK(method(times_columns(DType::f32, 2500, 400)) == Method::Engine &&
+              method(times_columns(DType::f32, 768, 80)) != Method::Engine,
           "beside a triangle");
     cuda::force(1, -1, -1, -1, -1);
     CHECK(method(lower_product(DType::bf16, 12288)) == Method::Engine, "forced");
@@ -385,7 +385,7 @@ void dense_pairs() {
               columns(1536, 384, true).tile == TileSize::Half &&
               columns(1536, 192, true).method == Method::Hopper,
           "TF32");
-    CHECK(columns(2048, 256, false).split == 4 && columns(4096, 512, false).split == 2, "float32");
+    CHECK(columns(1536, 400, false).split == 4 && columns(4096, 512, false).split == 2, "float32");
     CHECK(columns(4096, 768, true).tile == TileSize::Small &&
               columns(2048, 3072, true).tile == TileSize::Large,
           "the longest sum of a large tile is not all that there is");

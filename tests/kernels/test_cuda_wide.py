@@ -1,4 +1,4 @@
-"""A packed matrix of 16-bit elements times a hundred vectors or so, at other sizes too."""
+"""A packed matrix of 16-bit elements or float32 times a hundred vectors, and of other sizes."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from packedtri.testing import assert_product_close, random, random_integers
 pytestmark = [pytest.mark.cuda, hopper]
 
 KINDS = (LOWER, UPPER, SYMMETRIC)
-dtypes = pytest.mark.parametrize("dtype", SIXTEEN_BITS, ids=str)
+dtypes = pytest.mark.parametrize("dtype", [*SIXTEEN_BITS, torch.float32], ids=str)
 
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize(
-    "vectors", [12, 56, 136] if SMALL else [1, 8, 16, 33, 64, 72, 128, 200, 264]
+    "vectors", [12, 30, 56, 136] if SMALL else [1, 8, 16, 30, 33, 64, 72, 128, 200, 264]
 )
 @dtypes
 def test_wide_forced(
@@ -109,13 +109,48 @@ def test_wide_accuracy(dtype: torch.dtype, device: str, rng: torch.Generator, fo
     """Elements with all of their bits, and sums that several blocks share."""
     failures = Failures()
     force(WIDE, -1, -1, -1, -1)
-    for kind, m in each(KINDS, (16, 60, 100, 250)):
+    for kind, m, (name, change) in each(
+        KINDS, (16, 30, 60, 100, 250), {"normal": lambda x: x, "positive": torch.abs}.items()
+    ):
         n = 3001
-        a = draw_operand(kind, n, dtype, rng)
-        b = draw_operand(DENSE, n, dtype, rng, cols=m)
-        with failures.case(f"{kind=}, {m} vectors"):
+        a = Operand(change(random((numel(n),), dtype, device, rng)), kind, n)
+        b = Operand(change(random((n, m), dtype, device, rng)), DENSE, n)
+        with failures.case(f"{kind=}, {m} {name} vectors"):
             c = mm(a.stored, b.stored, n, kind, DENSE, DENSE)
             assert_product_close(c, a.dense, b.dense)
+    failures.report()
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("few", [False, True])
+def test_elements_of_any_size(few: bool, device: str, rng: torch.Generator, force: Force) -> None:
+    """Small elements, which parts of bfloat16 hold when they are scaled, and large ones."""
+    failures = Failures()
+    dtype, n, m = torch.float32, 200, 40
+    force(WIDE, -1, -1, -1, -1)
+    sizes = {
+        "small": (1e-36, 1.0),
+        "subnormal": (1e-42, 1.0),
+        "as in a kernel matrix": (1.0, 1e-40),
+        "both small": (1e-36, 1e30),
+        "large": (3e30, 1e-3),
+        "both large": (1e18, 1e18),
+    }
+    for kind, (name, (of_a, of_b)) in each(KINDS, sizes.items()):
+        x, y = random((numel(n),), dtype, device, rng), random((n, m), dtype, device, rng)
+        if few:  # Beside others.
+            x[::7] *= of_a
+            y[::5] *= of_b
+        else:
+            x, y = x * of_a, y * of_b
+        a = Operand(x, kind, n)
+        with failures.case(f"{kind=}, {name}"):
+            c = mm(x, y, n, kind, DENSE, DENSE)
+            # What is left of a subnormal sum is counted in the smallest numbers.
+            smallest = n * torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+            exact = a.dense.double() @ y.double()
+            bound = 40 * torch.finfo(dtype).eps * (a.dense.double().abs() @ y.double().abs())
+            assert ((c - exact).abs() <= bound + smallest).all()
     failures.report()
 
 
