@@ -46,6 +46,16 @@ CHANGES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "add_ a scalar": lambda t, x, s: t.add_(s, alpha=2),
     "fill_ with a scalar": lambda t, x, s: t.fill_(s).mul_(x),
     "lerp_ by a scalar": lambda t, x, s: t.lerp_(x, s),
+    "operands by keyword": lambda t, x, s: (
+        t.mul_(other=x).add_(other=x, alpha=2).sub_(other=x).div_(other=x).lerp_(end=x, weight=s)
+    ),
+    "factors by keyword": lambda t, x, s: t.addcmul_(tensor1=x, tensor2=x).addcdiv_(
+        tensor1=x, tensor2=x * x
+    ),
+    "bounds by keyword": lambda t, x, s: t.clamp_(min=x, max=x * 2).clamp_max_(max=x * 1.5),
+    "bounds of functions by keyword": lambda t, x, s: torch.clip_(
+        torch.clamp_(t, min=x), max=x * 2
+    ).clamp_min_(min=x * 1.5),
 }
 each_change = pytest.mark.parametrize("name", CHANGES)
 

@@ -289,7 +289,8 @@ def _written_back(
     Torch's own derivatives of the functions would call others on the type.
     """
     check_alike(function, self, (*args, *kwargs.values()))
-    changed = function(_elements(self).clone(), *map(_elements, args), **kwargs)
+    named = {name: _elements(value) for name, value in kwargs.items()}
+    changed = function(_elements(self).clone(), *map(_elements, args), **named)
     if not transformed:
         return self.copy_(_nodes.from_packed(type(self), changed, self.n))
     _nodes.settled(self._packed).copy_(changed)
