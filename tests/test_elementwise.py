@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from decimal import Decimal
+from fractions import Fraction
+
 import pytest
 import torch
 from torch import Tensor
@@ -215,6 +219,23 @@ def test_operators_that_assign(cls):
     t += t
     assert t is same
     torch.testing.assert_close(t.to_dense(), (d**2) * 3)
+
+
+@each_type
+@wide
+def test_numbers_that_torch_does_not_know(cls, wide):
+    """A power of a fraction, or by one, is that of a float; the rest are Python's errors."""
+    t = cls.randn(2, dtype=wide)
+    for name in ("sub", "truediv", "floordiv", "mod", "pow", "itruediv", "ifloordiv", "ipow"):
+        compute = getattr(operator, name)
+        for number in (Fraction(3, 2), Decimal(2)):
+            for pair in ((t, number), (number, t)):
+                if name.endswith("pow") and type(number) is Fraction:
+                    expected = compute(*map(dense, pair))
+                    torch.testing.assert_close(dense(compute(*pair)), expected, equal_nan=True)
+                else:
+                    with pytest.raises(TypeError):
+                        compute(*pair)
 
 
 @each_type

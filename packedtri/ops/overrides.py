@@ -120,6 +120,8 @@ def in_place(function: Function, compute: Function, self: Any, *args: Any, **kwa
     computed = is_plain(*tensors) and not carries_autograd(self._packed)
     before = self if computed else self.clone()
     result = compute(before, *args, **kwargs)
+    if result is NotImplemented:
+        return result
     known = type(result) is type(self) or any(map(_is_dense, (*args, *kwargs.values())))
     if not known or result.shape != self.shape or not torch.can_cast(result.dtype, self.dtype):
         raise NotImplementedError(

@@ -91,6 +91,9 @@ def _keep(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) ->
     Complex numbers make complex ones of 16 bits out of float16, which no type has: dense then.
     """
     packed = function(_nodes.to_elements(input), *map(_elements, args), **kwargs)
+    if packed is NotImplemented:
+        # An operator that does not know the other operand, which Python asks next.
+        return packed
     if packed.dtype not in DTYPES:
         return densify(function, input, *args, **kwargs)
     return _nodes.from_packed(type(input), packed, input.n)
