@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from twins import MIRRORED, TRIANGULAR, TYPES, called, dense, each_type, project
 
-from packedtri import LowerTriangular, layout, rcond
+from packedtri import Hermitian, LowerTriangular, layout, rcond
 from packedtri.ops import reduce
 from packedtri.testing import DTYPES, epsilon, wide_dtype
 
@@ -293,9 +293,24 @@ def test_sums_of_mirrored_types_overflow_only_where_dense_ones_do(cls):
         t = cls(torch.tensor(elements, dtype=torch.float32))
         for f in (torch.sum, torch.mean):
             torch.testing.assert_close(f(t), f(t.to_dense()), equal_nan=True, msg=f"{elements} {f}")
-        # In torch the sum of two complex infinities has nan for its imaginary part.
-        t = t.to(torch.complex64)
-        torch.testing.assert_close(t.sum().real, t.to_dense().sum().real, equal_nan=True)
+
+
+@each_type
+@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
+def test_sums_of_complex_infinities(cls, batch):
+    """Each part of a number is added up by itself, so that an infinity leaves the other one be."""
+    matrices = [[1, inf, 2], [inf, 1, -inf], [nan, 1, 1]]
+    if cls is not Hermitian:  # The sum of one is known to be real, whatever its elements are.
+        matrices.append([complex(1, inf), complex(inf, 2), 3])
+    for elements in matrices:
+        t = cls(torch.tensor(elements, dtype=torch.complex128).expand(*batch, 3).clone())
+        x = t.to_dense()
+        for f in (torch.sum, torch.mean):
+            for dim in (None, -1, -2, (-1, -2), (0, -1)):
+                torch.testing.assert_close(f(t, dim), f(x, dim), equal_nan=True)
+    large = cls.randn(*batch, 1100, dtype=torch.complex64)
+    for dim in (-1, -2):
+        torch.testing.assert_close(large.sum(dim), large.to_dense().sum(dim), rtol=1e-3, atol=1e-3)
 
 
 @each_type

@@ -1,8 +1,8 @@
 """Reductions that the stored elements suffice for: sums, means, extremes, the trace and norms.
 
-Sums over batch dimensions keep the type. Sums along rows or columns are products with a vector of
-ones; extremes and norms along them read dense rows, of large matrices some at a time. Norms that
-need singular values convert to dense, and so does what has no rule here.
+Sums over batch dimensions keep the type. Sums along rows or columns of real matrices are products
+with a vector of ones; those of complex ones, extremes and norms read dense rows, of large matrices
+some at a time. Norms that need singular values convert to dense, and so does what has no rule here.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def _sum_all(t: PackedTensor) -> Tensor:
     else:
         # Nothing is subtracted, which infinities would not survive, and nothing doubled before the
         # sum, which could overflow where the sum does not.
-        total = halve_diagonal(packed, t.n, t.kind).sum(-1) * 2
+        total = halve_diagonal(packed, t.n, t.kind).sum(-1)
+        # A complex number times a real one makes nan of infinities. A sum of two does not.
+        total = total.expand(2, *total.shape).sum(0) if total.is_complex() else total * 2
     if t.kind == layout.HERMITIAN:
         total = total.real
     return total.to(own)
@@ -107,9 +109,11 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 def _sum_lines(t: PackedTensor, dim: int) -> Tensor:
     """The sums along the rows (dim -1) or columns (dim -2) of each matrix, shape (*batch, n)."""
-    if tf32_allowed(t._packed):
-        # The product would round its operands, which sums must not.
-        return t.to_dense().sum(dim)
+    if t._packed.is_complex() or tf32_allowed(t._packed):
+        # A product would make nan of complex infinities, or round its operands.
+        sums = _over_lines(t, dim, lambda rows: rows.sum(-1))
+        # For columns of a mirrored type it has read rows.
+        return sums.conj_physical() if dim == -2 and t.kind == layout.HERMITIAN else sums
     ones = t._packed.new_ones(t.n)
     with without_autocast(t._packed.device.type):
         return t @ ones if dim == -1 else ones @ t
@@ -128,8 +132,8 @@ def _over_lines(
     Args:
         t: the matrices.
         dim: the lines.
-        reduce: dense rows (*batch, m, k) -> (*batch, m), the same for conjugates and however many
-            zeros.
+        reduce: dense rows (*batch, m, k) -> (*batch, m), the same however many zeros. Instead of
+            the columns of a Hermitian it may get rows, their conjugates.
         either_way: whether it takes no longer of the transpose of a contiguous matrix. Norms do.
     """
     packed, n = t._packed, t.n
