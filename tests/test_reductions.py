@@ -137,6 +137,16 @@ def test_sums_do_not_round_under_autocast(cls):
 
 
 @each_type
+@pytest.mark.parametrize("ord", [2, 3.0, 0.5, inf])
+def test_the_order_of_a_norm_in_a_tensor(cls, ord):
+    """It is a number, whose own dtype says nothing."""
+    t, number = cls.randn(2, 5, dtype=torch.float64), torch.tensor(ord)
+    x = t.to_dense()
+    for f in (torch.linalg.vector_norm, torch.norm, lambda t, p: torch._foreach_norm([t], p)[0]):
+        torch.testing.assert_close(f(t, number), f(x, number), rtol=1e-12, atol=0)
+
+
+@each_type
 @pytest.mark.parametrize("keepdim", [False, True])
 def test_norms_into_a_given_tensor(cls, keepdim, device):
     t = cls.randn(2, 3, device=device)

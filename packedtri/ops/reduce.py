@@ -234,18 +234,22 @@ row(functions("trace"), PackedTensor)(_trace)
 
 
 def norm(
-    packed: Tensor, t: PackedTensor, ord: float = 2.0, keepdim: bool = False, **kwargs: Any
+    packed: Tensor, t: PackedTensor, ord: Any = 2.0, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
     """Norm of all elements, of ord > 0: those that a type mirrors count twice.
 
     Args:
         packed: the stored elements of ``t``, shape (*batch, n(n+1)/2).
         t: the type.
-        ord: order of the norm. Others than positive ones would count structural zeros.
+        ord: order of the norm, also in a tensor without dimensions. Others than positive ones would
+            count structural zeros.
         keepdim: leave dimensions of length one, two for the stored elements as for the matrices.
         kwargs: ``dim``, where the elements have dimensions -2 and -1 with ``keepdim``, ``dtype``
             and ``out``, as for torch.linalg.vector_norm.
     """
+    if isinstance(ord, Tensor) and ord.dim() == 0:
+        # The weight below would have its dtype.
+        ord = ord.item()
     if not ord > 0:
         raise NotImplementedError(f"[vector_norm] ord={ord} counts zeros; convert with .to_dense()")
     packed = real_diagonal(packed, t.kind, t.n)
