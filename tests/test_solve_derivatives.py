@@ -169,6 +169,23 @@ def test_torch_func(rng):
     torch.testing.assert_close(torch.vmap(symmetric)(p[None])[0], symmetric(p))
 
 
+@pytest.mark.parametrize("left", [True, False], ids=["left", "right"])
+@pytest.mark.parametrize("cls", MIRRORED)
+def test_forward_over_reverse_mode_of_complex_systems(cls, left):
+    p = torch.view_as_real(make(cls, 3, torch.complex128).packed)
+    tangent = torch.randn_like(p)
+    b = torch.randn(3, 2, dtype=torch.complex128)
+
+    def loss(p: Tensor) -> Tensor:
+        x = torch.linalg.solve(cls(torch.view_as_complex(p)), b if left else b.mT, left=left)
+        return x.abs().square().sum()
+
+    slope = torch.func.grad(loss)
+    found = torch.func.jvp(slope, (p,), (tangent,))[1]
+    # In real numbers second derivatives are symmetric.
+    torch.testing.assert_close(found, torch.func.grad(lambda p: (slope(p) * tangent).sum())(p))
+
+
 def test_autocast_leaves_solves_alone():
     """As torch does, and with their derivatives, which are products too."""
     s = make(Symmetric, 5, torch.float32).requires_grad_()

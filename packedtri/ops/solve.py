@@ -19,7 +19,7 @@ from packedtri._recording import forward_mode, is_recorded, values_visible
 from packedtri._typed import attempt
 from packedtri._values import describe
 from packedtri.dispatch import Function, row
-from packedtri.layout import DENSE, LOWER, UPPER
+from packedtri.layout import DENSE, HERMITIAN, LOWER, UPPER
 from packedtri.ops.aten import bump_version
 from packedtri.ops.dense import as_dense, densify, functions, stored_of, takes
 from packedtri.ops.dims import can_broadcast
@@ -289,7 +289,11 @@ def _solve_lu(
     lu, pivots, info = torch.linalg.lu_factor_ex(widened(A.to_dense()))
     if check_errors:
         torch._linalg_check_errors(info, name, is_matrix=info.dim() == 0)
-    x = narrowed(torch.linalg.lu_solve(lu, pivots, widened(b), left=left), b.dtype)
+    # The matrix is its own transpose or adjoint: from the right torch conjugates views of complex
+    # tensors, which it then cannot differentiate again in forward mode.
+    turned = torch.adjoint if A.kind == HERMITIAN else Tensor.mT.__get__
+    x = torch.linalg.lu_solve(lu, pivots, widened(b if left else turned(b)))
+    x = narrowed(x if left else turned(x), b.dtype)
     return x.squeeze(-1) if vector else x, info
 
 
