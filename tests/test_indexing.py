@@ -172,6 +172,7 @@ WHOLE = {
     "mask of both": torch.tensor([[True, False, True]] * 2 + [[False, True, False]] * 3),
     "pair": (torch.tensor([0, 4]), torch.tensor([1, 1])), "second": (slice(None), [2, 0]),
     "whole": (..., 1, slice(None), slice(None)), "more": (None, [3, 1]),
+    "true": True, "true in a tensor": (3, torch.tensor(True)),
 }  # fmt: skip
 
 
@@ -201,6 +202,27 @@ def test_assignments_to_whole_matrices(cls, wide, index, device):
         assert own is not None or not isinstance(value, Tensor) or index == []
         if own is not None:
             torch.testing.assert_close(project(cls, dense(own)), project(cls, twin))
+
+
+@each_type
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,)], ids=str)
+def test_true_assigns_to_all_matrices_and_false_to_none(cls, batch, recorded):
+    before = cls.randn(*batch, 2, requires_grad=recorded) * 1
+    wrong = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    for truth in (True, False):
+        for index in (truth, torch.tensor(truth), (None, truth), (torch.tensor(truth), ...)):
+            for value in (0, torch.zeros(2), cls.randn(2), cls.randn(*batch, 2)):
+                t, x = before.clone(), before.detach().to_dense()
+                t[index], x[index] = value, dense(value)
+                assert type(t) is cls and torch.equal(t.detach().to_dense(), x), index
+            t = before.clone()
+            if truth:
+                with pytest.raises(ValueError, match="assignment"):
+                    t[index] = wrong
+            else:
+                t[index] = wrong
+            assert torch.equal(t.detach(), before.detach())
 
 
 @each_type

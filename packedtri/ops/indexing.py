@@ -47,7 +47,7 @@ def split(index: Any, t: PackedTensor) -> tuple[tuple[Any, ...], tuple[Any, ...]
     items[at : at + 1] = [slice(None)] * (rank - used)
     taken = 0
     for k, item in enumerate(items):
-        if taken >= rank - 2 and item is not None:
+        if taken >= rank - 2 and dims_of(item):
             rest = tuple(items[k:])
             whole = all(isinstance(r, slice) and r == slice(None) for r in rest)
             return tuple(items[:k]), () if whole else rest
@@ -225,9 +225,7 @@ def _read_block(t: PackedTensor, place: Sequence[int], remain: Sequence[bool]) -
 
 def keeps_matrices_last(batch: tuple[Any, ...], t: PackedTensor) -> bool:
     """Whether the index takes batches only; masks may reach into the matrices."""
-    return sum(map(dims_of, batch)) <= t._packed.dim() - 1 and not any(
-        isinstance(item, bool) for item in batch
-    )
+    return sum(map(dims_of, batch)) <= t._packed.dim() - 1
 
 
 def _gathers_too_much(t: PackedTensor, i: Tensor, j: Tensor) -> bool:
