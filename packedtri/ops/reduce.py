@@ -1,8 +1,8 @@
 """Reductions that the stored elements suffice for: sums, means, extremes, the trace and norms.
 
-Sums over batch dimensions keep the type. Sums along rows or columns of real matrices are products
-with a vector of ones; those of complex ones, extremes and norms read dense rows, of large matrices
-some at a time. Norms that need singular values convert to dense, and so does what has no rule here.
+Sums over batch dimensions keep the type. Sums along rows or columns are products with a vector of
+ones; extremes and norms along them read dense rows, of large matrices some at a time. Norms that
+need singular values convert to dense, and so does what has no rule here.
 """
 
 from __future__ import annotations
@@ -109,11 +109,9 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 def _sum_lines(t: PackedTensor, dim: int) -> Tensor:
     """The sums along the rows (dim -1) or columns (dim -2) of each matrix, shape (*batch, n)."""
-    if t._packed.is_complex() or tf32_allowed(t._packed):
-        # A product would make nan of complex infinities, or round its operands.
-        sums = _over_lines(t, dim, lambda rows: rows.sum(-1))
-        # For columns of a mirrored type it has read rows.
-        return sums.conj_physical() if dim == -2 and t.kind == layout.HERMITIAN else sums
+    if tf32_allowed(t._packed):
+        # The product would round its operands, which sums must not.
+        return t.to_dense().sum(dim)
     ones = t._packed.new_ones(t.n)
     with without_autocast(t._packed.device.type):
         return t @ ones if dim == -1 else ones @ t
@@ -132,8 +130,8 @@ def _over_lines(
     Args:
         t: the matrices.
         dim: the lines.
-        reduce: dense rows (*batch, m, k) -> (*batch, m), the same however many zeros. Instead of
-            the columns of a Hermitian it may get rows, their conjugates.
+        reduce: dense rows (*batch, m, k) -> (*batch, m), the same for conjugates and however many
+            zeros.
         either_way: whether it takes no longer of the transpose of a contiguous matrix. Norms do.
     """
     packed, n = t._packed, t.n
