@@ -13,7 +13,7 @@ import pytest
 import torch
 from commands import help_of, refusal, run
 
-from packedtri import LowerTriangular
+from packedtri import LowerTriangular, Symmetric
 from packedtri._cli import bench, covariance, demo, environment, report, timing, work
 from packedtri._cli.app import RealDType
 
@@ -98,6 +98,17 @@ def test_endings_of_files_may_be_capitals(suffix: str, tmp_path: Path) -> None:
     torch.testing.assert_close(covariance.load(path), matrix)
 
 
+def test_demo_on_a_packed_matrix_of_the_user(tmp_path: Path) -> None:
+    packed = Symmetric.from_dense(spd(9)).float()
+    for matrix in (packed, torch.nn.Parameter(packed)):
+        path = saved(matrix, tmp_path / "mine.pt")
+        loaded = covariance.load(path)
+        assert type(loaded) is torch.Tensor
+        torch.testing.assert_close(loaded, packed.to_dense().double())
+    output = run("demo", "--matrix", path, "--device", "cpu", "--output", tmp_path)
+    assert "mine.pt, n = 9" in output
+
+
 @pytest.mark.parametrize("dtype", RealDType)
 def test_demo_in_every_dtype(
     dtype: RealDType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,6 +177,8 @@ def broken(name: str) -> torch.Tensor:
         matrix[3, 1] += 1
     if name == "indefinite":
         matrix -= 10 * torch.eye(5)
+    if name == "triangular":
+        return LowerTriangular.from_dense(matrix)
     if name == "nan":
         matrix[2, 2] = float("nan")
     return matrix.to(torch.complex128) if name == "complex" else matrix
@@ -176,6 +189,7 @@ def broken(name: str) -> torch.Tensor:
     [
         ("not square", "expected a square matrix (n, n); got shape (4, 5)"),
         ("asymmetric", "is not symmetric: element (1, 3)"),
+        ("triangular", "is not symmetric: element ("),
         ("indefinite", "is not positive definite"),
         ("nan", "inf or nan"),
         ("complex", "expected real numbers"),

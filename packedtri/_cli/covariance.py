@@ -10,6 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from packedtri import LowerTriangular, Symmetric
+from packedtri.ops.dense import as_dense
 
 # Largest relative difference between the halves of a matrix that still counts as symmetric: float32
 # files of computed covariances have about this much rounding.
@@ -58,7 +59,8 @@ def load(path: Path) -> torch.Tensor:
         raise BadCovariance(f"{path}: cannot be read: {error}") from error
     if not isinstance(loaded, torch.Tensor):
         raise BadCovariance(f"{path}: expected one tensor; got {type(loaded).__name__}")
-    return checked(loaded, str(path))
+    # Files may hold our own types, and parameters.
+    return checked(as_dense(loaded.detach()), str(path))
 
 
 def checked(matrix: torch.Tensor, name: str) -> torch.Tensor:
