@@ -187,6 +187,21 @@ def test_changes_of_a_dense_copy_are_not_lost_in_silence(cls):
         torch.frexp(cls.randn(3), out=(cls.zeros(3), torch.zeros(3, 3, dtype=torch.int32)))
 
 
+@each_type
+def test_an_operand_that_is_given_twice_is_unpacked_once(cls):
+    t, other = cls.randn(2, 4, requires_grad=True), cls.randn(2, 4)
+    for call, count in (
+        (lambda: torch.cat([t, t]), 0),
+        (lambda: torch.cat([t, t], -1), 1),
+        (lambda: torch.cat([t, other, t], -1), 2),
+        (lambda: torch.linalg.vecdot(t, t), 1),
+        (lambda: torch.kron(t, other), 2),
+    ):
+        assert sum("unpack" in name for name in called(call)) == count
+    (ours,) = torch.autograd.grad(torch.linalg.vecdot(t, t).sum(), t)
+    torch.testing.assert_close(ours, cls.from_dense(2 * dense(t.detach())))
+
+
 def test_every_function_is_in_one_of_three_classes():
     """A new function of torch, or a row that goes, must not leave one without an answer."""
     t = LowerTriangular.randn(3)

@@ -33,22 +33,24 @@ def densify(function: Function, *args: Any, **kwargs: Any) -> Any:
             f"[{function_name(function)}] cannot write a dense result into packed storage, out=; "
             "take the result and pack it with from_dense"
         )
-    converted: list[tuple[PackedTensor, Tensor, int]] = []
+    # By the id: an operand that is given twice is unpacked once.
+    converted: dict[int, tuple[PackedTensor, Tensor, int]] = {}
     watched = not _tracing.is_compiling()
 
     def unpacked(t: PackedTensor) -> Tensor:
         if not watched:
             return t.to_dense()
-        _dense_guard.tell(function, t)
-        x = _versioned(t)
-        converted.append((t, x, x._version))
-        return x
+        if id(t) not in converted:
+            _dense_guard.tell(function, t)
+            x = _versioned(t)
+            converted[id(t)] = t, x, x._version
+        return converted[id(t)][1]
 
     result = function(
         *[_converted(x, unpacked) for x in args],
         **{name: _converted(x, unpacked) for name, x in kwargs.items()},
     )
-    for value, x, version in converted:
+    for value, x, version in converted.values():
         if x._version != version:
             raise NotImplementedError(
                 f"[{function_name(function)}] changed its argument {describe(value)} in place, "
