@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from twins import MIRRORED, each_type
+from twins import MIRRORED, called, each_type
 
 from packedtri import LowerTriangular, Symmetric, UpperTriangular, layout
 
@@ -61,6 +61,19 @@ def test_copies(cls, device):
     assert a is b
     with pytest.raises(RuntimeError, match="deepcopy"):
         copy.deepcopy(t * 2)
+
+
+@each_type
+def test_deep_copies_copy_the_elements_once(cls):
+    """And what is shared in the original once, as elements are by a transpose."""
+    t = cls.randn(4)
+    t.note = ["of the user", t]
+    assert not any("clone" in name for name in called(lambda: copy.deepcopy(t)))
+    other, transpose = copy.deepcopy([t, t.mT])
+    assert type(transpose) is cls.transposed and other.note[1] is other
+    other.zero_()
+    assert not transpose.packed.any() and t.packed.all()
+    assert other.note[0] == "of the user" and other.note is not t.note
 
 
 @each_type

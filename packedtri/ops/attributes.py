@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import partial
 from numbers import Number, Real
 from typing import Any
@@ -262,12 +263,25 @@ def _reduce_ex(self: PackedTensor, proto: Any) -> tuple[Any, ...]:
 
 @row(Tensor.__deepcopy__, how="passed")
 def _deepcopy(self: PackedTensor, memo: dict[int, Any]) -> Tensor:
-    """As torch has it, of a parameter without its gradient and what else belongs to it."""
-    if id(self) in memo or not isinstance(self, torch.nn.Parameter):
-        return passed(Tensor.__deepcopy__, self, memo)
-    copy = torch.nn.Parameter(self.detach().clone(), self.requires_grad)
-    memo[id(self)] = copy
-    return copy
+    """As torch has it, of a parameter without its gradient and what else belongs to it.
+
+    Torch itself would clone the elements for a type over the clone, whose attributes, these
+    elements among them, it then exchanges for deep copies.
+    """
+    if id(self) in memo:
+        return memo[id(self)]
+    if not self.is_leaf:
+        return passed(Tensor.__deepcopy__, self, memo)  # Torch says that there is none.
+    if isinstance(self, torch.nn.Parameter):
+        memo[id(self)] = torch.nn.Parameter(self.detach().clone(), self.requires_grad)
+        return memo[id(self)]
+    state = self.__getstate__()
+    with torch.no_grad():
+        packed = deepcopy(state.pop("_packed"), memo)
+        copied = memo[id(self)] = rebuild(type(self), packed, state.pop("_n"), self.requires_grad)
+        copied.grad = deepcopy(self.grad, memo)
+        copied.__dict__.update(deepcopy(state, memo))
+    return copied
 
 
 def _random(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
