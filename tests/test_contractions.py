@@ -58,20 +58,37 @@ BATCHED = (
     ("bij,ckj->bcik", "ax"), ("...ij,...jk", "xa"), ("bij,bij->bij", "ab"),
     ("...ij,...ij->...ji", "ab"), ("bij,b->bij", "as"), ("b,bij->bji", "sa"),
 )  # fmt: skip
-NO_PRODUCTS = (
-    ("ij,ij->", "ab"), ("ij,jk->", "ab"), ("ii,ij->j", "ab"), ("ij,kl->ijkl", "ab"),
-    ("ij,jk->i", "ax"), ("ij,jk,kl->il", "aba"),
-    ("ii->i", "a"), ("ij->i", "a"),
+# What is one operand's alone, several operands two at a time, and matrices that stay whole or are
+# multiplied element by element and summed.
+REDUCED = (
+    ("ii->i", "a"), ("ii", "a"), ("ij->i", "a"), ("ij->j", "a"), ("ij->", "a"), ("...ii->...", "a"),
+    ("ij,ij->", "ab"), ("ij,ji", "ab"), ("ij,jk->", "ab"), ("ii,ij->j", "ab"), ("ij,jk->i", "ax"),
+    ("i,ij,j->", "vav"), ("i,ji,j", "vav"), ("i,j,ij->", "vva"), ("ij,jk,kl->il", "aba"),
+    ("ij,jk,lk->il", "axa"), ("ij,jk,k->i", "abv"), ("ij,ij,ij->ji", "aba"), ("i,ij,kj,k", "vabv"),
+    ("kk,ij->ij", "xa"), ("ij,ii,i->j", "axv"), ("i,j,kl->ijkl", "vva"),
+)  # fmt: skip
+REDUCED_BATCHES = (
+    ("bii->b", "a"), ("...ii->...i", "a"), ("bii->ib", "a"), ("bij->ij", "a"), ("bij->ji", "a"),
+    ("bij->", "a"), ("bij->ib", "a"), ("bi,bij,bj->b", "vav"),
+    ("bi,ij,bj->b", "vuv"), ("...i,...ij,...j->...", "vav"), ("b,bij->ij", "sa"),
+    ("bij,b->ji", "as"), ("bij,b,b->ij", "ass"), ("bij,bc->cij", "av"), ("bij,bij->b", "ab"),
+    ("bij,bji->b", "ab"), ("bij,bij->", "ab"), ("bij,cij->cb", "ab"), ("bij,ij->b", "au"),
+    ("ij,bjk->ik", "ux"), ("bij,bkl->bij", "ax"),
+)  # fmt: skip
+CONVERTED = (
+    ("ij,kl->ijkl", "ab"), ("ij,ij->i", "ab"), ("ij,ij->", "ax"),
 )  # fmt: skip
 
 
 @each_type
 def test_einsum(cls, device):
     for equations, batch, packed in (
-        (PRODUCTS, (), True), (BATCHED, (3,), True), (NO_PRODUCTS, (), False),
+        (PRODUCTS, (), True), (BATCHED, (3,), True), (REDUCED, (), True),
+        (REDUCED_BATCHES, (3,), True), (CONVERTED, (), False),
     ):  # fmt: skip
         a, b, x, v = operands(cls, device, batch)
         named = {"a": a, "b": b, "x": x, "v": v, "w": v.mT if batch else v, "s": v[..., 0]}
+        named["u"] = a[0]
         for equation, names in equations:
             given = [named[name] for name in names]
             check(lambda *t, e=equation: torch.einsum(e, *t), *given, packed=packed)
@@ -86,6 +103,49 @@ def test_types_of_einsum(cls, device):
     assert type(torch.einsum("ij,jk->ki", a, b)) is (kept if kept is Tensor else cls.transposed)
     assert type(torch.einsum("ij,kj->ik", a, a)) is square_type(cls)
     check(lambda a: torch.einsum(a, [0, 1], a, [1, 2]), a)
+
+
+@each_type
+def test_types_of_einsum_of_whole_matrices_and_of_chains(cls, device):
+    a, b, _, v = operands(cls, device, (3,))
+    u, s, kept = a[0], v[:, 0], Tensor if cls in MIRRORED else cls
+    for equation, given, result in (
+        ("bij->ij", [a], cls), ("bij->ji", [a], cls.transposed), ("b,bij->ij", [s, a], cls),
+        ("cb,bij->cji", [s.expand(2, 3), a], cls.transposed), ("bij->b", [a], Tensor),
+        ("ij,bjk->ik", [u, b], kept), ("ij,jk,kl->il", [u, u, u], kept),
+        ("ij,ij,ij->ij", [u, u, u], cls), ("ij,jk,lk->il", [u, u, u], Tensor),
+    ):  # fmt: skip
+        assert type(torch.einsum(equation, *given)) is result, equation
+    if cls is Hermitian:
+        a, weights = a.to(torch.complex128), s + 1j
+        for equation in ("b,bij->ij", "b,bij->bij"):
+            result = torch.einsum(equation, weights, a)
+            assert type(result) is Tensor
+            torch.testing.assert_close(result, torch.einsum(equation, weights, dense(a)))
+
+
+@wide
+def test_sums_of_products_of_two_types(wide, device):
+    options = {"dtype": wide, "device": device}
+    for cls, other in itertools.product(TYPES, TYPES):
+        a, b = cls.randn(2, N, **options), other.randn(2, N, **options)
+        packed = cls is other or not {cls, other} <= set(MIRRORED)
+        for equation in ("bij,bij->b", "bij,bji->b", "bij,bij->", "bij,cij->bc"):
+            check(lambda *t, e=equation: torch.einsum(e, *t), a, b, packed=packed)
+        check(lambda *t: torch.tensordot(*t, 2), a[0], b[0], packed=packed)
+        check(lambda *t: torch.tensordot(*t, ([-1, 0], [0, 1])), a[0], b[0], packed=packed)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@each_type
+def test_sums_of_products_in_16_bits_neither_overflow_nor_round_on_the_way(cls, dtype, device):
+    a = cls.randn(40, dtype=dtype, device=device)
+    exact = torch.einsum("ij,ij->", *2 * [dense(a).double()])
+    error = (torch.einsum("ij,ij->", a, a).double() - exact).abs() / exact
+    assert error <= torch.finfo(dtype).eps
+    large = cls.zeros(2, dtype=dtype, device=device)
+    large.packed[1] = 0.75 * torch.finfo(dtype).max
+    assert torch.einsum("ij,ij->", large, cls.eye(2, dtype=dtype, device=device)).isfinite()
 
 
 def test_einsum_of_batches_that_differ(device):
@@ -118,6 +178,24 @@ def test_einsum_derivatives(cls, device):
 
 @each_type
 @wide
+def test_derivatives_of_einsum_on_reduced_operands(cls, wide, device):
+    options = {"dtype": wide, "device": device, "requires_grad": True}
+    p, q = (torch.randn(2, 6, **options) for _ in range(2))
+    x = torch.randn(2, 3, **options)
+    for f in (
+        lambda p, q, x: torch.einsum("bi,bij,bj->b", x, cls(p), x),
+        lambda p, q, x: torch.einsum("bij,cji->bc", cls(p), cls(q)),
+        lambda p, q, x: torch.einsum("bij,bij->", cls(p), cls(q).tril()),
+        lambda p, q, x: torch.einsum("b,bij->ji", x[:, 0], cls(p)).sum(0),
+        lambda p, q, x: torch.einsum("bii,bij->j", cls(p), cls(q)),
+        lambda p, q, x: torch.tensordot(cls(p)[0], cls(q)[1], 2),
+    ):
+        assert gradcheck(f, (p, q, x), check_forward_ad=True)
+        assert gradgradcheck(f, (p, q, x))
+
+
+@each_type
+@wide
 def test_einsum_of_elementwise_products_gives_what_the_product_gives(cls, wide, device):
     options = {"dtype": wide, "device": device}
     a, b = (cls.randn(2, N, **options) for _ in range(2))
@@ -137,13 +215,13 @@ def test_einsum_of_elementwise_products_gives_what_the_product_gives(cls, wide, 
         ("bji,bij->bij", (x, a), a * x.mT),
         ("...ij,...->...ij", (twos, s), twos * s[:, None, None]),
         ("bij,b->bij", (a, s), a * s[:, None, None]),
-        ("bij,bkl->bij", (a, one), None),
+        ("bij,bkl->bij", (a, one), a * one),
         ("ij,ij->ij", (u, one[0]), u * one[0]),
         ("bij,bi->bij", (a, rows[..., 0]), a * rows),
         ("bj,bij->bji", (columns[:, 0], a), a.mT * columns.mT),
         ("bij,bij->ibj", (a, b), None),
         ("bij,aij->abij", (a, twos[:, 0]), None),
-        ("ij,ij,ij->ij", (u, u, u), None),
+        ("ij,ij,ij->ij", (u, u, u), u * u * u),
     ):
         result = torch.einsum(equation, *operands)
         expected = torch.einsum(equation, *map(dense, operands))
@@ -171,7 +249,7 @@ def test_tensordot_and_inner(cls, device):
     a, b, x, v = operands(cls, device)
     batched = cls.randn(2, N, dtype=torch.float64, device=device)
     for dims, packed in ((1, True), (([1], [0]), True), (([0], [0]), True), (([-1], [-1]), True),
-                         (torch.tensor([[1], [0]]), True), (2, False), (0, False)):  # fmt: skip
+                         (torch.tensor([[1], [0]]), True), (2, None), (0, None)):  # fmt: skip
         for pair in ((a, b), (a, x), (x, a), (batched, x), (x, batched), (a, v), (v, a)):
             try:
                 torch.tensordot(*dense(pair), dims)
@@ -183,7 +261,10 @@ def test_tensordot_and_inner(cls, device):
             over_batch |= pair[1] is batched and isinstance(dims, Tensor)
             over_batch |= pair[0] is batched and isinstance(dims, tuple) and 0 in dims[0]
             if not over_batch:
-                check(lambda *t, d=dims: torch.tensordot(*t, d), *pair, packed=packed)
+                # Two sums take two types, and products of all with all one whose matrices are last.
+                types = [isinstance(t, PackedTensor) for t in pair]
+                keeps = types == [dims == 2, True] if packed is None else packed
+                check(lambda *t, d=dims: torch.tensordot(*t, d), *pair, packed=keeps)
     for pair in ((a, b), (a, x), (x, a), (a, v), (v, a), (batched, x), (x, batched)):
         check(torch.inner, *pair)
     assert type(torch.inner(a, a)) is square_type(cls)

@@ -1,33 +1,51 @@
-"""Contractions that are matrix products: ``einsum``, ``tensordot``, ``inner``, chains of matrices.
+"""Contractions on packed storage: ``einsum``, ``tensordot``, ``inner``, chains of matrices.
 
-Each dimension of an operand has a label, and a label that the result lacks is summed over. Where
-two operands share a single summed label that belongs to the matrices of a packed one, the
+Each dimension of an operand has a label, and a label that the result lacks is summed over. What
+concerns one operand alone, its diagonals and sums, comes first; then two at a time are contracted.
+Where two operands share a single summed label that belongs to the matrices of a packed one, the
 contraction is a product of the table of ``torch.matmul``. Where none is summed and the result has
-the matrices of a packed one, it is a product of the table of ``torch.mul``. Other contractions
-convert to dense.
+the matrices of a packed one, it is a product of the table of ``torch.mul``. Where the matrices stay
+whole, or both of their labels are summed over in two packed operands, the stored elements are one
+dimension. Other contractions convert to dense.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import re
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cache
+from itertools import combinations
 from math import prod
+from string import ascii_letters
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from packedtri import _tracing
+from packedtri import _nodes
+from packedtri._bands import halve_diagonal
 from packedtri.dispatch import row
-from packedtri.ops.dense import check_tensors, densify, functions
+from packedtri.layout import HERMITIAN, LOWER, MIRRORED
+from packedtri.ops.dense import check_tensors, densify, functions, shape_of
 from packedtri.ops.lost_writes import watch
 from packedtri.tensor import PackedTensor
 
 Labels = tuple[Hashable, ...]
+# What takes the place of the two labels of matrices: no letter, as those of equations are.
+_ELEMENTS = "elements"
+_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
 
 
 def contract(a: Tensor, a_labels: Labels, b: Tensor, b_labels: Labels, out: Labels) -> Any:
-    """The contraction as a product of matrices or an elementwise one, or None where it is none."""
+    """The contraction of two operands, of which one is packed; None where it needs a dense one.
+
+    Args:
+        a: the first operand.
+        a_labels: of its dimensions, each of which has another.
+        b: the second operand.
+        b_labels: of its dimensions, likewise.
+        out: the labels of the result, in their order.
+    """
     if not isinstance(a, PackedTensor):
         a, a_labels, b, b_labels = b, b_labels, a, a_labels
     labels = {*a_labels, *b_labels}
@@ -37,9 +55,15 @@ def contract(a: Tensor, a_labels: Labels, b: Tensor, b_labels: Labels, out: Labe
         return None
     if not summed:
         return _elementwise(a, a_labels, b, b_labels, out)
-    if len(summed) != 1:
-        return None
-    (k,) = summed
+    if len(summed) == 1:
+        result = _product(a, a_labels, b, b_labels, summed.pop(), out)
+        if result is not None:
+            return result
+    return _by_elements(a, a_labels, b, b_labels, out)
+
+
+def _product(a: Any, a_labels: Labels, b: Any, b_labels: Labels, k: Hashable, out: Labels) -> Any:
+    """The contraction as a product of matrices, which sums over ``k``, or None."""
     if k not in a_labels[-2:] or k not in b_labels:
         return None
     if a.shape[a_labels.index(k)] != b.shape[b_labels.index(k)]:
@@ -114,6 +138,62 @@ def _placed(x: Tensor, labels: Labels, out: Labels) -> Tensor | None:
     return x if out[len(out) - len(labels) :] == labels else None
 
 
+def _by_elements(a: Any, a_labels: Labels, b: Any, b_labels: Labels, out: Labels) -> Any:
+    """The contraction with the stored elements for one dimension of a packed operand, or None."""
+    matrix, batch = a_labels[-2:], a_labels[:-2]
+    if a.dtype != b.dtype:
+        return None
+    if isinstance(b, PackedTensor):
+        if {*b_labels[-2:]} != {*matrix} or {*matrix} & {*out}:
+            return None
+        pair = _alike(a, b if b_labels[-2:] == matrix else b.mT)
+        return _inner_products(*pair, batch, b_labels[:-2], out) if pair else None
+    whole = {*out[-2:]} == {*matrix} and not {*matrix} & {*b_labels}
+    if not whole or (a.kind == HERMITIAN and b.is_complex()):
+        return None
+    a = a if out[-2:] == matrix else a.mT
+    elements, labels = _nodes.to_packed(a), (*batch, _ELEMENTS)
+    packed = _dense_pair(elements, labels, b, b_labels, (*out[:-2], _ELEMENTS))
+    return _nodes.from_packed(type(a), packed, a.n)
+
+
+def _alike(a: Any, b: Any) -> tuple[Any, Any] | None:
+    """Two matrices as triangles, or as mirrored ones alike, for products of their elements."""
+    if a.n != b.n:
+        return None
+    triangles = [t for t in (a, b) if t.kind not in MIRRORED]
+    if len(triangles) == 1:
+        # What is beside the triangle is multiplied by zeros.
+        cut = torch.tril if triangles[0].kind == LOWER else torch.triu
+        a, b = (cut(t) if t.kind in MIRRORED else t for t in (a, b))
+    return (a, b) if a.kind == b.kind or a.kind not in MIRRORED else None
+
+
+def _inner_products(
+    a: PackedTensor, b: PackedTensor, a_batch: Labels, b_batch: Labels, out: Labels
+) -> Tensor:
+    """The sums of the products of all elements of matrices that are alike."""
+    if a.kind == b.kind:
+        p, q = _nodes.to_packed(a), _nodes.to_packed(b)
+    else:
+        # A lower and an upper triangle have the diagonal in common.
+        p, q = (torch.diagonal(t, 0, -2, -1) for t in (a, b))
+    if a.kind in MIRRORED:
+        # Doubled before the sum the elements could overflow.
+        p = halve_diagonal(p, a.n, a.kind)
+    sums = _dense_pair(p, (*a_batch, _ELEMENTS), q, (*b_batch, _ELEMENTS), out)
+    if a.kind == HERMITIAN:
+        sums = sums.real.to(sums.dtype)
+    return 2 * sums if a.kind in MIRRORED else sums
+
+
+def _dense_pair(x: Tensor, x_labels: Labels, y: Tensor, y_labels: Labels, out: Labels) -> Tensor:
+    """What torch makes of two operands; packed ones are converted."""
+    letters = dict(zip(dict.fromkeys((*x_labels, *y_labels)), ascii_letters, strict=False))
+    terms = ("".join(letters[label] for label in labels) for labels in (x_labels, y_labels, out))
+    return densify(torch.einsum, "{},{}->{}".format(*terms), x, y)
+
+
 # ----------------------------------------------------------------------------------- the functions
 
 
@@ -122,52 +202,97 @@ def _einsum(equation: Any, *operands: Any) -> Tensor:
     given = (
         operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
     )
+    labels = None
     if isinstance(equation, str):
         check_tensors("einsum", "operands", given)
-    if isinstance(equation, str) and len(given) == 1:
-        dims = _permutation(equation.replace(" ", ""), given[0].dim())
-        if dims is not None:
-            return torch.permute(given[0], dims)
-    if isinstance(equation, str) and len(given) == 2:
         labels = _labels_of(equation.replace(" ", ""), [x.dim() for x in given])
-        result = None if labels is None else contract(given[0], labels[0], given[1], *labels[1:])
-        if result is not None:
-            return result
-    result = densify(torch.einsum, equation, *operands)
-    if len(given) == 1 and isinstance(given[0], PackedTensor) and _is_view(result):
+    result = None if labels is None else _contracted(given, *labels)
+    if result is None:
+        result = densify(torch.einsum, equation, *operands)
+    if labels is not None and len(given) == 1 and {*labels[1]} >= {*labels[0][0]}:
+        # Nothing is summed: torch gives a view.
         watch("torch.einsum", result, given[0])
     return result
 
 
-def _is_view(x: Tensor) -> bool:
-    """Whether torch gives elements of an operand; watched is nothing that is traced."""
-    return not _tracing.is_compiling() and x._is_view()
-
-
-def _permutation(equation: str, rank: int) -> list[int] | None:
-    """The dimensions in the order of the result, where one operand has each label once."""
-    term, arrow, output = equation.partition("->")
-    distinct = term.isalpha() and len(set(term)) == len(term) == rank
-    if not arrow or not distinct or sorted(term) != sorted(output):
+def _contracted(operands: Sequence[Any], terms: Sequence[Labels], out: Labels) -> Any:
+    """The contraction two operands at a time; None where torch should judge it or its sizes."""
+    sizes: dict[Hashable, int] = {}
+    for x, labels in zip(operands, terms, strict=True):
+        for label, size in zip(labels, shape_of(x), strict=True):
+            if sizes.setdefault(label, size) == 1:
+                sizes[label] = size
+            elif size not in (1, sizes[label]):
+                return None
+    if len({*out}) < len(out) or not sizes.keys() >= {*out}:
         return None
-    return [term.index(label) for label in output]
+    parts: list[tuple[Any, Labels]] = []
+    for at, (x, labels) in enumerate(zip(operands, terms, strict=True)):
+        alone = _alone(x, labels, {*out}.union(*terms[:at], *terms[at + 1 :]))
+        if alone is None:
+            return None
+        parts.append(alone)
+    while len(parts) > 1:
+        steps = [_step(parts, pair, out) for pair in combinations(range(len(parts)), 2)]
+        # The first of those with the smallest result.
+        (i, j), kept = min(steps, key=lambda step: prod(sizes[label] for label in step[1]))
+        (x, x_labels), (y, y_labels) = parts[i], parts[j]
+        types = any(isinstance(t, PackedTensor) for t in (x, y))
+        result = contract(x, x_labels, y, y_labels, kept) if types else None
+        if result is None:
+            result = _dense_pair(x, x_labels, y, y_labels, kept)
+        parts = [(result, kept), *(part for at, part in enumerate(parts) if at not in (i, j))]
+    ((x, labels),) = parts
+    return x if labels == out else torch.permute(x, [labels.index(label) for label in out])
 
 
-def _labels_of(equation: str, ranks: Sequence[int]) -> tuple[Labels, Labels, Labels] | None:
+def _step(
+    parts: Sequence[tuple[Any, Labels]], pair: tuple[int, int], out: Labels
+) -> tuple[tuple[int, int], Labels]:
+    """A pair of operands, and the labels of what they give."""
+    if len(parts) == 2:
+        return pair, out
+    others = (labels for at, (_, labels) in enumerate(parts) if at not in pair)
+    wanted = {*out}.union(*others)
+    labels = dict.fromkeys(label for at in pair for label in parts[at][1] if label in wanted)
+    # Those of matrices come last, as types have them.
+    matrices = {label for x, at in parts if isinstance(x, PackedTensor) for label in at[-2:]}
+    return pair, tuple(sorted(labels, key=lambda label: label in matrices))
+
+
+def _alone(x: Any, labels: Labels, wanted: Iterable[Hashable]) -> tuple[Any, Labels] | None:
+    """An operand with each label once, of those that are ``wanted`` elsewhere; the others summed.
+
+    None where the matrices of a packed one have a label with a batch dimension in common.
+    """
+    kept = tuple(dict.fromkeys(label for label in labels if label in wanted))
+    if kept == labels:
+        return x, labels
+    if isinstance(x, PackedTensor):
+        if len({*labels}) == len(labels):
+            return x.sum([d for d, label in enumerate(labels) if label not in kept]), kept
+        if labels[-2] != labels[-1]:
+            return None
+        x, labels = torch.diagonal(x, 0, -2, -1), labels[:-1]
+    letters = dict(zip(dict.fromkeys(labels), ascii_letters, strict=False))
+    terms = ("".join(letters[label] for label in given) for given in (labels, kept))
+    return torch.einsum("{}->{}".format(*terms), x), kept
+
+
+def _labels_of(equation: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels] | None:
     """Labels of the operands and of the result; None where torch should judge the equation."""
     inputs, arrow, output = equation.partition("->")
     terms = inputs.split(",")
-    missing = [
-        rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=False)
-    ]
-    wrong = any(m < 0 or (m > 0 and "..." not in t) for t, m in zip(terms, missing, strict=False))
-    if len(terms) != 2 or wrong:
+    if len(terms) != len(ranks) or not all(map(_TERM.fullmatch, (*terms, output))):
+        return None
+    missing = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
+    if any(m < 0 or (m > 0 and "..." not in t) for t, m in zip(terms, missing, strict=True)):
         return None
     if not arrow:
         letters = inputs.replace(",", "").replace("...", "")
         output = "..." + "".join(sorted(c for c in letters if letters.count(c) == 1))
-    a, b = (_expand(term, count) for term, count in zip(terms, missing, strict=True))
-    return a, b, _expand(output, max(missing))
+    found = [_expand(term, count) for term, count in zip(terms, missing, strict=True)]
+    return found, _expand(output, max(missing))
 
 
 def _expand(term: str, count: int) -> Labels:
@@ -179,27 +304,33 @@ def _expand(term: str, count: int) -> Labels:
 @row(functions("tensordot", torch))
 def _tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     check_tensors("tensordot", "a and b", (a, b))
-    pair = _summed_pair(a, b, dims)
-    if pair is not None:
-        result = _dot_dimensions(a, pair[0], b, pair[1])
+    summed = _summed_dimensions(a, b, dims)
+    if summed is not None:
+        result = _dot_dimensions(a, summed[0], b, summed[1])
         if result is not None:
             return result
     return densify(torch.tensordot, a, b, dims)
 
 
-def _summed_pair(a: Tensor, b: Tensor, dims: Any) -> tuple[int, int] | None:
-    """The dimensions of a and b that tensordot sums over, where it is one of each."""
+def _summed_dimensions(a: Tensor, b: Tensor, dims: Any) -> Any:
+    """The dimensions of a and those of b that tensordot sums over.
+
+    None where these are no dimensions that there are, which torch says.
+    """
     if isinstance(dims, Tensor):
         dims = dims.tolist()
     if isinstance(dims, int):
-        return (-1, 0) if dims == 1 and min(a.dim(), b.dim()) > 0 else None
-    # What is no pair of dimensions that there are is left to torch, which says so.
+        fits = 0 <= dims <= min(a.dim(), b.dim())
+        return (range(-dims, 0), range(dims)) if fits else None
     if not isinstance(dims, (list, tuple)) or len(dims) != 2:
         return None
-    if not all(isinstance(d, (list, tuple)) and len(d) == 1 for d in dims):
+    if not all(isinstance(d, (list, tuple)) for d in dims) or len(dims[0]) != len(dims[1]):
         return None
-    (i,), (j,) = dims
-    return (i, j) if -a.dim() <= i < a.dim() and -b.dim() <= j < b.dim() else None
+    for x, given in zip((a, b), dims, strict=True):
+        there = all(-x.dim() <= d < x.dim() for d in given)
+        if not there or len({d % x.dim() for d in given}) < len(given):
+            return None
+    return dims
 
 
 @row(functions("inner"))
@@ -208,17 +339,18 @@ def _inner(input: Tensor, other: Tensor) -> Tensor:
         # The rows of one matrix, or one vector.
         return input @ (other.mT if other.dim() == 2 else other)
     if min(input.dim(), other.dim()) > 0:
-        result = _dot_dimensions(input, -1, other, -1)
+        result = _dot_dimensions(input, [-1], other, [-1])
         if result is not None:
             return result
     return densify(torch.inner, input, other)
 
 
-def _dot_dimensions(a: Tensor, i: int, b: Tensor, j: int) -> Any:
-    """The sum over dimension i of a and j of b; the result has the others, those of a first."""
+def _dot_dimensions(a: Tensor, i: Sequence[int], b: Tensor, j: Sequence[int]) -> Any:
+    """The sum over dimensions i of a and j of b; the result has the others, those of a first."""
     a_labels = [("a", d) for d in range(a.dim())]
     b_labels = [("b", d) for d in range(b.dim())]
-    a_labels[i] = b_labels[j] = ("summed", 0)
+    for at, (a_dim, b_dim) in enumerate(zip(i, j, strict=True)):
+        a_labels[a_dim] = b_labels[b_dim] = ("summed", at)
     out = [label for label in (*a_labels, *b_labels) if label[0] != "summed"]
     return contract(a, tuple(a_labels), b, tuple(b_labels), tuple(out))
 
