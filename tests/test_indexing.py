@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad as fwad
 from torch.fx.experimental.proxy_tensor import make_fx
-from twins import MIRRORED, TYPES, called, dense, each_type, project
+from twins import MIRRORED, TYPES, Sizes, called, dense, each_type, project
 
 from packedtri import PackedTensor, UpperTriangular, dense_guard
 
@@ -476,6 +476,49 @@ def test_narrow_reads_what_it_takes(cls, batch, device):
         with pytest.raises(wanted.type) as found:
             t.narrow(dim, start, length)
         assert str(found.value) == str(wanted.value)
+
+
+@each_type
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_selected_rows_and_columns_are_those_of_the_dense_matrices(cls, batch, device):
+    """Few are gathered, and many read from a dense copy."""
+    n = 40
+    t = cls.randn(*batch, n, dtype=torch.float64, device=device).requires_grad_()
+    twin = t.detach().to_dense().requires_grad_()
+    for count, few in ((0, True), (1, True), (2, False), (2 * n, False)):
+        index = torch.randint(n, (count,), device=device)
+        for dim in (-2, -1, len(batch), len(batch) + 1):
+            place = (*(slice(None),) * (dim % t.dim()), index)
+            for read in (lambda x, p=place: x[p], lambda x, d=dim, i=index: x.index_select(d, i)):
+                part, expected = read(t), read(twin)
+                assert type(part) is Tensor and torch.equal(part, expected)
+                weight = torch.randn_like(expected)
+                (found,) = torch.autograd.grad(part, t, weight)
+                (wanted,) = torch.autograd.grad(expected, twin, weight)
+                assert torch.allclose(found.to_dense(), project(cls, wanted))
+            if device == "cpu" and count:
+                for read in (partial(t.__getitem__, place), partial(t.index_select, dim, index)):
+                    assert any("unpack" in name for name in called(read)) is not few
+
+
+@each_type
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_indices_that_index_select_refuses_raise_as_dense_ones_do(cls, batch):
+    t = cls.randn(*batch, 40)
+    for index, dim in (([40], -1), ([-1], -2), ([0.0], -1), ([[0]], -2), ([0], len(batch) + 2)):
+        errors = []
+        for x in (t.to_dense(), t):
+            with pytest.raises((IndexError, RuntimeError)) as error:
+                x.index_select(dim, torch.tensor(index))
+            errors.append((error.type, str(error.value)))
+        assert errors[0] == errors[1]
+
+
+def test_rows_of_few_matrices_do_not_take_dense_copies_of_all():
+    t, index = L.randn(50, 10), torch.arange(10)
+    with Sizes() as sizes:
+        rows = t[3, index]
+    assert torch.equal(rows, t[3].to_dense()) and sizes.most == 100
 
 
 @each_type

@@ -8,7 +8,7 @@ converted: the change would be lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import NoneType
+from types import EllipsisType, NoneType
 from typing import Any
 
 import torch
@@ -61,7 +61,7 @@ def densify(function: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 # Most arguments hold nothing, which tree_map takes long to see.
-_LEAVES = (Tensor, *REALS, str, torch.dtype, torch.Size, NoneType)
+_LEAVES = (Tensor, *REALS, str, torch.dtype, torch.Size, NoneType, slice, EllipsisType)
 
 
 def _converted(value: Any, unpacked: Callable[[PackedTensor], Tensor]) -> Any:

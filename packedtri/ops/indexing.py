@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from itertools import starmap, zip_longest
+from math import prod
 from numbers import Integral
 from typing import Any
 
@@ -16,7 +18,7 @@ from torch import Tensor
 
 from packedtri import _nodes, _tracing
 from packedtri._autograd import quick
-from packedtri._recording import carries_autograd, has_values
+from packedtri._recording import carries_autograd, has_values, values_visible
 from packedtri._values import INTEGERS, describe
 from packedtri.dispatch import row
 from packedtri.ops import elements
@@ -27,8 +29,12 @@ from packedtri.tensor import PackedTensor
 
 _unpack_block = quick(torch.ops.packedtri.unpack_block.default)
 
-# A gather costs about four times the memory of a slice of the dense matrix, for its positions.
-_GATHER_COST = 4
+# A dense copy is written in order, where a gather computes a position for each element and reads
+# there: that takes as long as so many elements of the copy, on a CPU and on others.
+_GATHER_COST = {"cpu": 32}
+_GATHER_COST_ELSEWHERE = 10
+# No more elements than this are worth a dense copy.
+_FEW = 64
 _MASKS = (torch.bool, torch.uint8)
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -175,9 +181,12 @@ def read(
     traced = _tracing.is_compiling() and is_advanced(rest)
     found = None if traced else rows_and_columns(rest, input.n, input.device)
     # Torch lets index tensors of batches and of matrices go together, or moves them to the front.
-    if found is None or is_advanced(batch) or _gathers_too_much(input, *found):
+    if found is None or is_advanced(batch):
         return densify(Tensor.__getitem__, input, index)
-    return elements.read(matrices_at(input, batch) if batch else input, *found)
+    taken = matrices_at(input, batch) if batch else input
+    if _gathers_too_much(taken, *found):
+        return densify(Tensor.__getitem__, taken, (..., *rest))
+    return elements.read(taken, *found)
 
 
 def block_of(rest: tuple[Any, ...], n: int) -> tuple[list[int], list[bool]] | None:
@@ -229,5 +238,25 @@ def keeps_matrices_last(batch: tuple[Any, ...], t: PackedTensor) -> bool:
 
 
 def _gathers_too_much(t: PackedTensor, i: Tensor, j: Tensor) -> bool:
-    count = torch.broadcast_shapes(i.shape, j.shape).numel()
-    return count * _GATHER_COST > t.n * t.n and count > 64
+    """Whether elements (i, j) of each matrix are read faster from a dense copy."""
+    sizes = zip_longest(reversed(i.shape), reversed(j.shape), fillvalue=1)
+    count = prod(starmap(max, sizes))
+    cost = _GATHER_COST.get(t._packed.device.type, _GATHER_COST_ELSEWHERE)
+    return count > _FEW and count * cost > t.n * t.n
+
+
+def selected_lines(input: Any, dim: Any, index: Any) -> Tensor:
+    """``torch.index_select`` of rows or columns, which on a CPU are gathered where they are few.
+
+    Elsewhere the look at the index, which torch does not have there, would wait for the device.
+    """
+    known = isinstance(input, PackedTensor) and type(dim) is int and type(index) is Tensor
+    if known and index.device.type == input.device.type == "cpu" and values_visible(index):
+        rank, n = input._packed.dim() + 1, input.n
+        integers = index.dim() == 1 and index.dtype in (torch.int64, torch.int32)
+        if integers and index.numel() and -rank <= dim < rank:
+            lowest, highest = index.aminmax()
+            if lowest >= 0 and highest < n:
+                place = (*(slice(None),) * (dim % rank), index)
+                return read(input, place, *split(place, input))
+    return densify(torch.index_select, input, dim, index)

@@ -184,6 +184,8 @@ def _taking_apart(function: Function) -> Function:
     """What a function does where the matrices do not stay whole."""
     if function.__name__ == "narrow":
         return _narrow_lines
+    if function.__name__ == "index_select":
+        return indexing.selected_lines
     return partial(_transposed if function.__name__ in _PERMUTATIONS else densify, function)
 
 
