@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -184,6 +185,16 @@ def test_cholesky_update_differentiates(downdate, wide, device):
     inputs = factor.packed.detach().requires_grad_(), x.requires_grad_()
     assert gradcheck(f, inputs, check_forward_ad=True)
     assert gradgradcheck(f, inputs)
+
+
+def test_an_update_tells_what_shape_it_was_given(device):
+    factor, batch = (LowerTriangular.eye(4, device=device).expand(*b, 4, 4) for b in ((), (2,)))
+    for L, shape in (
+        (factor, (3,)), (factor, (3, 2)), (batch, (3, 4)), (batch, (3, 4, 1)), (factor, ()),
+    ):  # fmt: skip
+        x = torch.ones(shape, device=device)
+        with pytest.raises(ValueError, match=re.escape(f"Tensor {shape}")):
+            packedtri.cholesky_update(L, x)
 
 
 def test_an_update_does_not_square_the_condition(device):

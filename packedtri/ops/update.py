@@ -121,7 +121,7 @@ def _columns(name: str, L: LowerTriangular, x: Tensor) -> Tensor:
     """``x`` as columns (*batch, n, k), after checking that it fits."""
     if not isinstance(x, Tensor):
         raise TypeError(f"[{name}] expected a tensor for x; got {describe(x)}")
-    x = as_dense(x)
+    given = x = as_dense(x)
     check_strided(name, x)
     batch = L._packed.shape[:-1]
     if x.dim() == 1 or tuple(x.shape) == (*batch, L.n):
@@ -130,7 +130,7 @@ def _columns(name: str, L: LowerTriangular, x: Tensor) -> Tensor:
     if x.dim() < 2 or x.shape[-2] != L.n or (x.dtype, x.device) != (p.dtype, p.device):
         raise ValueError(
             f"[{name}] expected x of shape (..., n) or (..., n, k), of {p.dtype} on {p.device} for "
-            f"{describe(L)}; got {describe(x)} of {x.dtype} on {x.device}"
+            f"{describe(L)}; got {describe(given)} of {x.dtype} on {x.device}"
         )
-    check_batches(name, L, x, batch, x.shape[:-2])
+    check_batches(name, L, given, batch, x.shape[:-2])
     return x
