@@ -114,7 +114,7 @@ def test_a_factor_of_each_matrix_keeps_the_type(cls):
 def test_results_are_written_to_out(cls):
     a, b = cls.randn(2, 5), cls.randn(2, 5)
     for f in (
-        torch.add, torch.sub, torch.mul, torch.maximum, torch.hypot,
+        torch.add, torch.sub, torch.mul, torch.maximum, torch.min, torch.hypot,
         lambda a, b, **out: torch.add(a, b, alpha=3, **out),
     ):  # fmt: skip
         out = cls.zeros(2, 5)
@@ -164,7 +164,10 @@ def test_clamps_and_remainders_depend_on_zero(cls):
 @each_type
 def test_two_matrices_of_a_type(cls):
     a, b = cls.randn(2, 5), cls.randn(2, 5)
-    for f in (torch.hypot, torch.atan2, torch.maximum, lambda a, b: torch.lerp(a, b, 0.3)):
+    for f in (
+        torch.hypot, torch.atan2, torch.maximum, torch.max, Tensor.min,
+        lambda a, b: torch.max(a, other=b), lambda a, b: torch.lerp(a, b, 0.3),
+    ):  # fmt: skip
         assert type(f(a, b)) is cls
         torch.testing.assert_close(f(a, b).to_dense(), f(a.to_dense(), b.to_dense()))
     # Structural zeros stay in quotients, as in those by a dense matrix.

@@ -176,13 +176,16 @@ def _extreme(
     function: Function, reduce: Function, beaten: Function, input: PackedTensor, *args: Any,
     **kwargs: Any,
 ) -> Tensor:  # fmt: skip
-    """``amax`` and its like over whole matrices.
+    """``amax`` and its like over whole matrices, and the elementwise ``max`` of two.
 
     Args:
         reduce: torch.amax or torch.amin.
         beaten: torch.lt or torch.gt, which says whether zero is more extreme.
     """
     of_all = function in (torch.max, torch.min, Tensor.max, Tensor.min)
+    other = kwargs.get("other", args[0] if args else None)
+    if of_all and isinstance(other, Tensor):
+        return (torch.maximum if reduce is torch.amax else torch.minimum)(input, other)
     dim, keepdim = (*args, *(None, False)[len(args) :]) if len(args) < 3 else (None, False)
     dim, keepdim = kwargs.get("dim", dim), kwargs.get("keepdim", keepdim)
     by_dim = of_all and (args or kwargs)
