@@ -269,13 +269,19 @@ def grad_and_value(
     return _of_types(func, transformed, pair=True)
 
 
-def _jacobian(transform: Function, func: Function, argnums: Any, has_aux: bool) -> Function:
-    transformed = transform(_dense_inner(func, has_aux), argnums, has_aux=has_aux)
+def _jacobian(
+    transform: Function, func: Function, argnums: Any, has_aux: bool, **options: Any
+) -> Function:
+    transformed = transform(_dense_inner(func, has_aux), argnums, has_aux=has_aux, **options)
     return _of_types(func, transformed, has_aux)
 
 
 def jacrev(
-    func: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False
+    func: Function,
+    argnums: int | tuple[int, ...] = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
 ) -> Function:
     """torch.func.jacrev of a function of packed types, by reverse mode.
 
@@ -283,6 +289,7 @@ def jacrev(
         func: its results are taken for dense matrices.
         argnums: which arguments the Jacobians are of.
         has_aux: whether ``func`` returns a pair, of which the second is handed through.
+        chunk_size: how many rows of the Jacobians are computed at a time, all by default.
 
     Returns:
         A function that returns the Jacobians. Where an argument has shape (n, n) and a result has
@@ -290,6 +297,7 @@ def jacrev(
 
     Raises:
         RuntimeError: as torch.func.jacrev does.
+        ValueError: when ``chunk_size`` is not positive.
 
     Example:
         >>> from packedtri import LowerTriangular
@@ -299,16 +307,23 @@ def jacrev(
     Source:
         torch.func.jacrev.
     """
-    return _jacobian(torch.func.jacrev, func, argnums, has_aux)
+    return _jacobian(torch.func.jacrev, func, argnums, has_aux, chunk_size=chunk_size)
 
 
-def jacfwd(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Function:
+def jacfwd(
+    func: Function,
+    argnums: int | tuple[int, ...] = 0,
+    has_aux: bool = False,
+    *,
+    randomness: str = "error",
+) -> Function:
     """As :func:`jacrev`, by forward mode: torch.func.jacfwd.
 
     Args:
         func: as for :func:`jacrev`.
         argnums: as for :func:`jacrev`.
         has_aux: as for :func:`jacrev`.
+        randomness: of ``func``, as for torch.vmap.
 
     Returns:
         A function that returns the Jacobians, as :func:`jacrev` does.
@@ -324,7 +339,7 @@ def jacfwd(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = F
     Source:
         torch.func.jacfwd.
     """
-    return _jacobian(torch.func.jacfwd, func, argnums, has_aux)
+    return _jacobian(torch.func.jacfwd, func, argnums, has_aux, randomness=randomness)
 
 
 def hessian(func: Function, argnums: int | tuple[int, ...] = 0) -> Function:

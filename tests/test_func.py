@@ -91,6 +91,32 @@ def test_derivatives(cls, name):
 
 
 @each_type
+def test_options_of_jacobians(cls):
+    T = matrix(cls)
+    seen: list[int] = []
+
+    def product(T: Any) -> Tensor:
+        y = T @ torch.arange(1.0, N + 1, dtype=torch.float64)
+        if y.requires_grad:
+            y.register_hook(lambda grad: seen.append(len(seen)))
+        return y
+
+    whole = func.jacrev(product)(T)
+    assert len(seen) == 1
+    torch.testing.assert_close(func.jacrev(product, chunk_size=1)(T), whole)
+    assert len(seen) == 1 + N
+    with pytest.raises(ValueError, match="chunk_size"):
+        func.jacrev(product, chunk_size=0)(T)
+
+    def noisy(T: Any) -> Tensor:
+        return T @ torch.rand(N, dtype=torch.float64)
+
+    assert type(func.jacfwd(noisy, randomness="different")(T)) is cls
+    with pytest.raises(RuntimeError, match="randomness"):
+        func.jacfwd(noisy)(T)
+
+
+@each_type
 def test_gradients_are_those_of_autograd(cls):
     T, x = matrix(cls), torch.randn(N, dtype=torch.float64)
 
