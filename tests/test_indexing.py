@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -253,6 +254,21 @@ def test_assignments_to_whole_matrices_that_do_not_fit(cls):
     with pytest.raises(NotImplementedError, match="index"):
         t[[0, 2], 0] = 1.0
     assert torch.equal(t, before)
+
+
+@each_type
+def test_masks_of_all_elements_of_a_batch_are_for_masked_fill(cls):
+    t = cls.randn(3, 4)
+    mask = t < 0
+    with pytest.raises(NotImplementedError) as error:
+        t[mask] = 0
+    assert "index (Tensor (3, 4, 4)) is not supported" in str(error.value)
+    assert "masked_fill_" in str(error.value) and "True" not in str(error.value)
+    with pytest.raises(NotImplementedError, match=re.escape("index (Tensor (1,), 0)")):
+        t[:1, [0.5], 0] = 0
+    expected = t.to_dense().masked_fill(mask, 0)
+    t.masked_fill_(mask, 0)
+    assert type(t) is cls and torch.equal(t.to_dense(), expected)
 
 
 @each_type

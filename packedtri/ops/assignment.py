@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from types import EllipsisType, NoneType
 from typing import Any
 
 import torch
@@ -56,9 +57,10 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
         return _assign_matrices(input, batch, value)
     if is_advanced(batch) or not keeps_matrices_last(batch, input):
         raise NotImplementedError(
-            f"[__setitem__] index {index} is not supported for {describe(input)}: index tensors "
-            "may name whole matrices of a batch, or elements of all matrices. Use torch.where, or "
-            "convert with .to_dense() and from_dense"
+            f"[__setitem__] index {_shown(index)} is not supported for {describe(input)}: index "
+            "tensors may name whole matrices of a batch, or elements of all matrices. Use "
+            "masked_fill_ where a mask has an element for each of all matrices, or convert with "
+            ".to_dense() and from_dense"
         )
     target = matrices_at(input, batch) if batch else input
     block = block_of(rest, input.n)
@@ -67,10 +69,17 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
     found = rows_and_columns(rest, input.n, input.device)
     if found is None:
         raise NotImplementedError(
-            f"[__setitem__] index {rest} is not supported for {describe(input)}; use integers, "
-            "slices and index tensors, or convert with .to_dense() and from_dense"
+            f"[__setitem__] index {_shown(rest)} is not supported for {describe(input)}; use "
+            "integers, slices and index tensors, or convert with .to_dense() and from_dense"
         )
     _assign(target, *found, value, _is_free(rest, input))
+
+
+def _shown(index: tuple[Any, ...]) -> str:
+    """An index as error messages show it, without the elements of tensors and sequences."""
+    plain = (int, slice, NoneType, EllipsisType)
+    shown = [str(item) if isinstance(item, plain) else describe(item) for item in index]
+    return f"({', '.join(shown)})"
 
 
 def _index_put(
