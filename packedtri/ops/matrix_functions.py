@@ -123,8 +123,8 @@ def sqrtm(A: PackedTensor) -> PackedTensor:
     root is differentiable where no eigenvalue is zero. That of a Symmetric or Hermitian matrix is
     made of its eigenvalues, with first and second derivatives; where two of them are zero the
     derivatives are infinite, and taken for zero. A real matrix with a negative eigenvalue has no
-    real root: the result has nan, as that of torch.sqrt. Convert a triangle to a complex dtype
-    first.
+    real root, and a complex Hermitian one no Hermitian root: the result has nan, as that of
+    torch.sqrt. Convert a real triangle to a complex dtype first.
 
     Args:
         A: shape (*batch, n, n), of any packed type but a complex Symmetric.
@@ -153,8 +153,9 @@ def logm(A: PackedTensor) -> PackedTensor:
     matrix is near the identity, where a Pade approximant of order 7, as a sum over Gauss-Legendre
     nodes, gives its logarithm; see chapter 11 of N. J. Higham, Functions of Matrices, SIAM 2008.
     That of a Symmetric or Hermitian matrix is made of its eigenvalues, with first and second
-    derivatives. It exists where no eigenvalue is zero; a real matrix with a negative one gives nan,
-    as torch.log does: convert a triangle to a complex dtype first.
+    derivatives. It exists where no eigenvalue is zero, and is not finite where one is. A real or
+    Hermitian matrix with a negative one gives nan, as torch.log does: convert a real triangle to a
+    complex dtype first.
 
     Args:
         A: shape (*batch, n, n), of any packed type but a complex Symmetric.
