@@ -176,10 +176,7 @@ def inv_quad_logdet(S: Symmetric | Hermitian, rhs: Tensor) -> tuple[Tensor, Tens
     columns = rhs.unsqueeze(-1) if vectors else as_dense(rhs)
     check_system(name, S, columns, left=True)
     matrix, info = factored(S)
-    try:
-        check_positive_definite("linalg.cholesky", info)
-    except torch.linalg.LinAlgError as error:
-        raise torch.linalg.LinAlgError(f"[{name}] {error}") from None
+    check_positive_definite("linalg.cholesky", info, f"[{name}] ")
     dtype = REAL.get(S.dtype, S.dtype)
     inv_quad, logdet = (x.to(dtype) for x in matrix.inv_quad_logdet(columns))
     same = logdet.shape == inv_quad.shape

@@ -36,9 +36,18 @@ def _factor(a: PackedTensor, upper: bool) -> tuple[PackedTensor, Tensor]:
     return _nodes.from_packed(UpperTriangular, packed, a.n), info
 
 
-def check_positive_definite(name: str, info: Tensor) -> None:
-    """Raise torch's error, which names the leading minor that is not positive definite."""
-    torch._linalg_check_errors(whole(info), name, is_matrix=info.dim() == 0)
+def check_positive_definite(name: str, info: Tensor, prefix: str = "") -> None:
+    """Raise torch's error, which names the leading minor that is not positive definite.
+
+    Args:
+        name: of the factorization, with which torch begins.
+        info: what it returned.
+        prefix: what is to be said before.
+    """
+    try:
+        torch._linalg_check_errors(whole(info), name, is_matrix=info.dim() == 0)
+    except torch.linalg.LinAlgError as error:
+        raise torch.linalg.LinAlgError(f"{prefix}{error}") from None
 
 
 @row(torch.linalg.cholesky, Hermitian)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from packedtri._values import describe
+from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.matmul import check_elements
 from packedtri.ops.solve import check_batches
 from packedtri.ops.trsm import narrowed, widened
@@ -101,7 +102,8 @@ def generalized_eigvalsh(A: S, B: S) -> Tensor:
 def _reduced(name: str, A: S, B: S) -> tuple[LowerTriangular, Tensor]:
     """The Cholesky factor L of B, and the dense L^-1 A L^-H."""
     _check(name, A, B)
-    L: Any = torch.linalg.cholesky(widened(B))
+    L, info = torch.linalg.cholesky_ex(widened(B))
+    check_positive_definite("linalg.cholesky", info, f"[{name}] B is not positive definite: ")
     # torch.linalg.solve would take matrices of some shapes for a batch of vectors.
     half = torch.linalg.solve_triangular(L, widened(A).to_dense(), upper=False)
     return L, torch.linalg.solve_triangular(L, half.mH, upper=False)
