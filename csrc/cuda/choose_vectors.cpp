@@ -78,24 +78,23 @@ bool strips_can(const Product& p, const Device& device) {
 
 // Up to so many vectors, from which order on strips are faster than the other kernels and than dense torch on unpacked
 // copies. FEW of a symmetric matrix are so below the order MIDDLE, too.
-constexpr int64_t NEVER = INT64_MAX, STRIP_VECTORS[] = {4, 8, 16, 32, 64, 128}, FEW = 8,
-                  MIDDLE = 1300;
+constexpr int64_t NEVER = INT64_MAX, STRIP_VECTORS[] = {4, 8, 16, 32}, FEW = 8, MIDDLE = 1300;
 struct StripOrders {
-    int64_t least[6];
+    int64_t least[4];
     int64_t few;  // For FEW below MIDDLE.
     // Of batches of at least 8000 rows: for so many vectors, from this order on.
     int64_t least_vectors, most_vectors, in_batch;
 };
 // Measured on an H200 at orders of 256 to 12288.
 constexpr StripOrders STRIPS_F32[] = {
-    {{NEVER, NEVER, 2500, 1500, 1400, 1500}, NEVER, 9, 32, 500},
-    {{NEVER, 8000, 2500, 1500, 2500, NEVER}, NEVER, 17, 32, 1000},
-    {{2500, 2500, 500, 2500, 3500, NEVER}, 350, 2, 32, 500},
+    {{NEVER, 2300, 880, 1000}, NEVER, 9, 32, 900},
+    {{NEVER, 2300, 2300, NEVER}, NEVER, 17, 32, 1000},
+    {{2300, 2300, 2300, NEVER}, NEVER, 2, 32, 500},
 };
 constexpr StripOrders STRIPS_F64[] = {
-    {{NEVER, 970, 800, 830, NEVER, NEVER}, NEVER, 5, 32, 250},
-    {{NEVER, 2500, 2500, 2000, NEVER, NEVER}, NEVER, 9, 32, 500},
-    {{2500, 700, 1000, 2000, NEVER, NEVER}, 700, 2, 32, 500},
+    {{NEVER, 970, 800, 830}, NEVER, 5, 32, 250},
+    {{NEVER, 2500, 2500, 2000}, NEVER, 9, 32, 500},
+    {{2500, 700, 1000, 2000}, 700, 2, 32, 500},
 };
 
 // Whether a symmetric matrix, of one product, can be read from an image of its half, by small tiles.
@@ -108,21 +107,22 @@ bool half_image_has_room(const Product& p, const Device& device) {
 bool strips_pay(const Product& p, const Device& device) {
     const int64_t n = p.k, vectors = vectors_of(p);
     const bool both = has_symmetric(p), f64 = p.dtype == DType::f64;
-    // Larger tiles multiply more of them sooner, dense torch does in TF32, and tile images in float32 from this order on.
-    if (vectors > (p.tf32 ? (both ? 32 : 64) : 128)) return false;
-    if (p.dtype == DType::f32 && vectors > 64 && n > 2000) return false;
+    if (vectors > 32) return false;
     // A symmetric matrix, whose elements are loaded once for two products. Of smaller ones the kernel for a hundred vectors
     // loads them twice sooner.
     if (element_size(p.dtype) == 2)
-        return vectors <= 32 && (p.batch == 1 ? n >= 3500 : n >= 1000 && n * p.batch >= 8000);
+        return p.batch == 1 ? n >= 3500 : n >= 1000 && n * p.batch >= 8000;
     const int sums = both ? 2 : adds_rows(p) ? 0 : 1;
     const StripOrders& orders = (f64 ? STRIPS_F64 : STRIPS_F32)[sums];
-    if (p.batch > 1 && n * p.batch >= 8000 && n >= orders.in_batch &&
-        vectors >= orders.least_vectors && vectors <= orders.most_vectors)
+    // Of symmetric matrices of float32 fewer rows are enough, and the kernel for few vectors has those of many.
+    const bool mirrored = both && !f64;
+    const int64_t rows = n * p.batch,
+                  least = mirrored && n >= 800 && rows >= 12000 ? FEW + 1 : orders.least_vectors;
+    if (p.batch > 1 && (rows >= 8000 || (mirrored && n >= 700 && rows >= 3000)) &&
+        n >= orders.in_batch && vectors >= least && vectors <= orders.most_vectors)
         return true;
     if (p.batch > 1 && n < 2500) return false;
     if (vectors <= FEW && n >= orders.few && n < MIDDLE) return true;
-    if (both && !f64 && vectors > 32 && half_image_has_room(p, device)) return false;
     const auto* bucket =
         std::lower_bound(std::begin(STRIP_VECTORS), std::end(STRIP_VECTORS), vectors);
     return n >= orders.least[bucket - STRIP_VECTORS];
@@ -158,24 +158,36 @@ bool wide_pays_of_batch(const Product& p) {
     return vectors <= 64 && n >= (vectors <= 16 ? 1000 : 500) && elements >= int64_t{16} << 20;
 }
 
-// The same of float32, where strips, few vectors and tile images are the others (measured at orders of 1024 to 12288).
+// The same of float32, where strips, few vectors and tile images are the others (measured on an H200 at orders of 256 to
+// 12288): from which order on up to so many vectors.
+constexpr int64_t WIDE_VECTORS[] = {4, 16, 32, 64, 128, 256, 384};
+struct WideOrders {
+    int64_t alone[7], in_batch[7];
+};
+constexpr WideOrders WIDE_TRIANGLES{{NEVER, 3800, 1250, 1500, 1400, 1250, 2000},
+                                    {NEVER, 2500, NEVER, 1000, 700, NEVER, NEVER}},
+    WIDE_SYMMETRIC{{NEVER, NEVER, 2200, 1100, 1000, 1950, NEVER},
+                   {NEVER, NEVER, NEVER, 500, 1500, NEVER, NEVER}};
+
 bool wide_pays_of_float(const Product& p, const Device& device) {
-    const int64_t n = p.k, vectors = vectors_of(p);
+    const int64_t n = p.k, vectors = vectors_of(p), rows = n * p.batch;
     const bool symmetric = has_symmetric(p);
-    if (p.tf32) return false;
+    if (p.tf32 || vectors > 384) return false;
+    const WideOrders& orders = symmetric ? WIDE_SYMMETRIC : WIDE_TRIANGLES;
+    const auto bucket =
+        std::lower_bound(std::begin(WIDE_VECTORS), std::end(WIDE_VECTORS), vectors) - WIDE_VECTORS;
     if (p.batch > 1) {
-        if (vectors <= 16 || vectors > 256 || packed_operand(p).batch_stride == 0) return false;
-        return n >= (vectors <= (symmetric ? 64 : 128) ? 1000 : 2000);
+        if (packed_operand(p).batch_stride == 0) return false;
+        // Many rows fill the device, of symmetric matrices by strips and tile images too.
+        if (vectors > 16 && vectors <= 32)
+            return n >= (symmetric ? (rows < 8000 ? 500 : 700) : (rows < 6000 ? 1500 : 700));
+        if (symmetric && vectors > 64 && vectors <= (rows < 8000 ? 128 : 100)) return n >= 700;
+        return n >= orders.in_batch[bucket];
     }
-    if (!symmetric) {
-        if (vectors <= 4 || vectors > 384) return false;
-        if (vectors > 64) return n >= (vectors <= 256 ? 1300 : 2000);
-        return n >= (vectors > 16 && vectors <= 32 && !sums_along_rows(p) ? 1900 : 2300);
-    }
-    if (vectors <= 16 || vectors > 256) return false;
-    if (vectors <= 128) return n >= (vectors <= 32 ? 2300 : vectors <= 64 ? 1300 : 1000);
-    // As of 16-bit elements.
-    return n >= 1800 && (n < 3500 || !half_image_has_room(p, device));
+    // Of some orders an image of half of it, as of 16-bit elements, is faster.
+    if (symmetric && vectors > 128 && n >= 3300 && n < 4600 && half_image_has_room(p, device))
+        return false;
+    return n >= orders.alone[bucket];
 }
 
 bool wide_pays(const Product& p, const Device& device) {

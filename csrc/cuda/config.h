@@ -220,7 +220,7 @@ inline int64_t resident_tasks(const Product& p, TileSize tile) {
 inline int strip_vectors(const Product& p) {
     const int64_t vectors = vectors_of(p);
     if (vectors <= 8 && element_size(p.dtype) > 2) return 8;
-    return vectors <= 16 ? 16 : vectors <= 32 || p.dtype != DType::f32 ? 32 : 64;
+    return vectors <= 16 ? 16 : 32;
 }
 // The same of Method::Wide.
 inline int wide_vectors(const Product& p) {

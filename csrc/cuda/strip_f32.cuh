@@ -9,7 +9,7 @@ namespace packedtri::cuda {
 
 template <int VECTORS>
 struct StripMath<float, VECTORS> {
-    static constexpr int STAGES = VECTORS < 64 ? 4 : 3;
+    static constexpr int STAGES = 4;
     // Of the rows of a tile: a warp reads 4 elements of 8 rows, or 8 of 4, from no bank more than twice.
     static constexpr int PITCH = STRIP_TILE + 8;
     static constexpr bool NEEDS_ORDINARY = true;

@@ -69,9 +69,7 @@ bool run_strips(const Product& p, Scratch& scratch, cudaStream_t stream) {
     switch (args.at_once) {
         case 8: launch_strips<8>(args, stream); break;
         case 16: launch_strips<16>(args, stream); break;
-        case 32: launch_strips<32>(args, stream); break;
-        default:
-            if constexpr (sizeof(T) < 8) launch_strips<64>(args, stream);
+        default: launch_strips<32>(args, stream);
     }
     return true;
 }

@@ -152,17 +152,18 @@ class Consumer {
         split<PARTLY>(left);
         const uint64_t x = tile_descriptor(ptx::shared_address(shared_.x[step % Shape::STAGES]));
         if constexpr (Shape::VECTORS <= 32) {
-            // Few vectors' first and second parts at once, which is not faster of more.
+            // The first and second parts of the vectors at once, and what else there is apart: sums have one width.
             constexpr int BOTH = 2 * Shape::VECTORS;
-            float sums[2 * SUMS];
+            float sums[2 * SUMS], rest[SUMS];
             ptx::wgmma_fence();
+            multiply<Shape::VECTORS>(rest, 2, x, 0, false);
+            multiply<Shape::VECTORS>(rest, 0, x, 2, true);
             multiply<BOTH>(sums, 1, x, 0, false);
-            multiply<Shape::VECTORS>(sums, 2, x, 0, true);
-            multiply<Shape::VECTORS>(sums + SUMS, 0, x, 2, true);
             multiply<BOTH>(sums, 0, x, 0, true);
             finish(step);
 #pragma unroll
-            for (int e = 0; e < SUMS; ++e) acc_[e] = fmaf(sums[e] + sums[SUMS + e], down_, acc_[e]);
+            for (int e = 0; e < SUMS; ++e)
+                acc_[e] = fmaf(sums[e] + (sums[SUMS + e] + rest[e]), down_, acc_[e]);
         } else {
             float sums[SUMS];
             ptx::wgmma_fence();

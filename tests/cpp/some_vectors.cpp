@@ -1,4 +1,4 @@
-// Which kernel 16-bit products of a packed matrix and some vectors have: reads products from its input, one a line, as
+// Which kernel products of a packed matrix and some vectors have: reads products from its input, one a line, as
 // "bfloat16 S@dense 4096 64 1" with the number of matrices, and writes for each whether it is the one for a hundred vectors
 // or so, the one for strips, or another.
 #include <iostream>

@@ -59,7 +59,7 @@ void a_hundred_vectors() {
           "up to an eighth of the order");
     CHECK(!wide(DType::bf16, Kind::Symmetric, 4096, 512) && symmetric_by_small_tiles(p),
           "as many as make one round");
-    CHECK(!wide(DType::f32, Kind::Symmetric, 8192, 256) && symmetric_by_small_tiles(p),
+    CHECK(!wide(DType::f32, Kind::Symmetric, 4096, 256) && symmetric_by_small_tiles(p),
           "float32 likewise");
     CHECK(wide(DType::f32, Kind::Symmetric, 8192, 64), "but not beside fewer");
     p.tf32 = true;
@@ -84,9 +84,10 @@ void a_hundred_vectors_of_float() {
         return chosen;
     };
     CHECK(method(Kind::Lower, 8192, 64) == Method::Wide, "a triangle");
-    CHECK(method(Kind::Upper, 2048, 24) == Method::Wide &&
-              method(Kind::Lower, 2048, 24) != Method::Wide,
-          "where strips have sums down columns");
+    CHECK(method(Kind::Upper, 2560, 24) == Method::Wide &&
+              method(Kind::Upper, 2560, 16) == Method::Strips &&
+              method(Kind::Upper, 2000, 16) == Method::Thin,
+          "fewer");
     CHECK(method(Kind::Lower, 4096, 4) != Method::Wide &&
               method(Kind::Lower, 4096, 5) == Method::Wide,
           "few");
@@ -219,12 +220,14 @@ void some_vectors() {
     CHECK(cuda::explain(p, hopper) == "strips of the triangle, 16 vectors at once", "in words");
     CHECK(cuda::choose(p, hopper, false).method == Method::Thin, "without memory");
     CHECK(cuda::choose(p, cuda::Device{108, false}).method == Method::Thin, "another chip");
-    CHECK(strips(DType::f32, Kind::Lower, 2048, 64) && cuda::strip_vectors(p) == 64, "float32");
+    CHECK(strips(DType::f32, Kind::Lower, 2048, 16) && !strips(DType::f32, Kind::Lower, 2048, 17) &&
+              !strips(DType::f32, Kind::Lower, 4096, 16),
+          "float32, but for more and larger ones");
     CHECK(strips(DType::f64, Kind::Upper, 8192, 32) && !strips(DType::f64, Kind::Upper, 8192, 33),
           "more of float64 have tiles");
-    CHECK(strips(DType::f32, Kind::Symmetric, 640, 8), "small");
-    CHECK(!strips(DType::f32, Kind::Symmetric, 512, 8), "smaller, which tiles mirror");
-    CHECK(!strips(DType::f32, Kind::Symmetric, 1600, 8), "not much larger");
+    CHECK(strips(DType::f32, Kind::Symmetric, 2304, 8) &&
+              !strips(DType::f32, Kind::Symmetric, 1600, 8),
+          "smaller ones have tiles");
     CHECK(!strips(DType::bf16, Kind::Lower, 8192, 16), "a triangle of bfloat16");
     CHECK(strips(DType::bf16, Kind::Symmetric, 4096, 32) &&
               !strips(DType::bf16, Kind::Symmetric, 4096, 33) &&
@@ -233,9 +236,9 @@ void some_vectors() {
     CHECK(strips(DType::bf16, Kind::Symmetric, 2048, 16, 16), "a batch of bfloat16");
     CHECK(strips(DType::f64, Kind::Symmetric, 1024, 16, 64), "a batch");
     CHECK(!strips(DType::f64, Kind::Symmetric, 128, 16, 64), "small ones");
-    strips(DType::f32, Kind::Lower, 1536, 100);
-    p.tf32 = true;
-    CHECK(cuda::choose(p, hopper).method != Method::Strips, "dense torch in TF32");
+    CHECK(strips(DType::f32, Kind::Symmetric, 768, 8, 8) &&
+              !strips(DType::f32, Kind::Symmetric, 1024, 8, 32),
+          "batches that are not large either");
     cuda::Device little = hopper;
     little.scratch = 1000;
     strips(DType::f64, Kind::Symmetric, 8192, 16);
