@@ -104,7 +104,7 @@ bool half_image_has_room(const Product& p, const Device& device) {
     return images_have_room(p, {Method::Engine, TileSize::Small, 1, 1, 1}, device);
 }
 
-bool strips_pay(const Product& p, const Device& device) {
+bool strips_pay(const Product& p) {
     const int64_t n = p.k, vectors = vectors_of(p);
     const bool both = has_symmetric(p), f64 = p.dtype == DType::f64;
     if (vectors > 32) return false;
@@ -252,7 +252,7 @@ bool turns(const ColumnBatch& x, const Device& device) {
 
 bool goes_by_strips(const Product& p, const Device& device) {
     return strips_can(p, device) &&
-           (forced.method < 0 ? strips_pay(p, device) && !mirrored_pays(p, device) &&
+           (forced.method < 0 ? strips_pay(p) && !mirrored_pays(p, device) &&
                                     !(p.dtype == DType::f32 && goes_wide(p, device))
                               : is_forced(Method::Strips));
 }
