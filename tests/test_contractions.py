@@ -13,10 +13,17 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from twins import MIRRORED, TYPES, called, each_type, square_type, wide
 
-from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric
+from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric, dense_guard
+from packedtri.ops import contract
 from packedtri.testing import densify
 
 N = 4
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reduces to packed functions does so at the small sizes of these tests too."""
+    monkeypatch.setattr(contract, "_LITTLE", -1)
 
 
 def dense(x: Any) -> Any:
@@ -78,6 +85,26 @@ REDUCED_BATCHES = (
 CONVERTED = (
     ("ij,kl->ijkl", "ab"), ("ij,ij->i", "ab"), ("ij,ij->", "ax"),
 )  # fmt: skip
+
+
+@each_type
+def test_little_is_unpacked_without_a_word(cls, device, monkeypatch):
+    """Where the result has no type, with the same values; a guard is for what has no other way."""
+    monkeypatch.setattr(contract, "_LITTLE", 100)
+    options = {"dtype": torch.float64, "device": device}
+    x = torch.randn(N, **options)
+    for equation in ("i,ij,j->", "ij,ij->", "ii->", "ii->i", "ij->j"):
+        t = cls.randn(N, **options)
+        given = [t if len(term) == 2 else x for term in equation.partition("->")[0].split(",")]
+        with dense_guard("raise"):
+            check(partial(torch.einsum, equation), *given, packed=False)
+        result = torch.einsum(equation, *[y.requires_grad_() if y is t else y for y in given])
+        (gradient,) = torch.autograd.grad(result.abs().sum(), t)
+        assert type(gradient) is cls
+    t = t.detach()
+    with pytest.warns(UserWarning, match="a copy of elements"):
+        torch.einsum("ii->i", t).zero_()
+    assert not unpacks(lambda: torch.einsum("ij,j->i", t, x))
 
 
 @each_type

@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from packedtri import _nodes
+from packedtri import _nodes, _tracing
 from packedtri._bands import halve_diagonal
 from packedtri.dispatch import row
 from packedtri.layout import HERMITIAN, LOWER, MIRRORED
-from packedtri.ops.dense import check_tensors, densify, functions, shape_of
+from packedtri.ops.dense import as_dense, check_tensors, densify, functions, shape_of
 from packedtri.ops.lost_writes import watch
 from packedtri.tensor import PackedTensor
 
@@ -34,6 +34,9 @@ Labels = tuple[Hashable, ...]
 # What takes the place of the two labels of matrices: no letter, as those of equations are.
 _ELEMENTS = "elements"
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
+# Up to so many stored elements of all operands it takes longer to see what an equation reduces to
+# than to unpack them, unless it is one product.
+_LITTLE = 1 << 15
 
 
 def contract(a: Tensor, a_labels: Labels, b: Tensor, b_labels: Labels, out: Labels) -> Any:
@@ -206,13 +209,24 @@ def _einsum(equation: Any, *operands: Any) -> Tensor:
     if isinstance(equation, str):
         check_tensors("einsum", "operands", given)
         labels = _labels_of(equation.replace(" ", ""), [x.dim() for x in given])
-    result = None if labels is None else _contracted(given, *labels)
+    result = None
+    if labels is not None and _is_little(given, labels[1]):
+        result = torch.einsum(equation, *map(as_dense, given))
+    elif labels is not None:
+        result = _contracted(given, *labels)
     if result is None:
         result = densify(torch.einsum, equation, *operands)
     if labels is not None and len(given) == 1 and {*labels[1]} >= {*labels[0][0]}:
         # Nothing is summed: torch gives a view.
         watch("torch.einsum", result, given[0])
     return result
+
+
+def _is_little(operands: Sequence[Any], out: Labels) -> bool:
+    """Whether dense operands are faster for a result that has too few dimensions for a type."""
+    if _tracing.is_compiling() or len(out) > (1 if len(operands) != 2 else 0):
+        return False
+    return sum(x._packed.numel() for x in operands if isinstance(x, PackedTensor)) <= _LITTLE
 
 
 def _contracted(operands: Sequence[Any], terms: Sequence[Labels], out: Labels) -> Any:
