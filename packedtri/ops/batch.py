@@ -52,8 +52,7 @@ def _select(input: Tensor, dim: int, index: int) -> Tensor:
         return _view(torch.select, input, at, index)
     if not isinstance(input, PackedTensor):
         return densify(torch.select, input, dim, index)
-    place = (*(slice(None),) * from_front(dim, input.dim()), index)
-    return indexing.read(input, place, *indexing.split(place, input))
+    return indexing.read_along(input, from_front(dim, input.dim()), index)
 
 
 @row(functions("unbind"))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cache
-from itertools import combinations
+from itertools import chain, combinations
 from math import prod
 from string import ascii_letters
 from typing import Any
@@ -192,9 +192,14 @@ def _inner_products(
 
 def _dense_pair(x: Tensor, x_labels: Labels, y: Tensor, y_labels: Labels, out: Labels) -> Tensor:
     """What torch makes of two operands; packed ones are converted."""
-    letters = dict(zip(dict.fromkeys((*x_labels, *y_labels)), ascii_letters, strict=False))
-    terms = ("".join(letters[label] for label in labels) for labels in (x_labels, y_labels, out))
-    return densify(torch.einsum, "{},{}->{}".format(*terms), x, y)
+    return densify(torch.einsum, _equation([x_labels, y_labels], out), x, y)
+
+
+def _equation(terms: Sequence[Labels], out: Labels) -> str:
+    """What ``torch.einsum`` is told of operands with these labels, whatever they are."""
+    letters = dict(zip(dict.fromkeys(chain(*terms)), ascii_letters, strict=False))
+    *inputs, output = ("".join(letters[label] for label in labels) for labels in (*terms, out))
+    return f"{','.join(inputs)}->{output}"
 
 
 # ----------------------------------------------------------------------------------- the functions
@@ -211,7 +216,8 @@ def _einsum(equation: Any, *operands: Any) -> Tensor:
         labels = _labels_of(equation.replace(" ", ""), [x.dim() for x in given])
     result = None
     if labels is not None and _is_little(given, labels[1]):
-        result = torch.einsum(equation, *map(as_dense, given))
+        unpacked = {id(x): as_dense(x) for x in given}  # Once, where one is given twice.
+        result = torch.einsum(equation, *(unpacked[id(x)] for x in given))
     elif labels is not None:
         result = _contracted(given, *labels)
     if result is None:
@@ -288,9 +294,7 @@ def _alone(x: Any, labels: Labels, wanted: Iterable[Hashable]) -> tuple[Any, Lab
         if labels[-2] != labels[-1]:
             return None
         x, labels = torch.diagonal(x, 0, -2, -1), labels[:-1]
-    letters = dict(zip(dict.fromkeys(labels), ascii_letters, strict=False))
-    terms = ("".join(letters[label] for label in given) for given in (labels, kept))
-    return torch.einsum("{}->{}".format(*terms), x), kept
+    return torch.einsum(_equation([labels], kept), x), kept
 
 
 def _labels_of(equation: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels] | None:

@@ -245,6 +245,12 @@ def _gathers_too_much(t: PackedTensor, i: Tensor, j: Tensor) -> bool:
     return count > _FEW and count * cost > t.n * t.n
 
 
+def read_along(t: PackedTensor, dim: int, item: Any) -> Tensor:
+    """``read`` of what an item of an index takes along one dimension, counted from the front."""
+    place = (*(slice(None),) * dim, item)
+    return read(t, place, *split(place, t))
+
+
 def selected_lines(input: Any, dim: Any, index: Any) -> Tensor:
     """``torch.index_select`` of rows or columns, which on a CPU are gathered where they are few.
 
@@ -257,6 +263,5 @@ def selected_lines(input: Any, dim: Any, index: Any) -> Tensor:
         if integers and index.numel() and -rank <= dim < rank:
             lowest, highest = index.aminmax()
             if lowest >= 0 and highest < n:
-                place = (*(slice(None),) * (dim % rank), index)
-                return read(input, place, *split(place, input))
+                return read_along(input, dim % rank, index)
     return densify(torch.index_select, input, dim, index)

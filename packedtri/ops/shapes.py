@@ -174,9 +174,8 @@ def _narrow_lines(input: Any, dim: Any, start: Any, length: Any) -> Tensor:
     if isinstance(input, PackedTensor) and all(isinstance(x, INTEGERS) for x in given):
         first = start + input.n if start < 0 else start
         if 0 <= first <= first + length <= input.n:
-            before = from_front(dim, input.dim())
-            place = (*(slice(None),) * before, slice(first, first + length))
-            return indexing.read(input, place, *indexing.split(place, input))
+            place = from_front(dim, input.dim())
+            return indexing.read_along(input, place, slice(first, first + length))
     return densify(Tensor.narrow, input, *given)
 
 
