@@ -103,10 +103,14 @@ __global__ void __launch_bounds__(ADD_PARTS_THREADS)
     }
 }
 
-template <class T, int VECTORS, class Args>
-void launch_add_parts(const Args& args, cudaStream_t stream) {
-    constexpr int ROWS = ADD_PARTS_THREADS / ADD_PARTS_LANES<VECTORS>;
-    launch_overlapping(add_parts_kernel<T, VECTORS, Args>,
+// A kernel whose blocks write parts of sums, and then the one that adds them up.
+template <class T, class Shape, class Args>
+void launch_in_parts(void (*kernel)(Args), const Args& args, cudaStream_t stream) {
+    allow_shared(kernel);
+    launch_overlapping(kernel, grid_of(args.blocks), Shape::THREADS, args, stream,
+                       "cannot launch a product", 1, sizeof(typename Shape::Shared));
+    constexpr int ROWS = ADD_PARTS_THREADS / ADD_PARTS_LANES<Shape::VECTORS>;
+    launch_overlapping(add_parts_kernel<T, Shape::VECTORS, Args>,
                        grid_of(args.matrices() * ceil_div(args.n, ROWS)), ADD_PARTS_THREADS, args,
                        stream, "cannot launch a sum");
 }

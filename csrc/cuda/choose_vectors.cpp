@@ -76,25 +76,31 @@ bool strips_can(const Product& p, const Device& device) {
     return sums.all() * vectors * size <= device.scratch;
 }
 
+// Which of ascending limits is the first that so many vectors keep to.
+template <size_t COUNT>
+int64_t bucket(const int64_t (&limits)[COUNT], int64_t vectors) {
+    return std::lower_bound(std::begin(limits), std::end(limits), vectors) - std::begin(limits);
+}
+
 // Up to so many vectors, from which order on strips are faster than the other kernels and than dense torch on unpacked
 // copies. FEW of a symmetric matrix are so below the order MIDDLE, too.
 constexpr int64_t NEVER = INT64_MAX, STRIP_VECTORS[] = {4, 8, 16, 32}, FEW = 8, MIDDLE = 1300;
 struct StripOrders {
     int64_t least[4];
     int64_t few;  // For FEW below MIDDLE.
-    // Of batches of at least 8000 rows: for so many vectors, from this order on.
-    int64_t least_vectors, most_vectors, in_batch;
+    // Of batches of at least 8000 rows: from so many vectors and this order on.
+    int64_t least_vectors, in_batch;
 };
 // Measured on an H200 at orders of 256 to 12288.
 constexpr StripOrders STRIPS_F32[] = {
-    {{NEVER, 2300, 880, 1000}, NEVER, 9, 32, 900},
-    {{NEVER, 2300, 2300, NEVER}, NEVER, 17, 32, 1000},
-    {{2300, 2300, 2300, NEVER}, NEVER, 2, 32, 500},
+    {{NEVER, 2300, 880, 1000}, NEVER, 9, 900},
+    {{NEVER, 2300, 2300, NEVER}, NEVER, 17, 1000},
+    {{2300, 2300, 2300, NEVER}, NEVER, 2, 500},
 };
 constexpr StripOrders STRIPS_F64[] = {
-    {{NEVER, 970, 800, 830}, NEVER, 5, 32, 250},
-    {{NEVER, 2500, 2500, 2000}, NEVER, 9, 32, 500},
-    {{2500, 700, 1000, 2000}, 700, 2, 32, 500},
+    {{NEVER, 970, 800, 830}, NEVER, 5, 250},
+    {{NEVER, 2500, 2500, 2000}, NEVER, 9, 500},
+    {{2500, 700, 1000, 2000}, 700, 2, 500},
 };
 
 // Whether a symmetric matrix, of one product, can be read from an image of its half, by small tiles.
@@ -119,13 +125,11 @@ bool strips_pay(const Product& p) {
     const int64_t rows = n * p.batch,
                   least = mirrored && n >= 800 && rows >= 12000 ? FEW + 1 : orders.least_vectors;
     if (p.batch > 1 && (rows >= 8000 || (mirrored && n >= 700 && rows >= 3000)) &&
-        n >= orders.in_batch && vectors >= least && vectors <= orders.most_vectors)
+        n >= orders.in_batch && vectors >= least)
         return true;
     if (p.batch > 1 && n < 2500) return false;
     if (vectors <= FEW && n >= orders.few && n < MIDDLE) return true;
-    const auto* bucket =
-        std::lower_bound(std::begin(STRIP_VECTORS), std::end(STRIP_VECTORS), vectors);
-    return n >= orders.least[bucket - STRIP_VECTORS];
+    return n >= orders.least[bucket(STRIP_VECTORS, vectors)];
 }
 
 // Whether a product can have the kernel for a hundred vectors or so: there has to be room for the sums that are added up at
@@ -174,20 +178,18 @@ bool wide_pays_of_float(const Product& p, const Device& device) {
     const bool symmetric = has_symmetric(p);
     if (p.tf32 || vectors > 384) return false;
     const WideOrders& orders = symmetric ? WIDE_SYMMETRIC : WIDE_TRIANGLES;
-    const auto bucket =
-        std::lower_bound(std::begin(WIDE_VECTORS), std::end(WIDE_VECTORS), vectors) - WIDE_VECTORS;
     if (p.batch > 1) {
         if (packed_operand(p).batch_stride == 0) return false;
         // Many rows fill the device, of symmetric matrices by strips and tile images too.
         if (vectors > 16 && vectors <= 32)
             return n >= (symmetric ? (rows < 8000 ? 500 : 700) : (rows < 6000 ? 1500 : 700));
         if (symmetric && vectors > 64 && vectors <= (rows < 8000 ? 128 : 100)) return n >= 700;
-        return n >= orders.in_batch[bucket];
+        return n >= orders.in_batch[bucket(WIDE_VECTORS, vectors)];
     }
     // Of some orders an image of half of it, as of 16-bit elements, is faster.
     if (symmetric && vectors > 128 && n >= 3300 && n < 4600 && half_image_has_room(p, device))
         return false;
-    return n >= orders.alone[bucket];
+    return n >= orders.alone[bucket(WIDE_VECTORS, vectors)];
 }
 
 bool wide_pays(const Product& p, const Device& device) {

@@ -76,9 +76,9 @@ inline __global__ void __launch_bounds__(SPLIT_THREADS)
 
 class SplitVectors {
   public:
-    explicit SplitVectors(const Product& p, const VectorArgs<float>& args)
-        : args_(args), one_(VectorProduct(p).vectors.batch_stride == 0),
-          matrices_(one_ ? 1 : args.batch), steps_(ceil_div(args.n, 16) * 16),
+    SplitVectors(const Product& p, const VectorArgs<float>& args)
+        : one_(VectorProduct(p).vectors.batch_stride == 0), matrices_(one_ ? 1 : args.batch),
+          steps_(ceil_div(args.n, 16) * 16),
           pitch_(int64_t{args.groups} * split_width(args.at_once)),
           orders_(args.rows + args.columns) {}
 
@@ -87,14 +87,14 @@ class SplitVectors {
     // Of all parts, which begin at a multiple of 16 bytes.
     int64_t bytes() const { return matrices_ * orders_ * steps_ * pitch_ * 2; }
 
-    CUtensorMap map(void* to, cudaStream_t stream) const {
+    CUtensorMap map(const VectorArgs<float>& args, void* to, cudaStream_t stream) const {
         const int64_t along = ceil_div(steps_, SPLIT_SIDE),
-                      across = ceil_div(int64_t{args_.groups} * args_.at_once, SPLIT_SIDE);
+                      across = ceil_div(int64_t{args.groups} * args.at_once, SPLIT_SIDE);
         launch_overlapping(
             split_vectors_kernel, grid_of(along * across * matrices_), SPLIT_THREADS,
-            SplitArgs{args_.x, static_cast<__nv_bfloat16*>(to), args_.x_batch_stride, args_.x_step,
-                      args_.x_next, args_.rows, args_.columns, args_.n, static_cast<int>(steps_),
-                      args_.vectors, args_.groups, args_.at_once, static_cast<unsigned>(along),
+            SplitArgs{args.x, static_cast<__nv_bfloat16*>(to), args.x_batch_stride, args.x_step,
+                      args.x_next, args.rows, args.columns, args.n, static_cast<int>(steps_),
+                      args.vectors, args.groups, args.at_once, static_cast<unsigned>(along),
                       static_cast<unsigned>(across)},
             stream, "cannot launch a copy");
         const Operand split{to, Kind::Dense, steps_, pitch_, pitch_, 1, steps_ * pitch_};
@@ -102,7 +102,6 @@ class SplitVectors {
     }
 
   private:
-    const VectorArgs<float>& args_;
     const bool one_;
     const int64_t matrices_, steps_, pitch_;
     const int orders_;

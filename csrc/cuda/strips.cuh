@@ -46,11 +46,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 template <class T, int VECTORS, bool ROWS, bool COLUMNS>
 void launch_strips(const StripArgs<T>& args, cudaStream_t stream) {
     using Shape = StripShape<T, VECTORS, ROWS, COLUMNS>;
-    const auto kernel = strips_kernel<T, Shape>;
-    allow_shared(kernel);
-    launch_overlapping(kernel, grid_of(args.blocks), Shape::THREADS, args, stream,
-                       "cannot launch a product", 1, sizeof(typename Shape::Shared));
-    launch_add_parts<T, VECTORS>(args, stream);
+    launch_in_parts<T, Shape>(strips_kernel<T, Shape>, args, stream);
 }
 
 template <int VECTORS, class T>

@@ -43,11 +43,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 template <class T, int VECTORS, bool X_ALONG>
 void launch_strip_steps(const StripStepArgs<T>& args, cudaStream_t stream) {
     using Shape = StripStepShape<T, VECTORS, X_ALONG>;
-    const auto kernel = strip_steps_kernel<T, Shape>;
-    allow_shared(kernel);
-    launch_overlapping(kernel, grid_of(args.blocks), Shape::THREADS, args, stream,
-                       "cannot launch a product", 1, sizeof(typename Shape::Shared));
-    launch_add_parts<T, VECTORS>(args, stream);
+    launch_in_parts<T, Shape>(strip_steps_kernel<T, Shape>, args, stream);
 }
 
 template <bool X_ALONG, class T>
@@ -60,12 +56,7 @@ template <class T>
 bool run_strips_16bit(const Product& p, Scratch& scratch, cudaStream_t stream) {
     const MappedVectors<T> vectors(p);
     StripStepArgs<T> args(p, current_device().multiprocessors);
-    const int64_t bytes = args.bytes();
-    void* const memory = scratch.reserve_if_free(bytes + vectors.bytes());
-    if (!memory) return false;
-    args.put_sums(memory);
-    args.x_map = vectors.map(args, static_cast<char*>(memory) + bytes, stream);
-    args.one_x = vectors.one();
+    if (!place_vectors(vectors, args, scratch, stream)) return false;
     if (vectors.along()) launch_strip_steps<true>(args, stream);
     else launch_strip_steps<false>(args, stream);
     return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config.h"
+#include "kernels.h"
 #include "vector_product.h"
 
 namespace packedtri::cuda {
@@ -41,5 +42,18 @@ struct VectorArgs {
     }
     int64_t matrices() const { return int64_t{batch} * groups; }
 };
+
+// Finds scratch memory for parts of sums and for vectors as the copy engine reads them, and has these brought there. False
+// where there is none.
+template <class Vectors, class Args>
+bool place_vectors(const Vectors& vectors, Args& args, Scratch& scratch, cudaStream_t stream) {
+    const int64_t bytes = args.bytes();
+    void* const memory = scratch.reserve_if_free(bytes + vectors.bytes());
+    if (!memory) return false;
+    args.put_sums(memory);
+    args.x_map = vectors.map(args, static_cast<char*>(memory) + bytes, stream);
+    args.one_x = vectors.one();
+    return true;
+}
 
 }  // namespace packedtri::cuda

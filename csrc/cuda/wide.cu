@@ -33,12 +33,7 @@ template <class T>
 bool run(const Product& p, Scratch& scratch, cudaStream_t stream) {
     const MappedVectors<T> vectors(p);
     WideArgs<T> args(p, current_device().multiprocessors);
-    const int64_t bytes = args.bytes();
-    void* const memory = scratch.reserve_if_free(bytes + vectors.bytes());
-    if (!memory) return false;
-    args.sums = static_cast<float*>(memory);
-    args.x_map = vectors.map(args, static_cast<char*>(memory) + bytes, stream);
-    args.one_x = vectors.one();
+    if (!place_vectors(vectors, args, scratch, stream)) return false;
     if (vectors.along()) launch<true>(args, stream);
     else launch<false>(args, stream);
     return true;

@@ -9,6 +9,7 @@
 #include "ring.cuh"
 #include "unit_shares.h"
 #include "vector_args.cuh"
+#include "wgmma_left.cuh"
 #include "wide_units.h"
 
 namespace packedtri::cuda {
@@ -36,6 +37,7 @@ struct WideArgs : VectorArgs<T> {
         return wide_sums(units, this->matrices(), blocks) * this->at_once *
                static_cast<int64_t>(sizeof(float));
     }
+    void put_sums(void* memory) { sums = static_cast<float*>(memory); }
     __device__ float* sums_of(int64_t block, int64_t matrix, int group) const {
         return sums + (block + matrix * units.all_groups() + group) * WIDE_SIDE * this->at_once;
     }
@@ -138,6 +140,19 @@ class WideWalk {
     __device__ int stored() const { return row() + 1 - column(); }
     // Whether all of its elements are.
     __device__ bool is_whole() const { return row() > column() && row() + WIDE_SIDE <= args.n; }
+
+    // Stores the sums that a lane has of 64 rows or columns of the group, from `first` on, of which it has those that left
+    // operands of Rows or Columns give it.
+    template <class Rows, class Columns>
+    __device__ __forceinline__ void store(const float* sums, int first) const {
+        float* const to = args.sums_of(blockIdx.x, matrix, group);
+        const bool rows = of_rows;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const int out = first + (rows ? Rows::row_of(h) : Columns::column_of(h));
+            ptx::store_sums<Shape::VECTORS>(sums, h, to + out * Shape::VECTORS);
+        }
+    }
 
     // Starts the copies of what is stored of so many rows and columns of the triangle. A warp starts those of its lanes one
     // after the other, so all warps that load have some.

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "split_vectors.cuh"
-#include "wgmma_left.cuh"
 #include "wide.cuh"
 
 namespace packedtri::cuda {
@@ -108,7 +107,7 @@ class WideFloatConsumer {
                 }
             }
             if (!at_.ends()) continue;
-            store();
+            at_.template store<LeftFloatRows, LeftFloatColumns>(acc_, first_);
             clear();
         }
     }
@@ -192,17 +191,6 @@ class WideFloatConsumer {
         ptx::wgmma_commit();
         ptx::wgmma_wait();
         ptx::mbarrier_arrive(shared_.ring.empty(step));
-    }
-
-    __device__ void store() const {
-        float* const to = at_.args.sums_of(blockIdx.x, at_.matrix, at_.group);
-        const bool rows = at_.of_rows;
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const int out =
-                first_ + (rows ? LeftFloatRows::row_of(h) : LeftFloatColumns::column_of(h));
-            ptx::store_sums<Shape::VECTORS>(acc_, h, to + out * Shape::VECTORS);
-        }
     }
 
     typename Shape::Shared& shared_;

@@ -1,7 +1,6 @@
 // What the warpgroups of the kernel for a hundred vectors or so (wide.cu) do.
 #pragma once
 
-#include "wgmma_left.cuh"
 #include "wide.cuh"
 
 namespace packedtri::cuda {
@@ -70,7 +69,7 @@ class WideConsumer {
                 if (at_.is_whole()) add<false>(left);
                 else add<true>(left);
             }
-            if (at_.ends()) store();
+            if (at_.ends()) at_.template store<Rows, Columns>(acc_, first_);
         }
     }
 
@@ -101,16 +100,6 @@ class WideConsumer {
         }
         ptx::wgmma_wait();
         ptx::mbarrier_arrive(shared_.ring.empty(at_.step));
-    }
-
-    __device__ void store() const {
-        float* const to = at_.args.sums_of(blockIdx.x, at_.matrix, at_.group);
-        const bool rows = at_.of_rows;
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const int out = first_ + (rows ? Rows::row_of(h) : Columns::column_of(h));
-            ptx::store_sums<Shape::VECTORS>(acc_, h, to + out * Shape::VECTORS);
-        }
     }
 
     typename Shape::Shared& shared_;

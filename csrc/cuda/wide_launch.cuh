@@ -34,11 +34,7 @@ __global__ void __launch_bounds__(Shape::COMPILED_THREADS, 1)
 
 template <class T, class Shape, class Producer, class Consumer>
 void launch_wide(const WideArgs<T>& args, cudaStream_t stream) {
-    const auto kernel = wide_kernel<T, Shape, Producer, Consumer>;
-    allow_shared(kernel);
-    launch_overlapping(kernel, grid_of(args.blocks), Shape::THREADS, args, stream,
-                       "cannot launch a product", 1, sizeof(typename Shape::Shared));
-    launch_add_parts<T, Shape::VECTORS>(args, stream);
+    launch_in_parts<T, Shape>(wide_kernel<T, Shape, Producer, Consumer>, args, stream);
 }
 
 }  // namespace packedtri::cuda
