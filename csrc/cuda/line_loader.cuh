@@ -9,9 +9,9 @@ namespace packedtri::cuda {
 
 // Of a packed triangle by bulk copies of whole lines, where all of the tile is stored, since they take nothing from products
 // that read shared memory; else by cp.async, an element a copy. Each warp has every so manieth line.
-template <int THREADS, bool K_MAJOR>
+template <int THREADS, class Tile>
 class LineLoader {
-    using Tile = LineTile<K_MAJOR>;
+    static constexpr bool K_MAJOR = Tile::K_MAJOR;
     static constexpr int WARPS = THREADS / 32, LINES = Tile::LINES / WARPS, LENGTH = Tile::LENGTH;
     static constexpr int ELEMENT = sizeof(double), PAIR = 2 * ELEMENT;
     static_assert(WARPS == 4 && LENGTH % 32 == 0, "lines of a warp begin alike");
@@ -26,7 +26,7 @@ class LineLoader {
         return alternates(x) && reinterpret_cast<uintptr_t>(x.data) % PAIR != 0;
     }
 
-    // Starts copying the next 32 steps, which count at `full`; places where nothing is stored become zero. Where a line
+    // Starts copying the next steps, which count at `full`; places where nothing is stored become zero. Where a line
     // begins follows from the one before: in a packed triangle each is one element longer than the last.
     __device__ void next(double* tile, uint32_t full) {
         const int thread = ptx::thread_of<THREADS>(), warp = __shfl_sync(~0u, thread / 32, 0);

@@ -13,8 +13,9 @@ namespace packedtri::cuda {
 // at odd elements, or the other two, and lie one place further here. Other operands are copied as if they did. To read 16
 // elements of 8 bytes at a time, four of each of four lines, half a warp takes every second element: two lines that begin
 // alike lie 8 elements apart modulo 16, and two lie on the odd places between them. So all meet different banks.
-template <bool K_MAJOR>
+template <bool K_MAJOR_>
 struct LineTile {
+    static constexpr bool K_MAJOR = K_MAJOR_;
     static constexpr int SIDE = 128, BK = 32;
     static constexpr int LINES = K_MAJOR ? SIDE : BK, LENGTH = K_MAJOR ? BK : SIDE;
     // Of so many lines that follow one another those that are read together are all, or every second.

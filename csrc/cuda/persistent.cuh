@@ -51,7 +51,7 @@ struct PersistentShape {
     // Large tiles take longer to multiply, so that their loads had better not come in bursts.
     template <bool K_MAJOR, class Layout>
     using Loader = std::conditional_t<
-        LARGE, LineLoader<PRODUCERS, K_MAJOR>,
+        LARGE, LineLoader<PRODUCERS, LineTile<K_MAJOR>>,
         AsyncLoader<double, SIDE, Mma::BK, PRODUCERS, K_MAJOR, Layout, Mma::LANES_K>>;
     using LoadA = Loader<A_K_MAJOR, LayoutA>;
     using LoadB = Loader<B_K_MAJOR, LayoutB>;
@@ -248,7 +248,11 @@ class PersistentConsumer {
         shared_.ring.wait_full(step);
         return shared_.stages[step % Shape::STAGES];
     }
-    __device__ void end_step(int step) { ptx::mbarrier_arrive(shared_.ring.empty(step)); }
+    __device__ void end_step(int step) {
+        // Small tiles come without the copy engine.
+        if (Shape::LARGE) shared_.ring.leave(step);
+        else ptx::mbarrier_arrive(shared_.ring.empty(step));
+    }
 
     __device__ void finish(Mma& mma, const Item& item) {
         if (p_.a_kind != Kind::Dense || p_.b_kind != Kind::Dense) mend(mma, item);

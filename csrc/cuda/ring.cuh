@@ -24,6 +24,13 @@ struct Ring {
     __device__ uint32_t full(int step) { return ptx::shared_address(full_ + step % STAGES); }
     __device__ uint32_t empty(int step) { return ptx::shared_address(empty_ + step % STAGES); }
 
+    // By each user that has loaded from its stage. Its last loads may still be under way then, and what the copy engine brings
+    // next would not wait for them, as it does behind a fence. What wgmma read has been read when that ends.
+    __device__ void leave(int step) {
+        ptx::bulk_fence();
+        ptx::mbarrier_arrive(empty(step));
+    }
+
     // Until what was written for the step can be read.
     __device__ void wait_full(int step) { ptx::mbarrier_wait(full(step), step / STAGES & 1); }
     // Until what the stage held before can be overwritten.

@@ -108,7 +108,7 @@ class StripRows : StripConsumer<T, Shape> {
             for (int tile = 0; tile < Shape::TILES; ++tile, ++step) {
                 const auto memory = Base::take(step);
                 if (at_.exists(tile)) add_tile(sums, memory, tile);
-                ptx::mbarrier_arrive(shared_.ring.empty(step));
+                shared_.ring.leave(step);
             }
             store(sums, u);
             begins = at_.next();
@@ -192,7 +192,7 @@ class StripColumns : StripConsumer<T, Shape> {
             for (int tile = 0; tile < Shape::TILES; ++tile, ++step) {
                 const auto memory = Base::take(step);
                 if (at_.exists(tile)) add_tile(sums[tile], memory, tile, u);
-                ptx::mbarrier_arrive(shared_.ring.empty(step));
+                shared_.ring.leave(step);
             }
             ptx::mbarrier_arrive(shared_.band_ring.empty(u));
             Acc* to = args_.column_sums(blockIdx.x, at_.matrix, at_.strip);

@@ -131,8 +131,7 @@ class StripStepRows : StripStepConsumer<T, Shape> {
 #pragma unroll
                 for (int y = 0; y < AT_ONCE; ++y)
                     left.template load<PARTLY>(a[turn][y], (first + y) * 16);
-                if (turn == 1 && s + 2 * AT_ONCE >= steps)
-                    ptx::mbarrier_arrive(shared_.ring.empty(at_.step));
+                if (turn == 1 && s + 2 * AT_ONCE >= steps) shared_.ring.leave(at_.step);
                 ptx::wgmma_fence();
 #pragma unroll
                 for (int y = 0; y < AT_ONCE; ++y)
