@@ -16,12 +16,13 @@ constexpr int ADD_PARTS_LANES = VECTORS < 4 * 32 ? 32 : VECTORS / 4;
 
 // Element i of a vector of the result over stored elements only, by all lanes of a warp.
 template <class T>
-__device__ __noinline__ float sum_of_stored(const VectorArgs<T>& args, int64_t batch, int i,
-                                            int vector) {
+__device__ __noinline__ typename Accumulator<T>::type sum_of_stored(const VectorArgs<T>& args,
+                                                                    int64_t batch, int i,
+                                                                    int vector) {
     const T *x = args.x + batch * args.x_batch_stride + vector * args.x_next,
             *triangle = args.triangle + batch * args.triangle_batch_stride;
     const auto lane = static_cast<int>(threadIdx.x % 32);
-    float sum = 0;
+    typename Accumulator<T>::type sum = 0;
     if (args.rows)
         sum += Triangle<T>(triangle, args.n, 1).template sum<32>(x, args.x_step, i, true, lane);
     // The diagonal of a symmetric matrix is in the sum along the row.
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(ADD_PARTS_THREADS)
                 __ballot_sync(~0u, share == 0 && vector + e < args.vectors && !isfinite(sum.x[e]));
             for (; again != 0; again &= again - 1) {
                 const int lane = __ffs(static_cast<int>(again)) - 1;
-                const float stored =
+                const Acc stored =
                     sum_of_stored<T>(args, batch, i, __shfl_sync(~0u, vector + e, lane));
                 if (static_cast<int>(threadIdx.x % 32) == lane) sum.x[e] = stored;
             }

@@ -136,15 +136,15 @@ bool strips_pay(const Product& p) {
 // last.
 bool wide_can(const Product& p, const Device& device) {
     if (!device.clusters || !has_vectors(p)) return false;
-    if (element_size(p.dtype) != 2 && p.dtype != DType::f32) return false;
+    if (has_complex_elements(p.dtype)) return false;
     if (p.k == 0 || p.k > STRIP_ORDER) return false;
     const WideUnits units{static_cast<int>(ceil_div(p.k, WIDE_SIDE)), adds_rows(p),
                           adds_columns(p)};
     const int64_t vectors = wide_vectors(p), matrices = ceil_div(vectors_of(p), vectors) * p.batch;
-    constexpr int64_t BYTES = 4;
+    const int64_t bytes = std::max<int64_t>(element_size(p.dtype), 4) * vectors;
     // Before what many matrices need is more than an integer holds.
-    if (matrices > device.scratch / (WIDE_SIDE * vectors * BYTES)) return false;
-    return wide_sums(units, matrices, device.multiprocessors) * vectors * BYTES <= device.scratch;
+    if (matrices > device.scratch / (WIDE_SIDE * bytes)) return false;
+    return wide_sums(units, matrices, device.multiprocessors) * bytes <= device.scratch;
 }
 
 // Whether it is faster than the others and than dense torch on unpacked copies (measured on an H200 at orders of 128 to
@@ -192,8 +192,24 @@ bool wide_pays_of_float(const Product& p, const Device& device) {
     return n >= orders.alone[bucket(WIDE_VECTORS, vectors)];
 }
 
+// The same of float64, against tiles whose sums are cut, one triangle after the other, and dense torch on copies (measured on
+// an H200 at orders of 256 to 12288). Of a single triangle those tiles are as fast.
+bool wide_pays_of_double(const Product& p) {
+    const int64_t n = p.k, vectors = vectors_of(p);
+    if (!has_symmetric(p) || vectors <= 32) return false;
+    if (p.batch > 1) {
+        if (packed_operand(p).batch_stride == 0 || vectors > 128) return false;
+        return n >= 1200 || (vectors <= 64 && n >= 700 && n * p.batch >= 3000);
+    }
+    if (vectors <= 64) return n >= 1100;
+    if (vectors <= 128) return n >= 2200;
+    // The last one of the groups of 128 must be more than half full.
+    return vectors <= 384 && (vectors - 1) / 64 % 2 == 1 && n >= (vectors <= 256 ? 2500 : 3000);
+}
+
 bool wide_pays(const Product& p, const Device& device) {
     if (p.dtype == DType::f32) return wide_pays_of_float(p, device);
+    if (p.dtype == DType::f64) return wide_pays_of_double(p);
     if (p.batch > 1) return wide_pays_of_batch(p);
     const int64_t n = p.k, vectors = vectors_of(p);
     if (vectors > 256) return false;
@@ -272,11 +288,11 @@ std::pair<Product, Product> halves(const Product& p) {
 bool goes_by_triangles(const Product& p, const Device& device) {
     if (p.dtype != DType::f64 || !has_symmetric(p) || !device.clusters) return false;
     if (forced.method == BY_TRIANGLES) return true;
-    if (any_forced() || !has_vectors(p)) return false;
+    if (any_forced() || !has_vectors(p) || goes_wide(p, device)) return false;
     // A copy for dense torch takes as long as half of the product (measured on an H200), unless it is one for a whole batch.
     if (p.batch > 1 && packed_operand(p).batch_stride == 0) return false;
     const int64_t vectors = vectors_of(p);
-    return vectors > 32 && vectors <= 600 && p.k >= (vectors <= 64 ? 2600 : 3600);
+    return vectors > 32 && vectors <= 600 && p.k >= 3600;
 }
 
 }  // namespace packedtri::cuda

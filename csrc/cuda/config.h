@@ -227,6 +227,7 @@ inline int wide_vectors(const Product& p) {
     const int64_t vectors = vectors_of(p);
     if (p.dtype == DType::f32)
         return vectors <= 16 ? 16 : vectors <= 32 ? 32 : vectors <= 64 ? 64 : 128;
+    if (p.dtype == DType::f64) return vectors <= 64 ? 64 : 128;
     // In two groups the blocks have as many sums together as in one, but half of those parts that are added up at last.
     if (vectors > 192 && p.k <= 5000 && !has_symmetric(p)) return 128;
     return vectors <= 16 ? 16 : vectors <= 64 ? 64 : vectors <= 128 ? 128 : 256;

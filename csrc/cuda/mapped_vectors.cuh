@@ -48,7 +48,7 @@ class MappedVectors {
     int64_t bytes() const { return elements_ * static_cast<int64_t>(sizeof(T)); }
 
     // `copy`: where there is room for it.
-    CUtensorMap map(const VectorArgs<T>& args, void* copy, cudaStream_t stream) const {
+    CUtensorMap place(const VectorArgs<T>& args, void* copy, cudaStream_t stream) const {
         if (elements_ == 0) return map_of(x_, p_.dtype, p_.batch);
         launch_overlapping(
             align_vectors_kernel<T>, grid_of(ceil_div(elements_, ALIGN_THREADS)), ALIGN_THREADS,

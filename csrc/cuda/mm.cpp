@@ -98,7 +98,9 @@ void mm(const Product& asked, Scratch* scratch, cudaStream_t stream) {
         case Method::Thin:
             return by_triangles(p, [&](const Product& part) { mm_thin(part, stream); });
         case Method::Wide: {
-            const auto run = p.dtype == DType::f32 ? mm_wide_f32 : mm_wide;
+            const auto run = p.dtype == DType::f32   ? mm_wide_f32
+                             : p.dtype == DType::f64 ? mm_wide_f64
+                                                     : mm_wide;
             if (!run(p, *scratch, stream)) mm(p, nullptr, stream);
             return;
         }

@@ -87,7 +87,7 @@ class SplitVectors {
     // Of all parts, which begin at a multiple of 16 bytes.
     int64_t bytes() const { return matrices_ * orders_ * steps_ * pitch_ * 2; }
 
-    CUtensorMap map(const VectorArgs<float>& args, void* to, cudaStream_t stream) const {
+    CUtensorMap place(const VectorArgs<float>& args, void* to, cudaStream_t stream) const {
         const int64_t along = ceil_div(steps_, SPLIT_SIDE),
                       across = ceil_div(int64_t{args.groups} * args.at_once, SPLIT_SIDE);
         launch_overlapping(

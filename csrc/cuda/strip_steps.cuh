@@ -12,7 +12,7 @@ namespace packedtri::cuda {
 template <class T>
 struct StripStepArgs : StripArgs<T> {
     using StripArgs<T>::StripArgs;
-    CUtensorMap x_map;
+    PlacedVectors<T> placed;
     bool one_x;  // All matrices of a batch are multiplied by the same vectors.
 };
 
@@ -92,7 +92,7 @@ class StripStepWalk : public StripWalk<T, Shape> {
 #pragma unroll
         for (int x = 0; x < K; x += Image::SIDE)
             ptx::tensor_load(ptx::shared_address(to) + x / Image::SIDE * Image::BLOCK_BYTES,
-                             &all.x_map, matrix, Shape::X_ALONG ? Base::vector : k + x,
+                             &all.placed, matrix, Shape::X_ALONG ? Base::vector : k + x,
                              Shape::X_ALONG ? k + x : Base::vector, barrier);
     }
 

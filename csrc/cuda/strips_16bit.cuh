@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     extern __shared__ __align__(1024) char memory[];
     auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory);
     if (threadIdx.x == 0) {
-        ptx::prefetch_map(&args.x_map);
+        ptx::prefetch_map(&args.placed);
         shared.start();
     }
     __syncthreads();

@@ -29,8 +29,9 @@ struct Triangle {
     }
     // Element i of T x, or of Tᵀ x, over stored elements only; or the share of it that one of some lanes adds up.
     template <int LANES = 1>
-    __device__ float sum(const T* x, int64_t step, int i, bool by_rows, int lane = 0) const {
-        float sum = 0;
+    __device__ typename Accumulator<T>::type sum(const T* x, int64_t step, int i, bool by_rows,
+                                                 int lane = 0) const {
+        typename Accumulator<T>::type sum = 0;
         const int first = by_rows ? 0 : i + 1 - reach, last = by_rows ? i + reach : n;
         constexpr int AT_ONCE = LANES > 1 ? 8 : 1;
 #pragma unroll AT_ONCE

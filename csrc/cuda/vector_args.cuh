@@ -1,6 +1,10 @@
 // What kernels are asked to do that multiply a packed matrix by groups of vectors, in parts that are added up at last.
 #pragma once
 
+#include <cuda.h>
+
+#include <type_traits>
+
 #include "config.h"
 #include "kernels.h"
 #include "vector_product.h"
@@ -43,15 +47,19 @@ struct VectorArgs {
     int64_t matrices() const { return int64_t{batch} * groups; }
 };
 
-// Finds scratch memory for parts of sums and for vectors as the copy engine reads them, and has these brought there. False
-// where there is none.
+// Where a kernel finds the vectors: by a map of the copy engine, those of float64 in memory.
+template <class T>
+using PlacedVectors = std::conditional_t<std::is_same_v<T, double>, const double*, CUtensorMap>;
+
+// Finds scratch memory for parts of sums and for vectors as a kernel wants them, and has these brought there. False where there
+// is none.
 template <class Vectors, class Args>
 bool place_vectors(const Vectors& vectors, Args& args, Scratch& scratch, cudaStream_t stream) {
     const int64_t bytes = args.bytes();
     void* const memory = scratch.reserve_if_free(bytes + vectors.bytes());
     if (!memory) return false;
     args.put_sums(memory);
-    args.x_map = vectors.map(args, static_cast<char*>(memory) + bytes, stream);
+    args.placed = vectors.place(args, static_cast<char*>(memory) + bytes, stream);
     args.one_x = vectors.one();
     return true;
 }

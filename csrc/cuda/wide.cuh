@@ -17,14 +17,15 @@ namespace packedtri::cuda {
 template <class T>
 struct WideArgs : VectorArgs<T> {
     static constexpr bool MEETS_ZEROS = true;  // See add_parts_kernel.
-    CUtensorMap x_map;
+    using Acc = typename Accumulator<T>::type;
+    PlacedVectors<T> placed;
     bool one_x;  // All matrices of a batch are multiplied by the same vectors.
     WideUnits units;
     int64_t all;  // Units of all matrices.
     int blocks;
     // WIDE_SIDE elements of a group of vectors for each group of units that a block has some of. It comes from group to
     // group, so block + group is another number for each pair of them.
-    float* sums;
+    Acc* sums;
 
     WideArgs(const Product& p, int multiprocessors)
         : VectorArgs<T>(p, wide_vectors(p)),
@@ -35,19 +36,19 @@ struct WideArgs : VectorArgs<T> {
     // How many bytes of scratch memory the sums take.
     int64_t bytes() const {
         return wide_sums(units, this->matrices(), blocks) * this->at_once *
-               static_cast<int64_t>(sizeof(float));
+               static_cast<int64_t>(sizeof(Acc));
     }
-    void put_sums(void* memory) { sums = static_cast<float*>(memory); }
-    __device__ float* sums_of(int64_t block, int64_t matrix, int group) const {
+    void put_sums(void* memory) { sums = static_cast<Acc*>(memory); }
+    __device__ Acc* sums_of(int64_t block, int64_t matrix, int group) const {
         return sums + (block + matrix * units.all_groups() + group) * WIDE_SIDE * this->at_once;
     }
 
     // What blocks have of element i: sums along rows, then those down columns.
     struct Parts {
-        const float* from[2];
+        const Acc* from[2];
         int first, count;  // Parts of the first kind, and all.
         int apart;
-        __device__ const float* at(int s) const {
+        __device__ const Acc* at(int s) const {
             return s < first ? from[0] + int64_t{s} * apart : from[1] + int64_t{s - first} * apart;
         }
     };

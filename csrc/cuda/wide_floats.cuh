@@ -60,7 +60,7 @@ class WideFloatProducer {
                       first = at_.vector / Shape::VECTORS * Shape::X_BLOCKS;
 #pragma unroll
             for (int block = 0; block < Shape::X_BLOCKS; ++block)
-                ptx::tensor_load(to + block * Image::BLOCK_BYTES, &args.x_map,
+                ptx::tensor_load(to + block * Image::BLOCK_BYTES, &args.placed,
                                  matrix * orders + order, k, (first + block) * Image::SIDE, full);
         }
         if (at_.of_rows)

@@ -27,7 +27,7 @@ class WideProducer {
                               vector = at_.vector + block % Shape::X_BLOCKS * Image::SIDE;
                     ptx::tensor_load(
                         ptx::shared_address(shared_.x[stage]) + block * Image::BLOCK_BYTES,
-                        &args.x_map, matrix, Shape::X_ALONG ? vector : k,
+                        &args.placed, matrix, Shape::X_ALONG ? vector : k,
                         Shape::X_ALONG ? k : vector, full);
                 }
             }

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(Shape::COMPILED_THREADS, 1)
     extern __shared__ __align__(1024) char memory[];
     auto& shared = *reinterpret_cast<typename Shape::Shared*>(memory);
     if (threadIdx.x == 0) {
-        ptx::prefetch_map(&args.x_map);
+        if constexpr (!std::is_same_v<T, double>) ptx::prefetch_map(&args.placed);
         shared.ring.start(Shape::PRODUCERS, Shape::CONSUMERS);
     }
     __syncthreads();

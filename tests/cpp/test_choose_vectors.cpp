@@ -69,7 +69,35 @@ void a_hundred_vectors() {
     wide(DType::bf16, Kind::Lower, 1024, 64, 16);
     p.a.batch_stride = 0;
     CHECK(cuda::choose(p, hopper).method != Method::Wide, "one triangle for all");
-    CHECK(!wide(DType::f64, Kind::Lower, 8192, 64), "float64");
+}
+
+// The same of float64: symmetric matrices, as far as groups of 128 vectors are full.
+void a_hundred_vectors_of_double() {
+    const auto wide = [](Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
+        Product p = times_columns(DType::f64, n, vectors);
+        p.a.kind = kind;
+        p.batch = batch;
+        p.a.batch_stride = n * (n + 1) / 2;
+        const bool is_wide = cuda::choose(p, hopper).method == Method::Wide;
+        CHECK(
+            !is_wide || (!cuda::leaves_to_dense(p, hopper) && !cuda::goes_by_triangles(p, hopper)),
+            "not left to others");
+        return is_wide;
+    };
+    CHECK(wide(Kind::Symmetric, 1100, 64) && !wide(Kind::Symmetric, 1000, 64), "64");
+    CHECK(!wide(Kind::Symmetric, 8192, 32), "few go by strips");
+    CHECK(!wide(Kind::Lower, 8192, 64) && !wide(Kind::Upper, 8192, 128), "triangles");
+    CHECK(wide(Kind::Symmetric, 2200, 65) && !wide(Kind::Symmetric, 2100, 128), "128");
+    CHECK(wide(Kind::Symmetric, 4096, 256) && !wide(Kind::Symmetric, 4096, 192), "two groups");
+    CHECK(wide(Kind::Symmetric, 4096, 384) && !wide(Kind::Symmetric, 4096, 512), "three");
+    CHECK(wide(Kind::Symmetric, 800, 64, 8) && !wide(Kind::Symmetric, 800, 64, 2) &&
+              wide(Kind::Symmetric, 1300, 128, 2),
+          "batches");
+    Product p = times_columns(DType::f64, 2048, 64);
+    p.a.kind = Kind::Symmetric;
+    p.batch = 4;
+    p.a.batch_stride = 0;
+    CHECK(cuda::choose(p, hopper).method != Method::Wide, "one matrix for all");
 }
 
 // The same of float32.
@@ -256,17 +284,16 @@ void by_two_triangles() {
     };
     const std::string dense = "unpacked, then dense torch",
                       two = "two triangles one after the other, direct, tiles ";
-    CHECK(words(DType::f64, "S@dense", 4096, 64).find(two + "64") == 0, "some vectors");
+    CHECK(words(DType::f64, "S@dense", 4096, 160).find(two) == 0, "some vectors");
     CHECK(words(DType::f64, "dense@S", 8192, 600, 4).find(two + "128") == 0, "more, and a batch");
-    CHECK(words(DType::f64, "S@dense", 2048, 64) == dense, "too small");
-    CHECK(words(DType::f64, "S@dense", 3072, 128) == dense, "too small for more vectors");
+    CHECK(words(DType::f64, "S@dense", 3072, 160) == dense, "too small");
     CHECK(words(DType::f64, "S@dense", 4096, 1024) == dense, "much to multiply");
-    Product shared = batched_product("S@dense", DType::f64, 4096, 64, 4);
+    Product shared = batched_product("S@dense", DType::f64, 4096, 160, 4);
     shared.a.batch_stride = 0;
     CHECK(!cuda::goes_by_triangles(shared, hopper), "one matrix for a batch, copied once");
-    const std::string halves = words(DType::f64, "S@dense", 6144, 33);
+    const std::string halves = words(DType::f64, "S@dense", 6144, 160);
     CHECK(halves.find("; then ") == std::string::npos, "both halves alike: %s", halves.c_str());
-    CHECK(!cuda::goes_by_triangles(batched_product("S@dense", DType::f64, 4096, 64, 1), ampere),
+    CHECK(!cuda::goes_by_triangles(batched_product("S@dense", DType::f64, 4096, 160, 1), ampere),
           "another chip");
 }
 
@@ -328,6 +355,7 @@ void sides_of_a_product() {
 int main() {
     a_hundred_vectors();
     a_hundred_vectors_of_float();
+    a_hundred_vectors_of_double();
     some_vectors();
     one_vector();
     held_layouts();
