@@ -1,8 +1,8 @@
 """Reductions that the stored elements suffice for: sums, means, extremes, the trace and norms.
 
-Sums over batch dimensions keep the type. Sums along rows or columns are products with a vector of
-ones; extremes and norms along them read dense rows, of large matrices some at a time. Norms that
-need singular values convert to dense, and so does what has no rule here.
+Sums and extremes over batch dimensions keep the type. Sums along rows or columns are products with
+a vector of ones; extremes and norms along them read dense rows, of large matrices some at a time.
+Norms that need singular values convert to dense, and so does what has no rule here.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from packedtri.ops.aten import Args, Kwargs
 from packedtri.ops.dense import densify, functions, shape_of
 from packedtri.ops.dims import from_front
 from packedtri.ops.mm import quick_mm, tf32_allowed, without_autocast
+from packedtri.ops.over_batches import over_batches
 from packedtri.ops.shapes import torch_names
 from packedtri.tensor import PackedTensor
 
@@ -176,7 +177,7 @@ def _extreme(
     function: Function, reduce: Function, beaten: Function, input: PackedTensor, *args: Any,
     **kwargs: Any,
 ) -> Tensor:  # fmt: skip
-    """``amax`` and its like over whole matrices, and the elementwise ``max`` of two.
+    """``amax`` and its like over whole matrices or batches, and the elementwise ``max`` of two.
 
     Args:
         reduce: torch.amax or torch.amin.
@@ -186,6 +187,9 @@ def _extreme(
     other = kwargs.get("other", args[0] if args else None)
     if of_all and isinstance(other, Tensor):
         return (torch.maximum if reduce is torch.amax else torch.minimum)(input, other)
+    found = over_batches(function, 0, input, *args, **kwargs)
+    if found is not None:
+        return found
     dim, keepdim = (*args, *(None, False)[len(args) :]) if len(args) < 3 else (None, False)
     dim, keepdim = kwargs.get("dim", dim), kwargs.get("keepdim", keepdim)
     by_dim = of_all and (args or kwargs)
