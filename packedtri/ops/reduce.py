@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from math import inf, log2, prod
 from typing import Any
 
@@ -26,38 +25,13 @@ from packedtri.layout import DTYPES
 from packedtri.ops import elements
 from packedtri.ops.aten import Args, Kwargs
 from packedtri.ops.dense import densify, functions, shape_of
-from packedtri.ops.dims import from_front
+from packedtri.ops.dims import Dims, from_front
 from packedtri.ops.mm import quick_mm, tf32_allowed, without_autocast
 from packedtri.ops.over_batches import over_batches
 from packedtri.ops.shapes import torch_names
 from packedtri.tensor import PackedTensor
 
 _unpack_block = torch.ops.packedtri.unpack_block.default
-
-
-class _Dims:
-    """The dimensions that a reduction takes: batch dimensions, rows, columns.
-
-    Attributes:
-        batch: the batch dimensions, counted from the front.
-        matrix: -2 and -1, or one of them, or neither.
-    """
-
-    def __init__(self, t: PackedTensor, dim: Any) -> None:
-        self.rank = rank = t._packed.dim() + 1
-        given = (dim,) if isinstance(dim, int) else dim
-        front = sorted(from_front(d, rank) for d in given or range(rank))
-        for d, following in pairwise(front):
-            if d == following:
-                raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
-        self.batch = tuple(d for d in front if d < rank - 2)
-        self.matrix = tuple(d - rank for d in front if d >= rank - 2)
-
-    def restore(self, x: Tensor) -> Tensor:
-        """Put dimensions of length one in the place of those that were reduced."""
-        for d in sorted((*self.batch, *(d + self.rank for d in self.matrix))):
-            x = x.unsqueeze(d)
-        return x
 
 
 @torch_names
@@ -68,13 +42,13 @@ def _sum(
     if kwargs or dtype not in (None, *DTYPES):
         return densify(function, input, dim, keepdim, dtype=dtype, **kwargs)
     t: Any = input if dtype in (None, input._packed.dtype) else input.to(dtype)
-    dims = _Dims(t, dim)
+    dims = Dims(t._packed.dim() + 1, dim)
     if not dims.matrix:
         packed = _nodes.to_packed(t).sum(dims.batch, keepdim)
         return _nodes.from_packed(type(t), packed, t.n)
     own = t._packed.dtype
     if dims.batch:
-        packed = _nodes.to_packed(t).sum(dims.batch, dtype=_wide(own))
+        packed = _nodes.to_packed(t).sum(dims.batch, dtype=wide_dtype(own))
         t = _nodes.from_packed(type(t), packed, t.n)
     x = _sum_all(t) if len(dims.matrix) == 2 else _sum_lines(t, dims.matrix[0])
     x = x.to(own)
@@ -84,7 +58,7 @@ def _sum(
 def _sum_all(t: PackedTensor) -> Tensor:
     """The sum of all elements of each matrix, shape (*batch,)."""
     packed = _nodes.to_packed(t)
-    own, packed = packed.dtype, packed.to(_wide(packed.dtype))
+    own, packed = packed.dtype, packed.to(wide_dtype(packed.dtype))
     if t.kind not in layout.MIRRORED:
         total = packed.sum(-1)
     elif is_plain(packed) and not (packed.is_complex() or tf32_allowed(packed)):
@@ -103,7 +77,7 @@ def _sum_all(t: PackedTensor) -> Tensor:
     return total.to(own)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of sums that are still to be worked with."""
     return torch.float32 if dtype.itemsize == 2 else dtype
 
@@ -161,14 +135,14 @@ def _over_lines(
 def _mean(
     function: Function, input: PackedTensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
-    dims = _Dims(input, dim)
+    dims = Dims(input._packed.dim() + 1, dim)
     shape = shape_of(input)
     count = prod(shape[d] for d in (*dims.batch, *dims.matrix))
     dtype = kwargs.pop("dtype", None) or input._packed.dtype
     if count == 0 or kwargs or dtype not in DTYPES:
         return densify(function, input, dim, keepdim, dtype=dtype, **kwargs)
     # The sum may be larger than the numbers of 16 bits.
-    total = _sum(torch.sum, input, dim, keepdim, dtype=_wide(dtype))
+    total = _sum(torch.sum, input, dim, keepdim, dtype=wide_dtype(dtype))
     return (total / count).to(dtype)
 
 
@@ -195,7 +169,7 @@ def _extreme(
     by_dim = of_all and (args or kwargs)
     if by_dim or kwargs.keys() - {"dim", "keepdim"} or len(args) > 2 or input.numel() == 0:
         return densify(function, input, *args, **kwargs)
-    dims = _Dims(input, dim)
+    dims = Dims(input._packed.dim() + 1, dim)
     if len(dims.matrix) == 1 and not dims.batch:
         x = _over_lines(input, dims.matrix[0], lambda rows: reduce(rows, -1), True)
         return dims.restore(x) if keepdim else x
@@ -291,7 +265,7 @@ def _vector_norm_below(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
 def _vector_norm(
     x: PackedTensor, ord: float = 2, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
-    dims = _Dims(x, dim)
+    dims = Dims(x._packed.dim() + 1, dim)
     if len(dims.matrix) == 1 and not dims.batch:
         norms = _over_lines(
             x, dims.matrix[0], lambda rows: _norm_of(rows, ord, False, dim=-1, **kwargs)
