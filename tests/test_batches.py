@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from twins import dense, each_type, project
+from twins import called, dense, each_type, project
 
 # One for each matrix of a tensor (4, 2, 3, 3).
 CHOSEN = torch.tensor([[True, False], [False, False], [True, True], [False, True]])[..., None, None]
@@ -24,6 +24,9 @@ KEPT: dict[str, Callable[[Tensor], Any]] = {
     "t[1, :, :]": lambda t: t[1, :, :],
     "tensor_split": lambda t: t.tensor_split((1, 3)),
     "tensor_split back": lambda t: t.tensor_split((3, 1, 9, -2)),
+    "split": lambda t: t.split(3),
+    "split by sizes": lambda t: torch.split(t, [1, 0, 3], -4),
+    "chunk": lambda t: t.chunk(2, 1),
     "t[None, :, None]": lambda t: t[None, :, None],
     "select": lambda t: torch.select(t, -3, 1),
     "iter": lambda t: list(t),
@@ -226,3 +229,78 @@ def test_splits_begin_where_indices_in_any_order_say(cls):
         ):
             assert type(ours) is cls and torch.equal(ours.to_dense(), expected)
             assert ours.numel() == 0 or ours._is_view()
+
+
+PARTS: dict[str, Callable[[Tensor], Any]] = {
+    "split": lambda t: t.split(1),
+    "split by sizes": lambda t: torch.split(t, [1, 0, 4], dim=-3),
+    "chunk": lambda t: t.chunk(3),
+    "tensor_split": lambda t: t.tensor_split(2),
+    "tensor_split at": lambda t: torch.tensor_split(t, (1, 3)),
+}
+
+
+@each_type
+def test_parts_that_nobody_records_are_made_at_once(cls):
+    t = cls.randn(5, 3)
+    for name, f in PARTS.items():
+        for context in (torch.no_grad(), torch.inference_mode(), torch.enable_grad()):
+            with context:
+                ours, expected = f(t), f(t.to_dense())
+                ops = called(lambda f=f: f(t))
+                slices = sum("slice" in op for op in ops)
+                grad_mode, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+            assert type(ours) is type(expected)
+            for a, b in zip(ours, expected, strict=True):
+                assert type(a) is cls and torch.equal(a.to_dense(), b)
+                assert a._is_view() or a.is_inference()
+            # Where the parts begin is asked of torch, which makes slices for this one.
+            alone = len(ours) if name.startswith("tensor") and not inference else 0
+            # Dense torch lets autograd record changes of single ones among them.
+            assert slices == (2 * alone if grad_mode else alone), name
+    first = t.split(2)[0]
+    first.zero_()
+    assert t[:2].packed.count_nonzero() == 0 < t[2:].packed.count_nonzero()
+
+
+@each_type
+def test_changes_of_parts_are_recorded_where_dense_torch_can(cls):
+    factor = torch.tensor(3.0, requires_grad=True)
+    for f in PARTS.values():
+        t = cls.randn(5, 3)
+        twin = t.to_dense()
+        try:
+            f(twin)[0].mul_(factor)
+        except RuntimeError:
+            with pytest.raises(RuntimeError, match="multiple views"):
+                f(t)[0].mul_(factor)
+            continue
+        f(t)[0].mul_(factor)
+        torch.testing.assert_close(t.to_dense(), twin)
+        grads = [torch.autograd.grad(dense(x).sum(), factor)[0] for x in (t, twin)]
+        torch.testing.assert_close(*grads)
+
+
+@each_type
+def test_wrong_parts_raise_as_those_of_dense_tensors(cls):
+    t = cls.randn(5, 3)
+    for f in (
+        lambda t: t.split([1, 2]),
+        lambda t: t.split([7, -2]),
+        lambda t: t.split(-1),
+        lambda t: t.split(0),
+        lambda t: t.split(1, 3),
+        lambda t: t.split("1"),
+        lambda t: t.chunk(0),
+        lambda t: t.chunk(2.5),
+        lambda t: t.chunk(2, -4),
+        lambda t: t.chunk(),
+        lambda t: t.tensor_split(0),
+        lambda t: t.tensor_split((1, "2")),
+        lambda t: t.tensor_split(2, 5),
+        lambda t: torch.split(t, 1, dim=None),
+    ):
+        with pytest.raises(Exception) as theirs:  # noqa: PT011
+            f(t.to_dense())
+        with pytest.raises(theirs.type):
+            f(t)

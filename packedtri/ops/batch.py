@@ -198,6 +198,12 @@ def _view_below(op: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
     return _viewed(op, t, _batch_dims_only(op, t, [dim], rank)[0], *args[2:], **kwargs)
 
 
+@aten_row(aten.split_with_sizes.default)
+def _split_below(op: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    t, sizes, dim = (*args, 0)[:3]
+    return _viewed(op, t, sizes, *_batch_dims_only(op, t, [dim], t._packed.dim() + 1))
+
+
 @aten_row(aten.permute.default)
 def _permute_below(op: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
     t, dims = args

@@ -8,7 +8,7 @@ changes through it differentiate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from itertools import accumulate
 from typing import Any
@@ -92,7 +92,7 @@ def _views(function: Function, t: PackedTensor, arguments: tuple[Any, ...]) -> A
     result = function(base, *arguments)
     if not isinstance(result, Tensor):
         where, dim = arguments
-        return _slices(t, where, dim, result)
+        return _slices(function, t, where, dim, result)
     if result is base:
         return t
     if not compiling and not shares_memory(result, base):
@@ -114,20 +114,37 @@ def _permuted(function: Function, rank: int, *args: Any, **kwargs: Any) -> torch
     return function(numbered, *args, **kwargs).shape
 
 
-def _slices(t: PackedTensor, where: Any, dim: int, parts: Sequence[Tensor]) -> Sequence[Tensor]:
+def _slices(
+    function: Function, t: PackedTensor, where: Any, dim: int, parts: Sequence[Tensor]
+) -> Sequence[Tensor]:
     """The parts of ``t`` that have as many matrices along a dimension as ``parts``.
 
     They follow one another, unless they begin ``where`` the indices of tensor_split say.
     """
-    starts: Iterable[int] = accumulate((part.shape[dim] for part in parts), initial=0)
+    sizes = [part.shape[dim] for part in parts]
+    starts = list(accumulate(sizes[:-1], initial=0))
+    consecutive = True
     if isinstance(where, Tensor) and not _tracing.is_compiling():
         where = where.tolist()
     if isinstance(where, Sequence) and len(where) == len(parts) - 1:
-        starts = (0, *(slice(start, None).indices(t.shape[dim])[0] for start in where))
+        given = [0, *(slice(start, None).indices(t.shape[dim])[0] for start in where)]
+        starts, consecutive = given, given == starts
+    if consecutive and not _may_change(function, t):
+        return view(torch.split, t, sizes, dim)
     return type(parts)(  # type: ignore[call-arg]
-        view(Tensor.narrow, t, dim, start, part.shape[dim])
-        for start, part in zip(starts, parts, strict=False)
+        view(Tensor.narrow, t, dim, start, size) for start, size in zip(starts, sizes, strict=True)
     )
+
+
+def _may_change(function: Function, t: PackedTensor) -> bool:
+    """Whether autograd may have to record changes of one part, which it takes for a slice then.
+
+    Of several views that one call makes it refuses to, but makes them in a fraction of the time.
+    """
+    if _tracing.is_compiling():
+        return True
+    # Dense torch makes slices for this one alone.
+    return torch.is_grad_enabled() if function.__name__ == "tensor_split" else _nodes.recorded(t)
 
 
 def _sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:
