@@ -8,7 +8,7 @@ import torch
 from systems import dense, wide
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from twins import called
+from twins import called, peak_bytes
 from twins import wide as each_wide
 
 from packedtri import (
@@ -138,6 +138,30 @@ def test_growth_at_the_end_copies_the_factor(device):
     b, c = torch.zeros(1, n, device=device), torch.ones(1, 1, device=device)
     ops = called(lambda: cholesky_insert(L, b, c))
     assert not any("update" in op or "unpack_block" in op for op in ops)
+
+
+@pytest.mark.parametrize("at", [0, 300, 600])
+def test_scratch_memory_is_a_few_triangles(at, device):
+    n = 601
+    L = LowerTriangular.eye(n, device=device)
+    b, c = torch.zeros(1, n, device=device), torch.ones(1, 1, device=device)
+    for call in (lambda: cholesky_delete(L, at), lambda: cholesky_insert(L, b, c, at=at)):
+        assert peak_bytes(call) < 4 * L.packed.nbytes
+
+
+def test_strips_of_rows(device):
+    """Matrices of more rows than a strip has, in batches, with gradients."""
+    a = definite(200, torch.float64, (2,), device)
+    rest, b, c = blocks(a, 20, 3)
+    p, q = (factor(x, torch.float64).packed.requires_grad_() for x in (a, rest))
+    grown = cholesky_insert(LowerTriangular(q), b, c, at=20).packed
+    torch.testing.assert_close(grown, p)
+    # A factor that is made larger and then smaller again stays what it was.
+    back = cholesky_delete(LowerTriangular(grown), slice(20, 23)).packed
+    torch.testing.assert_close(back, q)
+    weights = torch.randn_like(back)
+    (grad,) = torch.autograd.grad((back * weights).sum(), q)
+    torch.testing.assert_close(grad, weights)
 
 
 def test_what_is_not_positive_definite_raises(device):

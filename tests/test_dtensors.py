@@ -130,6 +130,18 @@ def test_functions_of_ours(cls, mesh):
         assert isinstance(ours, PackedTensor) == isinstance(expected, PackedTensor)
 
 
+def test_factors_that_gain_and_lose_rows(mesh):
+    L = LowerTriangular.eye(3, dtype=torch.float64) * 2
+    b, c = (torch.ones(2, k, dtype=torch.float64) for k in (3, 2))
+    c = c + 4 * torch.eye(2, dtype=torch.float64)
+    for at in (0, 1, 3):
+        grown = packedtri.cholesky_insert(L, b, c, at=at)
+        ours = packedtri.cholesky_insert(spread(L, mesh), spread(b, mesh), spread(c, mesh), at=at)
+        torch.testing.assert_close(gathered(ours), gathered(grown))
+        shrunk = packedtri.cholesky_delete(ours, slice(at, at + 2))
+        torch.testing.assert_close(gathered(shrunk), gathered(L))
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @each_type
 def test_formats(cls, dtype, mesh):

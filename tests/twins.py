@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -76,6 +79,17 @@ def weighted_sum(x: Tensor) -> Tensor:
     """A real number with another derivative for each element."""
     weights = torch.arange(1.0, x.numel() + 1, dtype=torch.float64, device=x.device)
     return (x * weights.cos().reshape(x.shape)).sum().real
+
+
+def peak_bytes(call: Callable[[], Any]) -> int:
+    """The most memory that a call has at a time, its result included."""
+    call()  # What is allocated once and kept does not count.
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        result = call()
+    del result
+    events = recorded.profiler.kineto_results.events()
+    changes = [(e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"]
+    return max(accumulate((size for _, size in sorted(changes, key=itemgetter(0))), initial=0))
 
 
 def called(call: Callable[[], Any]) -> list[str]:

@@ -14,19 +14,20 @@ L33' L33'^H = L33 L33^H - L32 L32^H. Deleting the rows in the middle leaves L33 
 from __future__ import annotations
 
 import operator
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
-from packedtri._dtensor import beside
 from packedtri._values import describe
 from packedtri.layout import DENSE, LOWER, UPPER
 from packedtri.ops.dense import as_dense
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.mm import without_autocast
 from packedtri.ops.potrf import cholesky
+from packedtri.ops.row_strips import dense_strips, pack_strips, strips_of
 from packedtri.ops.solve import check_batches
 from packedtri.ops.trsm import solve, widened
 from packedtri.ops.update import check_lower_factor
@@ -34,6 +35,8 @@ from packedtri.tensor import LowerTriangular, PackedTensor
 
 _mm = torch.ops.packedtri.mm.default
 _pack = torch.ops.packedtri.pack.default
+_pack_rows = torch.ops.packedtri.pack_rows.default
+_unpack = torch.ops.packedtri.unpack.default
 _unpack_block = torch.ops.packedtri.unpack_block.default
 _update = torch.ops.packedtri.cholesky_update.default
 
@@ -93,21 +96,21 @@ def cholesky_insert(
 def _inserted(name: str, packed: Tensor, b: Tensor, c: Tensor, n: int, p: int) -> list[Tensor]:
     """The rows before the new ones, the new ones, and those behind them, as they are stored."""
     k, q = b.shape[-2], n - p
-    before = packed[..., : layout.numel(p)].contiguous()
+    before, behind = packed.split(_counts(p, n), -1)
+    before = before.contiguous()
     across = solve(before, b[..., :p].mH, p, LOWER)  # L21^H, shape (*batch, p, k).
     corner, info = cholesky(c - _mm(across.mH, across, k, DENSE, DENSE, LOWER), k)
     check_positive_definite(name, _shifted(info, p))
-    new = _rows_behind(torch.cat((across.mH, _dense(corner, k)), -1), p)
+    new = _pack_rows(torch.cat((across.mH, _unpack(corner, k, LOWER)), -1), p)
     if q == 0:
         return [before, new]
     # L31 L21^H, from rows that L multiplies together with zeros.
     padded = torch.cat((across, across.new_zeros((*across.shape[:-2], q, k))), -2)
     common = _mm(packed, padded, n, LOWER, DENSE, DENSE)[..., p:, :]
     below = solve(corner.conj(), b[..., p:].mH - common, k, UPPER, left=False)  # L32.
-    last, info = _update(_triangle(packed, n, p), below, q, True)
+    last, info = _update(_triangle(behind, n, p), below, q, True)
     check_positive_definite(name, _shifted(info, p + k))
-    left = _unpack_block(packed, n, LOWER, p, 0, q, p)
-    return [before, new, _rows_behind(torch.cat((left, below, _dense(last, q)), -1), p + k)]
+    return [before, new, *_rows_behind(behind, n, p, p, below, last, p + k)]
 
 
 def cholesky_delete(L: LowerTriangular, index: int | slice) -> LowerTriangular:
@@ -145,30 +148,47 @@ def cholesky_delete(L: LowerTriangular, index: int | slice) -> LowerTriangular:
     packed, q, k = widened(_nodes.to_packed(L)), n - end, end - p
     if k == 0:
         return _nodes.from_packed(LowerTriangular, packed.to(dtype, copy=True), n)
-    parts = [packed[..., : layout.numel(p)]]
+    before, _, behind = packed.split(_counts(p, end, n), -1)
+    parts = [before]
     if q > 0:
-        left = _unpack_block(packed, n, LOWER, end, 0, q, p)
         below = _unpack_block(packed, n, LOWER, end, p, q, k)
-        last, info = _update(_triangle(packed, n, end), below, q, False)
+        last, info = _update(_triangle(behind, n, end), below, q, False)
         check_positive_definite(f"packedtri.{name}", _shifted(info, p))
-        parts.append(_rows_behind(torch.cat((left, _dense(last, q)), -1), p))
+        if p == 0:
+            return _nodes.from_packed(LowerTriangular, last.to(dtype), q)
+        parts += _rows_behind(behind, n, end, p, below[..., :0], last, p)
     return _nodes.from_packed(LowerTriangular, torch.cat(parts, -1).to(dtype), n - k)
 
 
-def _triangle(packed: Tensor, n: int, p: int) -> Tensor:
-    """The stored elements of the triangle from row and column p on."""
-    return _pack(_unpack_block(packed, n, LOWER, p, p, n - p, n - p), LOWER)
+def _counts(*ends: int) -> list[int]:
+    """How many elements are stored of the rows before each of these, and behind the one before."""
+    return [layout.numel(b) - layout.numel(a) for a, b in pairwise((0, *ends))]
 
 
-def _dense(packed: Tensor, n: int) -> Tensor:
-    return torch.ops.packedtri.unpack.default(packed, n, LOWER)
+def _triangle(behind: Tensor, n: int, p: int) -> Tensor:
+    """The stored elements of the triangle from row and column p on, of those of the rows from p."""
+    strips = (strip[..., p:] for strip in dense_strips(behind, p, n))
+    return torch.cat(pack_strips(strips, 0), -1)
 
 
-def _rows_behind(rows: Tensor, p: int) -> Tensor:
-    """The stored elements of the rows of a triangle from row p on, shape (*batch, k, p + k)."""
-    k = rows.shape[-2]
-    i, j = torch.tril_indices(k, p + k, offset=p, device=rows.device)
-    return rows.flatten(-2).index_select(-1, beside(rows, i * (p + k) + j))
+def _rows_behind(
+    behind: Tensor, n: int, p: int, left: int, between: Tensor, last: Tensor, first: int
+) -> list[Tensor]:
+    """Rows that keep columns on the left and get others and a triangle, as they are stored.
+
+    Args:
+        behind: the stored elements of the rows from p on, of n.
+        left: the number of columns that they keep.
+        between: the dense columns behind these, shape (*batch, n - p, k).
+        last: the stored elements of the triangle behind them.
+        first: which row the first of them is then.
+    """
+    columns = (
+        (strip[..., :left] for strip in dense_strips(behind, p, n)),
+        between.split([strip.last - strip.first for strip in strips_of(p, n)], -2),
+        dense_strips(last, 0, n - p),
+    )
+    return pack_strips((torch.cat(row, -1) for row in zip(*columns, strict=True)), first)
 
 
 def _shifted(info: Tensor, rows: int) -> Tensor:

@@ -98,12 +98,12 @@ def _pack(dense: Any, *others: Any) -> list[Rule]:
     return _linear(dense, 2, 1, len(others))
 
 
-@register_sharding(_ops.pack_block.default)
+@register_sharding([_ops.pack_block.default, _ops.pack_rows.default])
 def _pack_block(dense: Any, *others: Any) -> list[Rule]:
     return _linear(dense, 2, 1, len(others))
 
 
-@register_sharding([_ops.unpack.default, _ops.unpack_block.default])
+@register_sharding([_ops.unpack.default, _ops.unpack_block.default, _ops.unpack_rows.default])
 def _unpack(packed: Any, *others: Any) -> list[Rule]:
     return _linear(packed, 1, 2, len(others))
 
