@@ -6,7 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from twins import called, dense, each_type, packed_vector, project, weighted_sum
+from twins import (
+    called,
+    dense,
+    each_type,
+    packed_vector,
+    peak_bytes,
+    project,
+    weighted_sum,
+)
 
 from packedtri import LowerTriangular, Symmetric
 
@@ -15,7 +23,7 @@ wide = pytest.mark.parametrize("wide", [torch.float64, torch.complex128])
 
 @each_type
 def test_blocks_of_one_type(cls, dtype, device):
-    for orders in ((3,), (1, 2), (0, 5, 0, 17, 1), (2, 2, 2)):
+    for orders in ((3,), (1, 2), (0, 5, 0, 17, 1), (2, 2, 2), (70, 200)):
         blocks = [cls.randn(n, dtype=dtype, device=device) for n in orders]
         if dtype.is_complex:
             # Imaginary parts that are stored on the diagonal of a Hermitian do not count.
@@ -72,3 +80,9 @@ def test_transforms_and_graphs(device):
 def test_no_dense_matrix_is_made(device):
     t = LowerTriangular.randn(5, device=device)
     assert not any("pack.default" in op for op in called(lambda: torch.block_diag(t, t)))
+
+
+def test_scratch_memory_is_the_size_of_the_result(device):
+    t = LowerTriangular.randn(600, device=device)
+    stored = torch.block_diag(t, t).packed.nbytes
+    assert peak_bytes(lambda: torch.block_diag(t, t)) < 2 * stored

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from packedtri import _nodes, layout
-from packedtri._dtensor import beside
+from packedtri import _nodes
 from packedtri.dispatch import row
 from packedtri.ops.dense import densify
+from packedtri.ops.row_strips import dense_strips, pack_strips
 from packedtri.tensor import PackedTensor
 
 
@@ -30,19 +30,17 @@ def _block_diag(*tensors: Any) -> Tensor:
         return densify(torch.block_diag, *tensors)
     if len(blocks) == 1:
         return blocks[0].clone()
-    orders = [t.n for t in blocks]
-    starts = list(accumulate(orders, initial=0))
-    first, n = blocks[0], starts[-1]
-    at = torch.cat([_offsets(s, k, first.device) for s, k in zip(starts, orders, strict=False)])
-    elements = torch.cat([_nodes.to_elements(t) for t in blocks])
-    zeros = elements.new_zeros(layout.numel(n))
-    return _nodes.from_packed(type(first), zeros.index_copy(-1, beside(zeros, at), elements), n)
+    rows: list[Tensor] = []
+    n = 0
+    for t in blocks:
+        rows += _rows_behind(n, _nodes.to_elements(t), t.n)
+        n += t.n
+    return _nodes.from_packed(type(blocks[0]), torch.cat(rows), n)
 
 
-def _offsets(start: int, n: int, device: torch.device) -> Tensor:
-    """Where the elements of a block of order n are stored whose first row has this number."""
-    count = layout.numel(n)
-    rows = torch.arange(n, device=device)
-    # The rows before each are as many elements longer than they are in the block.
-    further = torch.repeat_interleave(rows * start, rows + 1, output_size=count)
-    return further + torch.arange(count, device=device) + layout.offset(start, start)
+def _rows_behind(before: int, packed: Tensor, n: int) -> list[Tensor]:
+    """The stored elements of the rows of a block that has so many rows and columns before it."""
+    if before == 0:
+        return [packed]
+    strips = (pad(strip, (before, 0)) for strip in dense_strips(packed, 0, n))
+    return pack_strips(strips, before)
