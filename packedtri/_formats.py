@@ -1,75 +1,16 @@
-"""Other orders of the elements of a triangle, each as positions for the packed ones.
-
-LAPACK's packed and rectangular full packed (RFP) formats, and TensorFlow Probability's
-``fill_triangular``. A format is a vector ``at`` of n(n+1)/2 positions: element k in our order is
-element at[k] in the other. The conversions are gathers, so they are differentiable; they keep one
-such vector of 64-bit integers while they run, except where the order is our own.
-"""
+"""Conversions of packed types to vectors in other orders, and back: see ``_orders``."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, TypeVar
 
-import torch
 from torch import Tensor
 
 from packedtri import _nodes, layout
 from packedtri._bands import real_diagonal
-from packedtri._dtensor import beside
+from packedtri._orders import from_order, to_order
 
 F = TypeVar("F", bound="Formats")
-
-
-def _rows_and_columns(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Row and column, i >= j, of each element in packed order."""
-    m, lengths = layout.numel(n), torch.arange(1, n + 1, device=device)
-    i = torch.repeat_interleave(lengths - 1, lengths, output_size=m)
-    j = torch.arange(m, device=device) - layout.numel(i)
-    return i, j
-
-
-def _lapack(n: int, device: torch.device) -> Tensor:
-    """Column-major order of the lower triangle, which is row-major order of the upper one."""
-    i, j = _rows_and_columns(n, device)
-    return i + j * (2 * n - j - 1) // 2
-
-
-def _rfp(n: int, device: torch.device, transr: bool, upper: bool) -> tuple[Tensor, Tensor]:
-    """Positions in RFP order, and which elements lie in the triangle that is kept transposed.
-
-    See Gustavson, Wasniewski, Dongarra and Langou, "Rectangular Full Packed Format for Cholesky's
-    Algorithm", ACM TOMS 37 (2010), and the comments of LAPACK's dtpttf. The rectangle has n rows,
-    n + 1 where n is even.
-    """
-    i, j = _rows_and_columns(n, device)
-    even = 1 - n % 2
-    if upper:
-        half = n // 2
-        moved = i < half
-        r, c = torch.where(moved, i + half + 1, j), torch.where(moved, j, i - half)
-    else:
-        half = (n + 1) // 2
-        moved = j >= half
-        r = torch.where(moved, j - half, i + even)
-        c = torch.where(moved, i - half + 1 - even, j)
-    rows, columns = n + even, (n + 1) // 2
-    return (r * columns + c if transr else r + c * rows), moved
-
-
-def _fill_triangular(n: int, device: torch.device, upper: bool) -> Tensor:
-    """The rows of a square of the vector's tail, and then of all of it reversed."""
-    i, j = _rows_and_columns(n, device)
-    m = layout.numel(n)
-    if upper:
-        # The square starts with the whole vector, and goes on with the reversed tail.
-        flat = j * n + i
-        return torch.where(flat < m, flat, m - 1 - (flat - m))
-    flat = i * n + j
-    return torch.where(flat < m - n, flat + n, m - 1 - (flat - (m - n)))
-
-
-def _inverse(at: Tensor) -> Tensor:
-    return torch.empty_like(at).scatter_(0, at, torch.arange(len(at), device=at.device))
 
 
 class Formats:
@@ -107,10 +48,9 @@ class Formats:
                              [2., 4.,  .],
                              [3., 5., 6.]])
         """
-        n = _order(cls, ap)
-        if _is_own(cls, "from_lapack", uplo, row_major):
-            return _build(cls, _as_lower(cls, ap, uplo))
-        return _build(cls, _as_lower(cls, _selected(ap, _lapack(n, ap.device)), uplo))
+        _check_vector(cls, ap)
+        own = _is_own(cls, "from_lapack", uplo, row_major)
+        return _build(cls, _as_lower(cls, ap if own else from_order(ap, "lapack"), uplo))
 
     def to_lapack(self, uplo: str, row_major: bool = False) -> Tensor:
         """The elements as a packed vector for LAPACK or BLAS, differentiably.
@@ -139,7 +79,7 @@ class Formats:
             return packed
         # Other libraries know no lazy conjugates.
         packed = real_diagonal(packed, self.kind, self._n).resolve_conj()
-        return packed if own else _selected(packed, _inverse(_lapack(self._n, packed.device)))
+        return packed if own else to_order(packed, "lapack")
 
     @classmethod
     def from_rfp(cls: type[F], arf: Tensor, uplo: str, transr: str = "N") -> F:
@@ -166,10 +106,9 @@ class Formats:
             UpperTriangular([[1., 2.],
                              [ ., 3.]])
         """
-        n = _order(cls, arf)
-        at, moved = _rfp_of(cls, "from_rfp", arf, n, uplo, transr)
-        packed = _selected(arf, at)
-        return _build(cls, _as_lower(cls, _conjugate(packed, moved, transr), uplo))
+        _check_vector(cls, arf)
+        packed = from_order(arf, _rfp_of(cls, "from_rfp", arf, uplo, transr))
+        return _build(cls, _as_lower(cls, packed, uplo))
 
     def to_rfp(self, uplo: str, transr: str = "N") -> Tensor:
         """The elements in LAPACK's rectangular full packed format, differentiably.
@@ -191,9 +130,8 @@ class Formats:
             tensor([2., 3., 1.])
         """
         packed = _nodes.to_elements(self)  # type: ignore[arg-type]
-        at, moved = _rfp_of(type(self), "to_rfp", packed, self._n, uplo, transr)
-        packed = _as_lower(type(self), packed, uplo)
-        return _selected(_conjugate(packed, moved, transr), _inverse(at))
+        order = _rfp_of(type(self), "to_rfp", packed, uplo, transr)
+        return to_order(_as_lower(type(self), packed, uplo), order)
 
     @classmethod
     def from_fill_triangular(cls: type[F], x: Tensor) -> F:
@@ -220,8 +158,8 @@ class Formats:
                              [6., 5.,  .],
                              [3., 2., 1.]])
         """
-        at = _fill_triangular(_order(cls, x), x.device, cls.kind == layout.UPPER)
-        return _build(cls, _selected(x, at))
+        _check_vector(cls, x)
+        return _build(cls, from_order(x, _fill_triangular_of(cls)))
 
     def to_fill_triangular(self) -> Tensor:
         """The vector that TensorFlow Probability's ``fill_triangular`` makes this matrix of.
@@ -235,21 +173,16 @@ class Formats:
             tensor([3., 2., 1.])
         """
         packed = _nodes.to_elements(self)  # type: ignore[arg-type]
-        at = _fill_triangular(self._n, packed.device, self.kind == layout.UPPER)
-        return _selected(packed, _inverse(at))
-
-
-def _selected(x: Tensor, at: Tensor) -> Tensor:
-    return x.index_select(-1, beside(x, at))
+        return to_order(packed, _fill_triangular_of(type(self)))
 
 
 def _build(cls: Any, packed: Tensor) -> Any:
     return cls(packed)
 
 
-def _order(cls: Any, x: Tensor) -> int:
-    """The order that a vector has, checked as the constructor does."""
-    return cls(x.detach() if isinstance(x, Tensor) else x)._n
+def _check_vector(cls: Any, x: Tensor) -> None:
+    """Raise where the constructor does not take a vector."""
+    cls(x.detach() if isinstance(x, Tensor) else x)
 
 
 def _check_uplo(cls: Any, name: str, uplo: str) -> str:
@@ -266,10 +199,13 @@ def _is_own(cls: Any, name: str, uplo: str, row_major: bool) -> bool:
     return (_check_uplo(cls, name, uplo) == "L") == row_major
 
 
-def _rfp_of(
-    cls: Any, name: str, x: Tensor, n: int, uplo: str, transr: str
-) -> tuple[Tensor, Tensor]:
-    upper = _check_uplo(cls, name, uplo) == "U"
+def _fill_triangular_of(cls: Any) -> str:
+    return f"fill_triangular_{'U' if cls.kind == layout.UPPER else 'L'}"
+
+
+def _rfp_of(cls: Any, name: str, x: Tensor, uplo: str, transr: str) -> str:
+    """The name of the order, after checking that the type has it."""
+    uplo = _check_uplo(cls, name, uplo)
     letters = "NC" if x.is_complex() else "NT"
     if not isinstance(transr, str) or transr.upper() not in tuple(letters):
         raise ValueError(f'[{name}] expected transr="N" or "{letters[1]}"; got "{transr}"')
@@ -278,7 +214,7 @@ def _rfp_of(
             f"[{name}] RFP holds Hermitian and triangular matrices; a complex Symmetric equals its "
             "transpose. Use to_lapack and from_lapack"
         )
-    return _rfp(n, x.device, transr.upper() != "N", upper)
+    return f"rfp_{uplo}{'N' if transr.upper() == 'N' else 'T'}"
 
 
 def _as_lower(cls: Any, packed: Tensor, uplo: str) -> Tensor:
@@ -287,11 +223,3 @@ def _as_lower(cls: Any, packed: Tensor, uplo: str) -> Tensor:
     They are the same, but conjugated where the matrix is Hermitian.
     """
     return packed.conj() if cls.kind == layout.HERMITIAN and uplo.upper() == "U" else packed
-
-
-def _conjugate(packed: Tensor, moved: Tensor, transr: str) -> Tensor:
-    """Conjugate what a complex rectangle keeps conjugated: one part, or with transr the other."""
-    if not packed.is_complex():
-        return packed
-    flipped = moved if transr.upper() == "N" else ~moved
-    return torch.where(beside(packed, flipped), packed.conj(), packed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.linalg import lapack
-from twins import MIRRORED, each_type
+from twins import MIRRORED, each_type, peak_bytes
 
 from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric, UpperTriangular
 
@@ -174,3 +174,40 @@ def test_the_base_class_has_no_formats() -> None:
     ):
         with pytest.raises(TypeError, match="base class"):
             make(torch.ones(3))
+
+
+def test_scratch_memory_is_below_two_triangles():
+    """Of several strips of rows, which are put together to what SciPy makes of all."""
+    n = 800
+    t = LowerTriangular.randn(n, dtype=torch.float64)
+    arf, _ = lapack.dtrttf(t.to_dense().numpy(), transr="T", uplo="L")
+    np.testing.assert_array_equal(t.to_rfp("L", "T").numpy(), arf)
+    for name, args in (("lapack", "L"), ("rfp", "L"), ("fill_triangular", "")):
+        x = getattr(t, f"to_{name}")(*args)
+        back = getattr(LowerTriangular, f"from_{name}")
+        assert torch.equal(back(x, *args), t)
+        for call in (
+            lambda to=f"to_{name}", a=args: getattr(t, to)(*a),
+            lambda f=back, x=x, a=args: f(x, *a),
+        ):
+            assert peak_bytes(call) < 3 * t.packed.nbytes
+
+
+@pytest.mark.parametrize("dtype", REAL_AND_COMPLEX)
+@pytest.mark.parametrize("name", ["lapack", "rfp", "fill_triangular"])
+def test_formats_in_transforms_and_graphs(name, dtype):
+    args = () if name == "fill_triangular" else ("L",)
+
+    def convert(p):
+        return getattr(LowerTriangular(p), f"to_{name}")(*args)
+
+    def both(p):
+        x = convert(p)
+        return getattr(LowerTriangular, f"from_{name}")(x * x, *args).packed
+
+    p = torch.randn(3, 15, dtype=dtype, requires_grad=True)
+    assert torch.autograd.gradgradcheck(both, p)
+    torch.testing.assert_close(torch.vmap(both)(p), both(p))
+    compiled = torch.compile(both, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(p), both(p))
+    assert convert(p.detach().to("meta")).shape == p.shape

@@ -191,6 +191,7 @@ def test_opcheck_bands(device):
     torch.library.opcheck(OPS.diagonal.default, (p, 4, 1))
     torch.library.opcheck(OPS.embed_diagonal.default, (p, 11, 1))
     torch.library.opcheck(OPS.scale_band.default, (p, 4, 0, 1, 0.5, 2.0, True))
+    torch.library.opcheck(OPS.reorder.default, (p, 0, False))
 
 
 def test_bands_under_vmap(device):

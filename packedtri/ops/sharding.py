@@ -108,8 +108,15 @@ def _unpack(packed: Any, *others: Any) -> list[Rule]:
     return _linear(packed, 1, 2, len(others))
 
 
-@register_sharding([_ops.diagonal.default, _ops.embed_diagonal.default, _ops.scale_band.default])
-def _bands(x: Any, *others: Any) -> list[Rule]:
+@register_sharding(
+    [
+        _ops.diagonal.default,
+        _ops.embed_diagonal.default,
+        _ops.scale_band.default,
+        _ops.reorder.default,
+    ]
+)
+def _same_size(x: Any, *others: Any) -> list[Rule]:
     return _linear(x, 1, 1, len(others))
 
 
