@@ -18,7 +18,7 @@ _unpack_rows = torch.ops.packedtri.unpack_rows.default
 
 # Strips are few, since each takes some launches, and none has fewer rows than this but the last.
 _MOST = 8
-_ROWS = 64
+_ROWS = 256
 
 
 class Strip(NamedTuple):
