@@ -156,12 +156,12 @@ def is_transpose(a: PackedTensor, b: PackedTensor) -> bool:
 
 def is_adjoint(a: PackedTensor, b: PackedTensor) -> bool:
     """The same for the conjugate transpose of complex triangles and Symmetric matrices."""
-    if a.kind == layout.HERMITIAN or not _are_conjugates(a, b):
+    if a.kind == layout.HERMITIAN or not are_conjugates(a, b):
         return False
-    return _is_view_of(a, b, _are_conjugates)
+    return _is_view_of(a, b, are_conjugates)
 
 
-def _are_conjugates(a: PackedTensor, b: PackedTensor) -> bool:
+def are_conjugates(a: PackedTensor, b: PackedTensor) -> bool:
     """Whether the elements of one type are the lazy conjugate of those of the other."""
     marks = a.__dict__.get("_conjugate_of"), b.__dict__.get("_conjugate_of")
     return marks[0] is b._packed or marks[1] is a._packed

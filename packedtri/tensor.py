@@ -29,7 +29,7 @@ from packedtri.layout import DTYPES as DTYPES
 P = TypeVar("P", bound="PackedTensor")
 
 # What ties a type to other tensors, which stays behind when it is stored or copied.
-_TIES = ("_source", "_family", "_member", "_conjugate_of")
+_TIES = ("_source", "_family", "_member", "_conjugate_of", "_viewed")
 _unpack_op = torch.ops.packedtri.unpack.default
 _unpack = quick(_unpack_op)
 _make_wrapper = Tensor._make_wrapper_subclass
@@ -77,6 +77,8 @@ class PackedTensor(DiagonalSums, Factories, Formats, InPlaceProducts, Tensor):
     _member: Member
     # The tensor that the elements are the lazy conjugate of, where one type is a view of another.
     _conjugate_of: Tensor
+    # What it is a view of; torch tells the root alone.
+    _viewed: PackedTensor
 
     def __new__(cls: type[P], packed: Tensor) -> P:
         if cls is PackedTensor:
