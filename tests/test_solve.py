@@ -137,6 +137,11 @@ def test_triangular_solve(cls, transpose, rng):
     x = torch.triangular_solve(b, a, upper, transpose)
     assert_near(x.solution, expected.solution, torch.float64)
     assert type(x.cloned_coefficient) is cls and torch.equal(dense(x[1]), dense(a))
+    # The copy has the batch dimensions of the solution.
+    batch = torch.randn(3, 6, 2, dtype=torch.float64)
+    expected = torch.triangular_solve(batch, a.to_dense(), upper, transpose)
+    x = torch.triangular_solve(batch, a, upper, transpose)
+    assert type(x[1]) is cls and torch.equal(dense(x[1]), expected.cloned_coefficient)
 
 
 # ------------------------------------------------------------------------- inverses, determinants

@@ -322,7 +322,8 @@ def _triangular_solve(
     check_system(name, A, input, True)
     kind = A.kind if not transpose else UPPER if A.kind == LOWER else LOWER
     x = solve(_nodes.to_packed(A), as_dense(input), A.n, kind, DENSE, True, unitriangular)
-    return torch.return_types.triangular_solve((x, A.clone()))
+    coefficient = A.expand(*x.shape[:-2], A.n, A.n).clone()
+    return torch.return_types.triangular_solve((x, coefficient))
 
 
 for _cls in _TRIANGULAR:
