@@ -582,3 +582,16 @@ def test_submodules_come_with_the_package():
     code = "import packedtri; print(packedtri.nn.PositiveDiagonal.__name__)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "PositiveDiagonal"
+
+
+def test_storage_is_not_set():
+    t, x = LowerTriangular.eye(2), torch.eye(2)
+    for change in (
+        lambda: t.set_(t),
+        lambda: t.set_(x),
+        lambda: t.set_(),
+        lambda: t.set_(x.untyped_storage()),
+        lambda: x.set_(t),
+    ):
+        with raises(NotImplementedError, "[torch.Tensor.set_]", "(2, 2)", ".data", "copy_"):
+            change()

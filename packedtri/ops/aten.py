@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -184,6 +184,21 @@ def _as_made(t: PackedTensor, view: PackedTensor) -> PackedTensor:
 def _alias(op: Any, args: Args, kwargs: Kwargs) -> PackedTensor:
     t = args[0]
     return view_below(t, type(t), t._packed)
+
+
+@aten_row(
+    *_overloads("""
+    set_ set_.source_Storage set_.source_Storage_storage_offset set_.source_Tensor
+    set_.source_Tensor_storage_offset
+    """)
+)
+def _set(op: Any, args: Args, kwargs: Kwargs) -> NoReturn:
+    """Torch lets no type override ``set_``."""
+    t = next(x for x in (*args, *kwargs.values()) if isinstance(x, PackedTensor))
+    raise NotImplementedError(
+        f"[torch.Tensor.set_] is not defined for {describe(t)}: its storage is that of .packed. "
+        "Assign to .data another matrix of the type, or use copy_"
+    )
 
 
 @aten_row(*_overloads("view _unsafe_view expand"))
