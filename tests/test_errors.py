@@ -377,7 +377,6 @@ def test_in_place_operations_that_would_leave_the_type(cls):
         lambda: a.add_(torch.ones(3, 3)),
         lambda: a.sub_(torch.ones(3)),
         lambda: a.add_(cls.transposed.randn(3)),
-        lambda: a.add_(cls.randn(2, 3)),
     ):
         with raises(NotImplementedError, "storage", cls.__name__):
             use()
@@ -582,6 +581,43 @@ def test_submodules_come_with_the_package():
     code = "import packedtri; print(packedtri.nn.PositiveDiagonal.__name__)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "PositiveDiagonal"
+
+
+BROADCASTS = {
+    "sub_": lambda a, b: a.sub_(b),
+    "mul_": lambda a, b: a.mul_(b),
+    "div_": lambda a, b: a.div_(b),
+    "copy_": lambda a, b: a.copy_(b),
+    "lerp_": lambda a, b: a.lerp_(b, 0.5),
+    "addcmul_": lambda a, b: a.addcmul_(b, b),
+    "addcdiv_": lambda a, b: a.addcdiv_(b, 1.0 + b.to_dense()),
+    "maximum, by name": lambda a, b: a.clamp_(min=b),
+    "another type": lambda a, b: a.mul_(b.mT),
+    "dense": lambda a, b: a.sub_(b.to_dense()),
+    "masked_fill_": lambda a, b: a.masked_fill_(b.to_dense() > 0, 1.0),
+    "pow_": lambda a, b: a.pow_(1.0 + b.to_dense()),
+}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("name", BROADCASTS)
+def test_results_in_place_have_the_shape_of_what_changes(name, recorded):
+    for batches, of_others in (((1,), (3,)), ((), (3,)), ((2, 1), (1, 3))):
+        a = LowerTriangular.eye(*batches, 2).requires_grad_(recorded).clone()
+        b = LowerTriangular.eye(*of_others, 2)
+        shape = tuple(torch.broadcast_shapes(a.shape, b.shape))
+        with raises(RuntimeError, "_] the result has the shape", str(shape), "no place", "expand"):
+            BROADCASTS[name](a, b)
+        assert torch.equal(a.to_dense(), torch.eye(2).expand(a.shape))
+        with pytest.raises(RuntimeError):
+            BROADCASTS[name](a.to_dense(), b)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_copies_of_other_types_name_the_function(recorded):
+    t = LowerTriangular.eye(2).requires_grad_(recorded).clone()
+    with raises(NotImplementedError, "[torch.Tensor.copy_]", "Hermitian (2, 2)"):
+        t.copy_(packedtri.Hermitian.eye(2))
 
 
 def test_storage_is_not_set():

@@ -28,7 +28,7 @@ from packedtri.ops.aten import change_unwatched, check_alike, increment_version
 from packedtri.ops.callers import caller
 from packedtri.ops.dense import densify, functions
 from packedtri.ops.dims import can_expand
-from packedtri.ops.overrides import in_place, new_value
+from packedtri.ops.overrides import check_room, in_place, new_value
 from packedtri.tensor import (
     LowerTriangular,
     PackedTensor,
@@ -113,8 +113,8 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
         if compute is not None:
             return in_place(function, compute, self, *args, **kwargs)
     if others:
-        args = tuple([_expanded(a, self) for a in args])
-        kwargs = {name: _expanded(a, self) for name, a in kwargs.items()}
+        args = tuple([_expanded(function, a, self) for a in args])
+        kwargs = {name: _expanded(function, a, self) for name, a in kwargs.items()}
     tensors = [a for a in (self, *args, *kwargs.values()) if isinstance(a, Tensor)]
     types = [t for t in tensors if isinstance(t, PackedTensor)]
     transformed = any(carries_autograd(t._packed) for t in types)
@@ -123,6 +123,8 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     copied = function is Tensor.copy_ and len(types) == 2
     if transformed or (_nodes.recorded(*tensors) and not copied):
         return _written_back(function, self, args, kwargs, transformed)
+    # The aten op that torch calls would raise by its own name.
+    check_alike(function, self, (*args, *kwargs.values()))
     return passed(function, self, *args, **kwargs)
 
 
@@ -311,11 +313,12 @@ def _written_back(
     return self
 
 
-def _expanded(value: Any, t: PackedTensor) -> Any:
+def _expanded(function: Function, value: Any, t: PackedTensor) -> Any:
     """An operand of the type and order of ``t`` with the batch dimensions of ``t``."""
     if type(value) is not type(t) or value._packed.shape == t._packed.shape or value.n != t.n:
         return value
     if not can_expand(value._packed.shape, t._packed.shape):
+        check_room(function, t, value)
         return value
     # An op in place might read what it has changed already. What is compiled has no memory yet.
     if not _tracing.is_compiling() and may_overlap(value._packed, t._packed):

@@ -27,7 +27,7 @@ from packedtri._values import describe, function_name
 from packedtri.dispatch import Function, Row
 from packedtri.ops.convert import fits, from_dense
 from packedtri.ops.dense import densify
-from packedtri.ops.dims import can_expand
+from packedtri.ops.dims import can_broadcast, can_expand
 from packedtri.tensor import PackedTensor
 
 # In place they draw random numbers, where the functions of the same names do something else.
@@ -122,6 +122,8 @@ def in_place(function: Function, compute: Function, self: Any, *args: Any, **kwa
     result = compute(before, *args, **kwargs)
     if result is NotImplemented:
         return result
+    if isinstance(result, Tensor):
+        check_room(function, self, result)
     known = type(result) is type(self) or any(map(_is_dense, (*args, *kwargs.values())))
     if not known or result.shape != self.shape or not torch.can_cast(result.dtype, self.dtype):
         raise NotImplementedError(
@@ -131,6 +133,17 @@ def in_place(function: Function, compute: Function, self: Any, *args: Any, **kwa
         )
     advice = f"Use {function_name(compute)}, which returns a new tensor"
     return write_back(function_name(function), self, result, advice)
+
+
+def check_room(function: Function, t: PackedTensor, other: Tensor) -> None:
+    """Raise, as torch does, where ``t`` broadcasts with another tensor to a larger shape."""
+    if can_expand(other.shape, t.shape) or not can_broadcast(other.shape, t.shape):
+        return
+    shape = tuple(torch.broadcast_shapes(other.shape, t.shape))
+    raise RuntimeError(
+        f"[{function_name(function)}] the result has the shape {shape}, for which {describe(t)} "
+        f"has no place. Change .expand{shape}.clone(), or use a function that returns a new tensor"
+    )
 
 
 # Of operands of a type they give a matrix of it, and the same that they give of dense ones.
