@@ -331,13 +331,10 @@ def test_storages_without_memory_say_so(cls):
 @each_type
 def test_errors_name_the_packed_argument(cls):
     t, x = cls.eye(3), torch.ones(6)
-    for call in (
-        lambda: x.view_as(t),
-        lambda: x.clone().resize_as_(t),
-        lambda: torch.nn.utils.vector_to_parameters(torch.ones(9), [t]),
-    ):
-        with raises(NotImplementedError, f"not defined for {cls.__name__} (3, 3)"):
-            call()
+    with raises(NotImplementedError, f"not defined for {cls.__name__} (3, 3)"):
+        x.clone().resize_as_(t)
+    with raises(TypeError, "[data]", f"{cls.__name__} of order 3", "from_dense"):
+        torch.nn.utils.vector_to_parameters(torch.ones(9), [t])
     assert not hasattr(t, "__cuda_array_interface__")
     with raises(AttributeError, f"{cls.__name__} (3, 3)", ".packed"):
         t.__cuda_array_interface__  # noqa: B018
@@ -631,3 +628,12 @@ def test_storage_is_not_set():
     ):
         with raises(NotImplementedError, "[torch.Tensor.set_]", "(2, 2)", ".data", "copy_"):
             change()
+
+
+@each_type
+def test_dense_tensors_are_viewed_as_types(cls):
+    x = torch.randn(9)
+    view = x.view_as(cls.eye(3))
+    assert type(view) is torch.Tensor and view.shape == (3, 3) and view._base is x
+    with raises(NotImplementedError, "view", "to_dense"):
+        cls.eye(3).view_as(x)

@@ -80,9 +80,9 @@ def _unsqueeze(input: PackedTensor, dim: int) -> Tensor:
     return densify(torch.unsqueeze, input, dim)
 
 
-@row(Tensor.view_as, PackedTensor)
-def _view_as(self: PackedTensor, other: Tensor) -> Tensor:
-    if self.shape == other.shape:
+@row(Tensor.view_as)
+def _view_as(self: Tensor, other: Tensor) -> Tensor:
+    if isinstance(self, PackedTensor) and self.shape == other.shape:
         # In a tensor's view as itself torch looks for the tensor's own node of the graph.
         return _view(aten.alias.default, self)
     return self.view(other.shape)

@@ -50,7 +50,7 @@ def _add_refusals(to_refuse: list[Function], advice: str) -> None:
 _ADVICE = "Use .to_dense(), or .packed for the stored elements"
 _add_refusals(
     [
-        *functions("storage __dlpack__ view view_as as_strided unfold ravel_", Tensor),
+        *functions("storage __dlpack__ view as_strided unfold ravel_", Tensor),
         torch.as_strided,
     ],
     _ADVICE,
