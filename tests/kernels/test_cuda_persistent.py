@@ -194,7 +194,7 @@ def test_symmetric_by_triangles(device: str, rng: torch.Generator, force: Force)
 
 
 @pytest.mark.skipif(SMALL, reason="large sizes")
-@pytest.mark.parametrize(("n", "m"), [(2600, 33), (3601, 130), (4096, 600)])
+@pytest.mark.parametrize(("n", "m"), [(3600, 161), (3601, 130), (4096, 600)])
 @pytest.mark.parametrize("left", [True, False], ids=["left", "right"])
 def test_columns_beside_symmetric(
     left: bool, n: int, m: int, device: str, rng: torch.Generator
