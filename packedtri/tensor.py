@@ -563,10 +563,14 @@ def check_dtype(name: str, x: Tensor) -> None:
     check_strided(name, x)
 
 
-def check_strided(name: str, x: Tensor) -> None:
-    """Raise for sparse tensors and others that no kernel reads."""
+def check_strided(name: str, x: Tensor, or_else: str = "") -> None:
+    """Raise for sparse tensors and others that no kernel reads.
+
+    Args:
+        or_else: another way out than to convert ``x``, for the end of the message.
+    """
     if x.layout is not torch.strided:
         raise TypeError(
             f"[{name}] expected a strided tensor; got {_values.describe(x)} of layout {x.layout}. "
-            "Convert with .to_dense() first"
+            f"Convert it with .to_dense() first{or_else}"
         )

@@ -175,8 +175,9 @@ def test_tensors_without_strides_in_products_and_solves(cls, layout):
         for use in uses:
             with raises(TypeError, f"[{name}]", "strided", "Tensor (3, 3)", layout, ".to_dense()"):
                 use()
-    with raises(TypeError, "[matmul]", "strided", ".to_dense()"):
+    with raises(TypeError, "[matmul]", "strided", ".to_dense()", "torch.sparse.mm"):
         a @ x.to_sparse()
+    torch.testing.assert_close(torch.sparse.mm(d.to_sparse(), a), d)
     with raises(TypeError, "strided", ".to_dense()"):
         torch.linalg.solve(a, x.to_sparse())
 

@@ -219,12 +219,15 @@ def _check_packed_pair(name: str, a: PackedTensor, b: PackedTensor) -> int:
     return n
 
 
+_INSTEAD_OF_SPARSE = ", or convert the packed operand, as torch.sparse.mm does"
+
+
 def check_elements(name: str, a: Tensor, b: Tensor, p: Tensor, q: Tensor) -> None:
     """Raise where the elements ``p`` and ``q`` of two operands do not go together."""
     if p.layout is not q.layout:
         # Those of a type are strided.
-        check_strided(name, p)
-        check_strided(name, q)
+        for x in (p, q):
+            check_strided(name, x, _INSTEAD_OF_SPARSE if x.is_sparse or x.is_sparse_csr else "")
     if p.dtype is not q.dtype and autocast_dtype(p) is not autocast_dtype(q):
         raise ValueError(
             f"[{name}] expected both operands to have the same dtype; "
