@@ -45,30 +45,33 @@ class ArrangedVectors {
   public:
     ArrangedVectors(const Product& p, const VectorArgs<double>& args)
         : one_(VectorProduct(p).vectors.batch_stride == 0), matrices_(one_ ? 1 : args.batch),
-          steps_(ceil_div(args.n, WIDE_SIDE) * WIDE_SIDE),
-          elements_(matrices_ * args.groups * steps_ * args.at_once) {}
+          elements_(matrices_ * args.groups * elements(args)) {}
 
     // Whether all matrices of a batch are multiplied by the same vectors.
     bool one() const { return one_; }
     int64_t bytes() const { return elements_ * static_cast<int64_t>(sizeof(double)); }
     // Of a group of vectors of a matrix.
     PACKEDTRI_HD static int64_t elements(const VectorArgs<double>& args) {
-        return ceil_div(args.n, WIDE_SIDE) * WIDE_SIDE * args.at_once;
+        return steps(args) * args.at_once;
     }
 
     const double* place(const VectorArgs<double>& args, void* to, cudaStream_t stream) const {
-        launch_overlapping(arrange_vectors_kernel,
-                           grid_of(ceil_div(elements_ / 2, ARRANGE_THREADS)), ARRANGE_THREADS,
-                           ArrangeArgs{args.x, static_cast<double2*>(to), args.x_batch_stride,
-                                       args.x_step, args.x_next, args.n, static_cast<int>(steps_),
-                                       args.vectors, args.groups, args.at_once / 8, elements_ / 2},
-                           stream, "cannot launch a copy");
+        launch_overlapping(
+            arrange_vectors_kernel, grid_of(ceil_div(elements_ / 2, ARRANGE_THREADS)),
+            ARRANGE_THREADS,
+            ArrangeArgs{args.x, static_cast<double2*>(to), args.x_batch_stride, args.x_step,
+                        args.x_next, args.n, static_cast<int>(steps(args)), args.vectors,
+                        args.groups, args.at_once / 8, elements_ / 2},
+            stream, "cannot launch a copy");
         return static_cast<const double*>(to);
     }
 
   private:
+    PACKEDTRI_HD static int64_t steps(const VectorArgs<double>& args) {
+        return ceil_div(args.n, WIDE_SIDE) * WIDE_SIDE;
+    }
     const bool one_;
-    const int64_t matrices_, steps_, elements_;
+    const int64_t matrices_, elements_;
 };
 
 }  // namespace packedtri::cuda

@@ -6,6 +6,14 @@
 
 namespace packedtri::cuda {
 
+// What a lane has of a left operand: 16 rows, number m of those from where `in` begins, and 16 steps of number k.
+template <class Lane>
+__device__ __forceinline__ void load_left(double (&a)[8], const double* tile, const Lane& in, int m,
+                                          int k) {
+#pragma unroll
+    for (int x = 0; x < 8; ++x) a[x] = tile[in.at(2 * m + x % 2, k, x / 2)];
+}
+
 // A tile of 128 x 128 by warps of 32 x 64.
 template <bool A_K_MAJOR, bool B_K_MAJOR>
 struct LineMmaF64 : MmaF64<LineTile<true>::SIDE, LineTile<true>::SIDE, LineTile<true>::BK, 32, 64> {
@@ -24,9 +32,7 @@ struct LineMmaF64 : MmaF64<LineTile<true>::SIDE, LineTile<true>::SIDE, LineTile<
         for (int k = 0; k < Base::BK / 16; ++k) {
             double a[Base::MT][8];
 #pragma unroll
-            for (int m = 0; m < Base::MT; ++m)
-#pragma unroll
-                for (int x = 0; x < 8; ++x) a[m][x] = a_tile[in_a.at(2 * m + x % 2, k, x / 2)];
+            for (int m = 0; m < Base::MT; ++m) load_left(a[m], a_tile, in_a, m, k);
 #pragma unroll
             for (int n = 0; n < Base::NT; ++n) {
                 double b[4];

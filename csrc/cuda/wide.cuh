@@ -137,6 +137,8 @@ class WideWalk {
     __device__ bool ends() const { return left == 1 || tile_ + 1 == tiles_; }
     __device__ int row() const { return of_rows ? first_ : first_ + tile_ * WIDE_SIDE; }
     __device__ int column() const { return of_rows ? tile_ * WIDE_SIDE : first_; }
+    // The first step of the sums.
+    __device__ int k() const { return of_rows ? column() : row(); }
     // How many elements of row 0 of the tile are stored, were there more of them; row r has r more.
     __device__ int stored() const { return row() + 1 - column(); }
     // Whether all of its elements are.

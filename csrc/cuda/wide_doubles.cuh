@@ -4,6 +4,7 @@
 
 #include "arranged_vectors.cuh"
 #include "line_loader.cuh"
+#include "line_mma_f64.cuh"
 #include "panel.cuh"
 #include "wide.cuh"
 
@@ -60,9 +61,9 @@ class WideDoubleProducer {
     template <bool OF_ROWS>
     __device__ __forceinline__ void load(int& step) {
         const WideArgs<double>& args = at_.args;
-        const int first = OF_ROWS ? at_.row() : at_.column(),
-                  k0 = OF_ROWS ? at_.column() : at_.row();
-        typename Shape::template Loader<OF_ROWS> triangle(Shape::panel(at_), first, k0);
+        const int k0 = at_.k();
+        typename Shape::template Loader<OF_ROWS> triangle(Shape::panel(at_),
+                                                          OF_ROWS ? at_.row() : at_.column(), k0);
         const int64_t matrix = args.one_x ? at_.matrix % args.groups : at_.matrix;
         const double* x =
             args.placed + matrix * ArrangedVectors::elements(args) + int64_t{k0} * Shape::VECTORS;
@@ -143,9 +144,7 @@ class WideDoubleConsumer {
         for (int s = 0; s < Shape::STEP / 16; ++s) {
             double a[Shape::MT][8];
 #pragma unroll
-            for (int m = 0; m < Shape::MT; ++m)
-#pragma unroll
-                for (int e = 0; e < 8; ++e) a[m][e] = tile[in_tile.at(2 * m + e % 2, s, e / 2)];
+            for (int m = 0; m < Shape::MT; ++m) load_left(a[m], tile, in_tile, m, s);
 #pragma unroll
             for (int c = 0; c < Shape::NT; ++c) {
                 const double2* const from = pairs + (s * (Shape::VECTORS / 8) + c) * 64;

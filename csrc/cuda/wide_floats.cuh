@@ -56,8 +56,7 @@ class WideFloatProducer {
             const uint32_t to = ptx::shared_address(shared_.x[step % Shape::STAGES]);
             const int matrix = args.one_x ? 0 : static_cast<int>(at_.matrix / args.groups),
                       order = at_.of_rows ? 0 : args.rows, orders = args.rows + args.columns,
-                      k = (at_.of_rows ? at_.column() : at_.row()) + behind,
-                      first = at_.vector / Shape::VECTORS * Shape::X_BLOCKS;
+                      k = at_.k() + behind, first = at_.vector / Shape::VECTORS * Shape::X_BLOCKS;
 #pragma unroll
             for (int block = 0; block < Shape::X_BLOCKS; ++block)
                 ptx::tensor_load(to + block * Image::BLOCK_BYTES, &args.placed,
