@@ -71,13 +71,19 @@ void a_hundred_vectors() {
     CHECK(cuda::choose(p, hopper).method != Method::Wide, "one triangle for all");
 }
 
+// A packed matrix, or each of a batch, times so many columns of its own.
+Product packed_times_columns(DType dtype, Kind kind, int64_t n, int64_t vectors, int64_t batch) {
+    Product p = times_columns(dtype, n, vectors);
+    p.a.kind = kind;
+    p.batch = batch;
+    p.a.batch_stride = n * (n + 1) / 2;
+    return p;
+}
+
 // The same of float64: symmetric matrices, as far as groups of 128 vectors are full.
 void a_hundred_vectors_of_double() {
     const auto wide = [](Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
-        Product p = times_columns(DType::f64, n, vectors);
-        p.a.kind = kind;
-        p.batch = batch;
-        p.a.batch_stride = n * (n + 1) / 2;
+        const Product p = packed_times_columns(DType::f64, kind, n, vectors, batch);
         const bool is_wide = cuda::choose(p, hopper).method == Method::Wide;
         CHECK(
             !is_wide || (!cuda::leaves_to_dense(p, hopper) && !cuda::goes_by_triangles(p, hopper)),
@@ -93,9 +99,7 @@ void a_hundred_vectors_of_double() {
     CHECK(wide(Kind::Symmetric, 800, 64, 8) && !wide(Kind::Symmetric, 800, 64, 2) &&
               wide(Kind::Symmetric, 1300, 128, 2),
           "batches");
-    Product p = times_columns(DType::f64, 2048, 64);
-    p.a.kind = Kind::Symmetric;
-    p.batch = 4;
+    Product p = packed_times_columns(DType::f64, Kind::Symmetric, 2048, 64, 4);
     p.a.batch_stride = 0;
     CHECK(cuda::choose(p, hopper).method != Method::Wide, "one matrix for all");
 }
@@ -103,10 +107,7 @@ void a_hundred_vectors_of_double() {
 // The same of float32.
 void a_hundred_vectors_of_float() {
     const auto method = [](Kind kind, int64_t n, int64_t vectors, int64_t batch = 1) {
-        Product p = times_columns(DType::f32, n, vectors);
-        p.a.kind = kind;
-        p.batch = batch;
-        p.a.batch_stride = n * (n + 1) / 2;
+        const Product p = packed_times_columns(DType::f32, kind, n, vectors, batch);
         const Method chosen = cuda::choose(p, hopper).method;
         if (chosen == Method::Wide) CHECK(cuda::wide_vectors(p) <= 128, "no more at once");
         return chosen;
