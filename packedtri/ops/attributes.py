@@ -120,11 +120,11 @@ def _in_place(function: Function, self: Tensor, *args: Any, **kwargs: Any) -> Te
     transformed = any(carries_autograd(t._packed) for t in types)
     if not transformed and is_plain(*tensors) and not ops_are_watched():
         return change_unwatched(function, self, args, kwargs)
+    # The aten op that torch calls would raise by its own name.
+    check_alike(function, self, (*args, *kwargs.values()))
     copied = function is Tensor.copy_ and len(types) == 2
     if transformed or (_nodes.recorded(*tensors) and not copied):
         return _written_back(function, self, args, kwargs, transformed)
-    # The aten op that torch calls would raise by its own name.
-    check_alike(function, self, (*args, *kwargs.values()))
     return passed(function, self, *args, **kwargs)
 
 
@@ -304,7 +304,6 @@ def _written_back(
 
     Torch's own derivatives of the functions would call others on the type.
     """
-    check_alike(function, self, (*args, *kwargs.values()))
     named = {name: _elements(value) for name, value in kwargs.items()}
     changed = function(_elements(self).clone(), *map(_elements, args), **named)
     if not transformed:
