@@ -77,6 +77,7 @@ _ORDERS: dict[str, Order] = {
 }
 # The op takes numbers, since DTensors tell calls apart by these and not by strings.
 _NUMBERS = {name: number for number, name in enumerate(_ORDERS)}
+_BY_NUMBER = tuple(_ORDERS.values())
 
 
 def _some_rows(n: int) -> Iterator[tuple[int, int]]:
@@ -90,7 +91,7 @@ def _some_rows(n: int) -> Iterator[tuple[int, int]]:
 
 
 def _reorder(x: Tensor, order: int, back: bool) -> Tensor:
-    positions = [*_ORDERS.values()][order]
+    positions = _BY_NUMBER[order]
     result = x.new_empty(x.shape)
     n = layout.order(x.shape[-1])
     for first, last in _some_rows(n):

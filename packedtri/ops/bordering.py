@@ -14,7 +14,6 @@ L33' L33'^H = L33 L33^H - L32 L32^H. Deleting the rows in the middle leaves L33 
 from __future__ import annotations
 
 import operator
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ from packedtri.ops.dense import as_dense
 from packedtri.ops.factor import check_positive_definite
 from packedtri.ops.mm import without_autocast
 from packedtri.ops.potrf import cholesky
-from packedtri.ops.row_strips import dense_strips, pack_strips, strips_of
+from packedtri.ops.row_strips import dense_strips, pack_strips, stored_between, strips_of
 from packedtri.ops.solve import check_batches
 from packedtri.ops.trsm import solve, widened
 from packedtri.ops.update import check_lower_factor
@@ -96,7 +95,7 @@ def cholesky_insert(
 def _inserted(name: str, packed: Tensor, b: Tensor, c: Tensor, n: int, p: int) -> list[Tensor]:
     """The rows before the new ones, the new ones, and those behind them, as they are stored."""
     k, q = b.shape[-2], n - p
-    before, behind = packed.split(_counts(p, n), -1)
+    before, behind = packed.split(stored_between(0, p, n), -1)
     before = before.contiguous()
     across = solve(before, b[..., :p].mH, p, LOWER)  # L21^H, shape (*batch, p, k).
     corner, info = cholesky(c - _mm(across.mH, across, k, DENSE, DENSE, LOWER), k)
@@ -148,7 +147,7 @@ def cholesky_delete(L: LowerTriangular, index: int | slice) -> LowerTriangular:
     packed, q, k = widened(_nodes.to_packed(L)), n - end, end - p
     if k == 0:
         return _nodes.from_packed(LowerTriangular, packed.to(dtype, copy=True), n)
-    before, _, behind = packed.split(_counts(p, end, n), -1)
+    before, _, behind = packed.split(stored_between(0, p, end, n), -1)
     parts = [before]
     if q > 0:
         below = _unpack_block(packed, n, LOWER, end, p, q, k)
@@ -158,11 +157,6 @@ def cholesky_delete(L: LowerTriangular, index: int | slice) -> LowerTriangular:
             return _nodes.from_packed(LowerTriangular, last.to(dtype), q)
         parts += _rows_behind(behind, n, end, p, below[..., :0], last, p)
     return _nodes.from_packed(LowerTriangular, torch.cat(parts, -1).to(dtype), n - k)
-
-
-def _counts(*ends: int) -> list[int]:
-    """How many elements are stored of the rows before each of these, and behind the one before."""
-    return [layout.numel(b) - layout.numel(a) for a, b in pairwise((0, *ends))]
 
 
 def _triangle(behind: Tensor, n: int, p: int) -> Tensor:

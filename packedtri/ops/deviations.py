@@ -76,8 +76,8 @@ def _deviation(
     if options is None or is_spread(input._packed):
         return densify(function, input, *args, **kwargs)
     dim, correction, keepdim = options
-    dims, shape = Dims(input._packed.dim() + 1, dim), shape_of(input)
-    count = prod(shape[d] for d in (*dims.batch, *dims.matrix))
+    dims = Dims(input._packed.dim() + 1, dim)
+    count = dims.count(shape_of(input))
     enough = count > max(correction, 0)
     if len(dims.matrix) == 1 or not (enough or (not dims.matrix and input.kind in layout.MIRRORED)):
         # What torch makes of too few zeros is not zero.

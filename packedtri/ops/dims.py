@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 from torch import Tensor
@@ -55,6 +56,10 @@ class Dims:
                 raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
         self.batch = tuple(d for d in front if d < rank - 2)
         self.matrix = tuple(d - rank for d in front if d >= rank - 2)
+
+    def count(self, shape: Sequence[int]) -> int:
+        """How many elements of a tensor of this shape make one of the result."""
+        return prod(shape[d] for d in (*self.batch, *self.matrix))
 
     def restore(self, x: Tensor) -> Tensor:
         """Put dimensions of length one in the place of those that were reduced."""

@@ -136,8 +136,7 @@ def _mean(
     function: Function, input: PackedTensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
     dims = Dims(input._packed.dim() + 1, dim)
-    shape = shape_of(input)
-    count = prod(shape[d] for d in (*dims.batch, *dims.matrix))
+    count = dims.count(shape_of(input))
     dtype = kwargs.pop("dtype", None) or input._packed.dtype
     if count == 0 or kwargs or dtype not in DTYPES:
         return densify(function, input, dim, keepdim, dtype=dtype, **kwargs)

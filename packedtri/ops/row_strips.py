@@ -6,6 +6,7 @@ As dense strips they are cut and joined by columns, while most of the triangle s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -37,6 +38,11 @@ def strips_of(first: int, last: int) -> list[Strip]:
     return [Strip(i, min(i + rows, last)) for i in range(first, last, rows)]
 
 
+def stored_between(*rows: int) -> list[int]:
+    """How many elements are stored of the rows from each of these on, up to the next one."""
+    return [layout.numel(b) - layout.numel(a) for a, b in pairwise(rows)]
+
+
 def dense_strips(stored: Tensor, first: int, last: int) -> Iterator[Tensor]:
     """The rows [first, last) in dense strips, each as wide as its last row is long.
 
@@ -45,7 +51,7 @@ def dense_strips(stored: Tensor, first: int, last: int) -> Iterator[Tensor]:
         first, last: which rows they are.
     """
     strips = strips_of(first, last)
-    counts = [layout.numel(s.last) - layout.numel(s.first) for s in strips]
+    counts = stored_between(first, *(strip.last for strip in strips))
     # The gradient of a split is put together once, where each slice would give one of full size.
     for strip, rows in zip(strips, stored.split(counts, -1), strict=True):
         yield _unpack_rows(rows, *strip)

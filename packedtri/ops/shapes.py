@@ -122,14 +122,13 @@ def _slices(
     They follow one another, unless they begin ``where`` the indices of tensor_split say.
     """
     sizes = [part.shape[dim] for part in parts]
-    starts = list(accumulate(sizes[:-1], initial=0))
-    consecutive = True
+    one_after_another = list(accumulate(sizes[:-1], initial=0))
+    starts = one_after_another
     if isinstance(where, Tensor) and not _tracing.is_compiling():
         where = where.tolist()
     if isinstance(where, Sequence) and len(where) == len(parts) - 1:
-        given = [0, *(slice(start, None).indices(t.shape[dim])[0] for start in where)]
-        starts, consecutive = given, given == starts
-    if consecutive and not _may_change(function, t):
+        starts = [0, *(slice(start, None).indices(t.shape[dim])[0] for start in where)]
+    if starts == one_after_another and not _may_change(function, t):
         return view(torch.split, t, sizes, dim)
     return type(parts)(  # type: ignore[call-arg]
         view(Tensor.narrow, t, dim, start, size) for start, size in zip(starts, sizes, strict=True)
