@@ -207,8 +207,8 @@ def test_einsum_derivatives(cls, device):
 @wide
 def test_derivatives_of_einsum_on_reduced_operands(cls, wide, device):
     options = {"dtype": wide, "device": device, "requires_grad": True}
-    p, q = (torch.randn(2, 3, **options) for _ in range(2))
-    x = torch.randn(2, 2, **options)
+    p, q = (torch.randn(2, 6, **options) for _ in range(2))
+    x = torch.randn(2, 3, **options)
     for f in (
         lambda p, q, x: torch.einsum("bi,bij,bj->b", x, cls(p), x),
         lambda p, q, x: torch.einsum("bij,cji->bc", cls(p), cls(q)),

@@ -61,9 +61,8 @@ def compile_cpp(source: str, target: Path, *options: str) -> Path:
     ],
 )
 def test_unit(name: str, tmp_path: Path) -> None:
-    # Overflow in an index formula is undefined behaviour, which this makes an error. It is not
-    # optimized, since compiling takes all of the time.
-    sanitize = ("-O0", "-fsanitize=undefined", "-fno-sanitize-recover=all")
+    # Overflow in an index formula is undefined behaviour, which this makes an error.
+    sanitize = ("-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
     program = compile_cpp(f"{name}.cpp", tmp_path / name, *sanitize)
     result = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -89,6 +88,7 @@ def test_products_by_amx(tmp_path: Path) -> None:
 
 def shares_of(source: str, file: str, fields: tuple[str, ...], folder: Path) -> list[Shares]:
     """The products of a file of timings, and what a program that is given their fields chooses."""
+    # Not optimized, since compiling takes most of the time.
     program = compile_cpp(source, folder / "shares", "-O0")
     rows = json.loads((ROOT / "benchmarks" / "shares" / file).read_text())["rows"]
     products = [" ".join(str(row[field]) for field in fields) for row in rows]
