@@ -83,6 +83,9 @@ def test_few_long_sums(dtype: torch.dtype, device: str, rng: torch.Generator) ->
     )
     for n, k, batch in sizes:
         a, b = (torch.randn(*batch, n, k, dtype=dtype, device=device, generator=rng) for _ in "ab")
+        # As many roundings as `assert_product_close` allows, whose reference takes 10 s here.
+        single = dtype in (torch.float32, torch.complex64)
+        roundings = max(4, (k / 12) ** 0.5) if single else 4
         across = a.mT.contiguous().mT
         rows = b.mT.contiguous()
         for y, z in ((a, a.mT), (a, b.mT), (across, b.mT), (across, across.mT), (a, rows)):
@@ -93,7 +96,7 @@ def test_few_long_sums(dtype: torch.dtype, device: str, rng: torch.Generator) ->
                 error, torch_error = (
                     ((x - expected).tril().abs() / size).max().item() for x in (c, y @ z)
                 )
-                assert error <= 2 * torch_error + 4 * torch.finfo(dtype).eps
+                assert error <= 2 * torch_error + roundings * torch.finfo(dtype).eps
     failures.report()
 
 
