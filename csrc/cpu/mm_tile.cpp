@@ -4,14 +4,18 @@
 // the other operand that the exact sum leaves out. As long as these are finite nothing changes.
 // An infinity or a nan among them makes a nan, so a block that crosses a diagonal is looked
 // through for nans, and summed again element by element over exact ranges if there is one.
-#include <type_traits>
-
 #include "isa.h"
 #include "mm_dots.h"
 #include "mm_small.h"
 #include "pair_panels.h"
 #include "panels.h"
 #include "workspace.h"
+
+#if defined(PACKEDTRI_PAIRS)
+namespace packedtri::cpu::avx512 {
+void mm_tile(const Product& p, int64_t batch, const Tile& tile);
+}
+#endif
 
 namespace packedtri::cpu::PACKEDTRI_ISA {
 namespace {
@@ -225,29 +229,31 @@ class TileProduct {
     int64_t first_row_ = 0;
 };
 
-#if defined(PACKEDTRI_PAIRS)
-template <class E>
-using PanelsFor = std::conditional_t<std::is_same_v<E, BFloat16>, PairPanels, Panels<E>>;
-// Instructions for pairs pay for panels sooner.
-template <class E>
-constexpr int64_t small_order_of = std::is_same_v<E, BFloat16> ? 16 : small_order;
-#else
-template <class E>
-using PanelsFor = Panels<E>;
-template <class E>
-constexpr int64_t small_order_of = small_order;
-#endif
+template <class E, class P>
+void multiply(const Product& p, int64_t batch, const Tile& t, int64_t small) {
+    if constexpr (Element<E>::reals == 1) {
+        if (has_dots(p)) return DotProducts<E>(p, batch).run();
+        if (is_small(p, small) && small_product<E>(p, batch)) return;
+    }
+    TileProduct<E, P>(p, batch, t).run();
+}
 
 }  // namespace
+
+#if defined(PACKEDTRI_PAIRS)
+
+// Elements without instructions for pairs are left to AVX-512. Those with them pay for panels sooner.
+void mm_tile(const Product& p, int64_t batch, const Tile& t) {
+    if (p.dtype != DType::bf16) return avx512::mm_tile(p, batch, t);
+    multiply<BFloat16, PairPanels>(p, batch, t, 16);
+}
+
+#else
 
 void mm_tile(const Product& p, int64_t batch, const Tile& t) {
     with_element(p.dtype, [&](auto e) {
         using E = decltype(e);
-        if constexpr (Element<E>::reals == 1) {
-            if (has_dots(p)) return DotProducts<E>(p, batch).run();
-            if (is_small(p, small_order_of<E>) && small_product<E>(p, batch)) return;
-        }
-        TileProduct<E, PanelsFor<E>>(p, batch, t).run();
+        multiply<E, Panels<E>>(p, batch, t, small_order);
     });
 }
 
@@ -266,8 +272,10 @@ void mm_slim(const Product& p, int64_t batch, int64_t begin, int64_t end) {
         using E = decltype(e);
         if constexpr (Element<E>::reals == 1)
             if (small_product<E>(piece, batch)) return;
-        TileProduct<E, PanelsFor<E>>(piece, batch, {0, piece.m, 0, piece.n}).run();
+        TileProduct<E, Panels<E>>(piece, batch, {0, piece.m, 0, piece.n}).run();
     });
 }
+
+#endif
 
 }  // namespace packedtri::cpu::PACKEDTRI_ISA

@@ -1,6 +1,7 @@
 // Products of bfloat16 by AMX, whose instructions are emulated, of integers that are summed exactly.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ const std::string& cpu::wanted_isa() {
     static const std::string none;
     return none;
 }
+
+// What other elements than bfloat16 are left to.
+void cpu::avx512::mm_tile(const Product&, int64_t, const Tile&) { std::abort(); }
 
 namespace {
 
