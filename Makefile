@@ -24,8 +24,9 @@ help:  ## Show this list.
 demo: build  ## Compare packed and dense on a real covariance; results go to demo-output/.
 	$(BIN)/python -m packedtri demo --output $(DEMO_OUTPUT)
 
-# pytest comes last, so that its summary closes the output.
-test: build lint docs  ## Build, lint, type-check, build the docs and run all tests.
+# Hooks and docs keep one core busy each. pytest comes last, so that its summary closes the output.
+test: build  ## Build, lint, type-check, build the docs and run all tests.
+	$(MAKE) -j 2 --output-sync=target lint docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 build: $(RUN_READY)  ## Compile the libraries into packedtri/ of this source tree.
