@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 import torch
+from derivatives import check_derivatives
 from torch import Tensor
 from torch.autograd import forward_ad as fwad
-from torch.autograd import gradcheck, gradgradcheck
 from twins import (
     MIRRORED,
     TYPES,
@@ -79,8 +79,7 @@ def test_wrapping_and_unwrapping_is_the_identity_for_gradients(cls, device):
 def test_gradient_of_from_dense(cls, wide, device):
     x = torch.randn(3, 3, dtype=wide, device=device, requires_grad=True)
     f = lambda x: cls.from_dense(x).to_dense()  # noqa: E731
-    assert gradcheck(f, (x,), check_forward_ad=True, check_batched_grad=True)
-    assert gradgradcheck(f, (x,))
+    check_derivatives(f, (x,))
 
 
 PAIRS = list(itertools.product((*TYPES, Tensor), repeat=2))[:-1]
@@ -103,8 +102,7 @@ def test_products(types, wide, device):
         c = a @ b
         return c.packed if isinstance(c, PackedTensor) else c
 
-    assert gradcheck(f, inputs, check_forward_ad=True, check_batched_grad=True)
-    assert gradgradcheck(f, inputs)
+    check_derivatives(f, inputs)
 
 
 @each_type

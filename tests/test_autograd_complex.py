@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 import torch
+from derivatives import gradgradcheck
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import gradcheck
 from twins import dense, each_type, packed_vector, project, weighted_sum
 
 from packedtri import Hermitian, LowerTriangular

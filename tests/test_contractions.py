@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from derivatives import check_derivatives
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
 from twins import MIRRORED, TYPES, called, each_type, square_type, wide
 
 from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric, dense_guard
@@ -199,8 +199,7 @@ def test_einsum_derivatives(cls, device):
     def f(p: Tensor, x: Tensor) -> Tensor:
         return torch.einsum("bij,bcj->cbi", cls(p), x)
 
-    assert gradcheck(f, (p, x), check_forward_ad=True)
-    assert gradgradcheck(f, (p, x))
+    check_derivatives(f, (p, x))
 
 
 @each_type
@@ -217,8 +216,7 @@ def test_derivatives_of_einsum_on_reduced_operands(cls, wide, device):
         lambda p, q, x: torch.einsum("bii,bij->j", cls(p), cls(q)),
         lambda p, q, x: torch.tensordot(cls(p)[0], cls(q)[1], 2),
     ):
-        assert gradcheck(f, (p, q, x), check_forward_ad=True)
-        assert gradgradcheck(f, (p, q, x))
+        check_derivatives(f, (p, q, x))
 
 
 @each_type
@@ -267,8 +265,7 @@ def test_derivatives_of_elementwise_products_by_einsum(cls, wide, device):
     def f(p: Tensor, q: Tensor) -> Tensor:
         return torch.einsum("bij,bij->bji", cls(p), cls(q)).packed
 
-    assert gradcheck(f, (p, q), check_forward_ad=True)
-    assert gradgradcheck(f, (p, q))
+    check_derivatives(f, (p, q))
 
 
 @each_type
@@ -465,8 +462,7 @@ def test_addmm_derivatives(cls, device):
         c = torch.addmm(cls(p), cls(q), cls(r), beta=2, alpha=-1)
         return c if type(c) is Tensor else c.packed
 
-    assert gradcheck(f, (p, q, r), check_forward_ad=True)
-    assert gradgradcheck(f, (p, q, r))
+    check_derivatives(f, (p, q, r))
 
 
 @each_type

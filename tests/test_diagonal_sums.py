@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy
 import pytest
 import torch
+from derivatives import gradgradcheck
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import gradcheck
 from twins import Sizes, called, dense, each_type, packed_vector, project, weighted_sum
 
 from packedtri import Hermitian, LowerTriangular, Symmetric

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from derivatives import gradgradcheck
 from scipy.linalg import lapack
+from torch.autograd import gradcheck
 from twins import MIRRORED, each_type, peak_bytes
 
 from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric, UpperTriangular
@@ -79,7 +81,7 @@ def test_batches_gradients_and_shared_memory(cls):
         assert torch.equal(back(convert(t)), t)
         p = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
         loss = lambda p, c=convert, b=back: b(c(cls(p) * 2)).pow(2).packed  # noqa: E731
-        assert torch.autograd.gradcheck(loss, p, check_forward_ad=True)
+        assert gradcheck(loss, p, check_forward_ad=True)
         for size in (0, 1):
             assert convert(cls.randn(2, size)).shape == (2, size)
     t = cls.randn(4)
@@ -206,7 +208,7 @@ def test_formats_in_transforms_and_graphs(name, dtype):
         return getattr(LowerTriangular, f"from_{name}")(x * x, *args).packed
 
     p = torch.randn(3, 15, dtype=dtype, requires_grad=True)
-    assert torch.autograd.gradgradcheck(both, p)
+    assert gradgradcheck(both, p)
     torch.testing.assert_close(torch.vmap(both)(p), both(p))
     compiled = torch.compile(both, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(p), both(p))

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from derivatives import check_derivatives, gradgradcheck
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import gradcheck
 from twins import MIRRORED, TRIANGULAR, called, dense, each_type, project
 
 import packedtri
@@ -73,8 +75,7 @@ def test_powers_of_mirrored_matrices_compute_one_triangle(cls):
 def test_derivatives_of_complex_powers(cls):
     p = (cls.randn(3, dtype=torch.complex128) / 2).packed.clone().requires_grad_()
     apply = lambda p: torch.linalg.matrix_power(cls(p), 3).packed  # noqa: E731
-    assert torch.autograd.gradcheck(apply, p, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(apply, p)
+    check_derivatives(apply, p)
 
 
 @each_type
@@ -163,9 +164,9 @@ def test_derivatives_of_roots_and_logarithms(cls, name, dtype):
     f = getattr(packedtri, name)
     p = positive(cls, 2, 3, dtype=dtype).packed.clone().requires_grad_()
     apply = lambda p: f(cls(p)).packed  # noqa: E731
-    assert torch.autograd.gradcheck(apply, p, check_forward_ad=True)
+    assert gradcheck(apply, p, check_forward_ad=True)
     if not dtype.is_complex:
-        assert torch.autograd.gradgradcheck(apply, p)
+        assert gradgradcheck(apply, p)
         q = p.detach()
         assert torch.func.jacrev(apply)(q).shape == (2, 6, 2, 6)
         torch.testing.assert_close(torch.vmap(apply)(q), apply(q))
@@ -204,8 +205,7 @@ def test_derivatives_of_powers_and_exponentials(cls):
         lambda t: torch.kron(t[0], t[1]).packed,
     ):
         apply = lambda p, f=f: f(cls(p))  # noqa: E731
-        assert torch.autograd.gradcheck(apply, p, check_forward_ad=True)
-        assert torch.autograd.gradgradcheck(apply, p)
+        check_derivatives(apply, p)
 
 
 @functions
@@ -312,8 +312,7 @@ def test_derivatives_where_eigenvalues_are_equal(cls, name, diagonal):
         t = cls.zeros(3, dtype=dtype).set_diagonal_(torch.tensor(diagonal, dtype=dtype))
     p = t.packed.clone().requires_grad_()
     apply = lambda p: getattr(packedtri, name)(cls(p)).packed  # noqa: E731
-    assert torch.autograd.gradcheck(apply, p, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(apply, p)
+    check_derivatives(apply, p)
 
 
 @each_mirrored

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from derivatives import gradgradcheck
 from torch import Tensor
 from torch.autograd import forward_ad as fwad
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import gradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import packedtri

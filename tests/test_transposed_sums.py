@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from derivatives import gradgradcheck
 from torch import Tensor
 from torch.autograd import forward_ad as fwad
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import gradcheck
 from twins import TRIANGULAR, called, dense, packed_vector, project, weighted_sum
 
 from packedtri import Hermitian, LowerTriangular, PackedTensor, Symmetric
