@@ -30,11 +30,25 @@ KEPT: dict[str, Callable[[Tensor], Any]] = {
     "cumprod": lambda t: torch.cumprod(t, -4),
     "nansum": lambda t: t.nansum((0, 1)),
     "nanmean": lambda t: torch.nanmean(t, -3, True),
+    "sort": lambda t: t.sort(0, descending=True),
+    "sort stably": lambda t: torch.sort(t, stable=True, dim=-3),
+    "kthvalue": lambda t: t.kthvalue(1, dim=0, keepdim=True),
+    "topk": lambda t: torch.topk(t, 1, -4),
+    "quantile": lambda t: t.quantile(0.3, 0),
+    "nanquantile": lambda t: torch.nanquantile(t, torch.tensor([0.2, 1], dtype=t.dtype), dim=1),
+    "diff": lambda t: t.diff(dim=0, prepend=t[:1] * 2),
+    "diff of second order": lambda t: torch.diff(t, 2, -3, None, t),
+    "vector_norm": lambda t: torch.linalg.vector_norm(t, 3, 0),
+    "vector_norm of several": lambda t: torch.linalg.vector_norm(t, dim=(0, 1), keepdim=True),
+    "norm": lambda t: t.norm(dim=-3),
 }
 # What these make of zeros is not zero.
 KEPT_OF_MIRRORED: dict[str, Callable[[Tensor], Any]] = {
     "logsumexp": lambda t: t.logsumexp(0),
     "logsumexp of several": lambda t: torch.logsumexp(t, dim=(0, 1), keepdim=True),
+    "softmax": lambda t: torch.softmax(t, -4),
+    "log_softmax": lambda t: torch.nn.functional.log_softmax(t, dim=1),
+    "logcumsumexp": lambda t: t.logcumsumexp(0),
 }
 
 
@@ -76,12 +90,19 @@ def test_positions_of_elements_that_are_equal(cls):
     """Which of equal ones is named is torch's choice, of structural zeros too."""
     t = cls(torch.randint(-1, 2, (5, 2, 21)).double())
     t.packed[3] = torch.nan
-    for name in ("max", "min", "median", "nanmedian", "mode", "cummax", "cummin"):
+    for name in ("max", "min", "median", "nanmedian", "mode", "cummax", "cummin", "sort"):
         for dim in (0, 1):
             ours, expected = (getattr(torch, name)(x, dim) for x in (t, t.to_dense()))
             assert type(ours) is type(expected)
             torch.testing.assert_close(ours.values.to_dense(), expected.values, equal_nan=True)
             assert torch.equal(ours.indices, expected.indices), name
+    for f in (
+        lambda t: t.argmax(0),
+        lambda t: torch.argmin(t, -3, keepdim=True),
+        lambda t: t.argsort(dim=1, descending=True, stable=True),
+    ):
+        assert type(f(t)) is Tensor
+        assert torch.equal(f(t), f(t.to_dense()))
 
 
 @each_type
@@ -95,7 +116,7 @@ def test_all_dtypes(cls, dtype):
         try:
             expected = several(f(t.to_dense()))
         except (RuntimeError, NotImplementedError) as error:
-            assert dtype.is_complex
+            assert dtype.is_complex or dtype.itemsize == 2
             with pytest.raises(type(error)):
                 f(t)
             continue

@@ -24,10 +24,14 @@ from packedtri.ops.dims import batch_dim
 from packedtri.ops.shapes import torch_names
 from packedtri.tensor import PackedTensor
 
-_ZERO_OF_ZEROS = "aminmax cummax cummin cumprod median mode nanmedian nansum"
+_ZERO_OF_ZEROS = (
+    "aminmax argmax argmin argsort cummax cummin cumprod median mode nanmedian nansum sort"
+)
+# The same of functions whose dimension comes second.
+_ZERO_OF_ZEROS_SECOND = "kthvalue nanquantile quantile topk"
 # What these make of no elements at all is not zero.
 _ZERO_OF_SOME_ZEROS = "nanmean prod"
-_OTHERS = "logsumexp"
+_OTHERS = "log_softmax logcumsumexp logsumexp softmax"
 # Torch casts what these compute to the dtype of ``out``.
 _CASTING = {"cumprod", "logsumexp", "nanmean", "nansum", "prod"}
 
@@ -71,16 +75,17 @@ def reduce_batches(function: Function, t: PackedTensor, *args: Any, **kwargs: An
     """
     elements = _nodes.to_elements(t)
     result = function(elements, *args, **kwargs)
-    if isinstance(result, Tensor):
+    if isinstance(result, Tensor) and result.dtype in DTYPES:
         return _nodes.from_packed(type(t), result, t.n)
-    zeros = elements.new_zeros((*elements.shape[:-1], 1))
-    found: list[Tensor] = []
-    for at, x in enumerate(result):
-        if x.dtype in DTYPES:
-            found.append(_nodes.from_packed(type(t), x, t.n))
-        else:
-            found.append(_positions(t, x, function(zeros, *args, **kwargs)[at]))
-    return type(result)(found)
+    of_zeros = function(elements.new_zeros((*elements.shape[:-1], 1)), *args, **kwargs)
+    if isinstance(result, Tensor):
+        return _positions(t, result, of_zeros)
+    return type(result)(
+        [
+            _nodes.from_packed(type(t), x, t.n) if x.dtype in DTYPES else _positions(t, x, zeros)
+            for x, zeros in zip(result, of_zeros, strict=True)
+        ]
+    )
 
 
 def _positions(t: PackedTensor, stored: Tensor, of_zeros: Tensor) -> Tensor:
@@ -97,38 +102,73 @@ def _positions(t: PackedTensor, stored: Tensor, of_zeros: Tensor) -> Tensor:
 
 
 def over_batches(
-    function: Function, least: int | None, input: PackedTensor, *args: Any, **kwargs: Any
+    function: Function,
+    least: int | None,
+    input: PackedTensor,
+    *args: Any,
+    place: int = 0,
+    **kwargs: Any,
 ) -> Any:
-    """The result of a function whose dimension comes first, None where it does not keep the type.
+    """The result of a function of one dimension or several, None where it does not keep the type.
 
     Args:
         function: of torch.
         least: of how many zeros it makes zero; None for none.
         input: the matrices.
         args, kwargs: its other arguments.
+        place: that of the dimensions among these.
     """
     named = "dim" in kwargs
-    dims = batch_dims(input, kwargs["dim"] if named else args[0] if args else None)
+    dims = kwargs["dim"] if named else args[place] if len(args) > place else None
+    dims = batch_dims(input, dims)
     zero_stays = least is not None and dims is not None and size_along(input, dims) >= least
     if kwargs.get("dtype") not in (None, *DTYPES) or not may_reduce(input, dims, zero_stays):
         return None
     if named:
         return reduce_batches(function, input, *args, **{**kwargs, "dim": dims})
-    return reduce_batches(function, input, dims, *args[1:], **kwargs)
+    return reduce_batches(function, input, *args[:place], dims, *args[place + 1 :], **kwargs)
 
 
 @torch_names
 def _apply(
-    function: Function, least: int | None, input: PackedTensor, *args: Any, **kwargs: Any
+    function: Function,
+    least: int | None,
+    place: int,
+    input: PackedTensor,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     # The logarithm of the conjugate of a negative number is not the conjugate of the logarithm.
     branches = least is None and input.kind == layout.HERMITIAN and input._packed.is_complex()
-    found = None if branches else over_batches(function, least, input, *args, **kwargs)
+    found = None
+    if not branches:
+        found = over_batches(function, least, input, *args, place=place, **kwargs)
     return densify(function, input, *args, **kwargs) if found is None else found
 
 
-for _names, _least in ((_ZERO_OF_ZEROS, 0), (_ZERO_OF_SOME_ZEROS, 1), (_OTHERS, None)):
+@torch_names
+def _diff(function: Function, input: PackedTensor, *args: Any, **kwargs: Any) -> Any:
+    """Differences of neighbours, of which more may be given to come before and behind."""
+    names = ("n", "dim", "prepend", "append")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    beside = {k: v for k, v in given.items() if k in names[2:] and v is not None}
+    if all(type(x) is type(input) and not is_spread(x._packed) for x in beside.values()):
+        elements = {k: _nodes.to_elements(x) for k, x in beside.items()}
+        found = over_batches(function, 0, input, **{**given, **elements})
+        if found is not None:
+            return found
+    return densify(function, input, *args, **kwargs)
+
+
+for _names, _least, _place in (
+    (_ZERO_OF_ZEROS, 0, 0),
+    (_ZERO_OF_ZEROS_SECOND, 0, 1),
+    (_ZERO_OF_SOME_ZEROS, 1, 0),
+    (_OTHERS, None, 0),
+):
     for _name in _names.split():
-        for _function in functions(_name):
-            _handler = partial(_apply, _function, _least)
+        for _function in functions(_name, torch, Tensor, torch.nn.functional):
+            _handler = partial(_apply, _function, _least, _place)
             row(_function, PackedTensor, casts=_name in _CASTING)(_handler)
+for _function in functions("diff"):
+    row(_function, PackedTensor, casts=True)(partial(_diff, _function))

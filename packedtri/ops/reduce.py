@@ -264,6 +264,10 @@ def _vector_norm_below(op: Any, args: Args, kwargs: Kwargs) -> Tensor:
 def _vector_norm(
     x: PackedTensor, ord: float = 2, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Tensor:
+    function = torch.linalg.vector_norm
+    found = over_batches(function, 0, x, ord, dim, keepdim, place=1, **kwargs)
+    if found is not None:
+        return found
     dims = Dims(x._packed.dim() + 1, dim)
     if len(dims.matrix) == 1 and not dims.batch:
         norms = _over_lines(
@@ -272,7 +276,7 @@ def _vector_norm(
         return dims.restore(norms) if keepdim else norms
     everything = len(dims.batch) == dims.rank - 2
     if not ord > 0 or len(dims.matrix) != 2 or not (everything or not dims.batch):
-        return densify(torch.linalg.vector_norm, x, ord, dim, keepdim, **kwargs)
+        return densify(function, x, ord, dim, keepdim, **kwargs)
     over: dict[str, Any] = {} if everything else {"dim": (-2, -1) if keepdim else -1}
     return norm(_nodes.to_packed(x), x, ord, keepdim, **over, **kwargs)
 
