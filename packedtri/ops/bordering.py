@@ -161,6 +161,8 @@ def cholesky_delete(L: LowerTriangular, index: int | slice) -> LowerTriangular:
 
 def _triangle(behind: Tensor, n: int, p: int) -> Tensor:
     """The stored elements of the triangle from row and column p on, of those of the rows from p."""
+    if p == 0:
+        return behind
     strips = (strip[..., p:] for strip in dense_strips(behind, p, n))
     return torch.cat(pack_strips(strips, 0), -1)
 
@@ -177,11 +179,12 @@ def _rows_behind(
         last: the stored elements of the triangle behind them.
         first: which row the first of them is then.
     """
-    columns = (
-        (strip[..., :left] for strip in dense_strips(behind, p, n)),
+    columns = [
         between.split([strip.last - strip.first for strip in strips_of(p, n)], -2),
         dense_strips(last, 0, n - p),
-    )
+    ]
+    if left > 0:
+        columns.insert(0, (strip[..., :left] for strip in dense_strips(behind, p, n)))
     return pack_strips((torch.cat(row, -1) for row in zip(*columns, strict=True)), first)
 
 
