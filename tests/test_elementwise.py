@@ -40,6 +40,57 @@ def test_rows_columns_and_batches_broadcast(cls, n):
                 torch.testing.assert_close(b, d)
 
 
+@pytest.mark.parametrize("cls", MIRRORED)
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (3, 1, 1), (2, 1, 1, 1)], ids=str)
+def test_numbers_of_each_matrix_keep_mirrored_types(cls, shape):
+    """Tensors of them, beside functions that take numbers and those that take tensors alone."""
+    functions = [
+        torch.pow, torch.remainder, torch.fmod, torch.div, torch.atan2, torch.hypot, torch.maximum,
+        torch.copysign, torch.xlogy, torch.logaddexp, torch.float_power, operator.pow,
+        operator.truediv, operator.mod,
+    ]  # fmt: skip
+    t = cls(torch.rand(3, 6, dtype=torch.float64) + 0.5).requires_grad_()
+    x = (torch.rand(shape, dtype=torch.float64) + 0.5).requires_grad_()
+    twin = t.detach().to_dense().requires_grad_()
+    for f in (
+        *functions,
+        *(lambda a, b, f=f: f(b, a) for f in functions),
+        lambda a, b: a.clamp(min=b),
+        lambda a, b: torch.clamp(a, b - 0.2, b),
+    ):
+        ours, expected = f(t, x), f(twin, x)
+        assert type(ours) is cls
+        torch.testing.assert_close(dense(ours), expected)
+        for a, b in zip(
+            torch.autograd.grad(weighted_sum(dense(ours)), (t, x)),
+            torch.autograd.grad(weighted_sum(expected), (twin, x)),
+            strict=True,
+        ):
+            torch.testing.assert_close(dense(a), project(cls, b) if b.shape == twin.shape else b)
+    if len(shape) < 4:
+        for name in ("pow_", "floor_divide_", "remainder_", "fmod_", "copysign_", "clamp_"):
+            changed, number = t.detach().clone(), x.detach()
+            getattr(changed, name)(number)
+            expected = getattr(twin.detach().clone(), name)(number)
+            torch.testing.assert_close(changed.to_dense(), expected)
+    complex_t = cls.randn(3, 3, dtype=torch.complex128)
+    power = complex_t ** x.detach()
+    assert type(power) is (Tensor if cls is Hermitian else cls)
+    torch.testing.assert_close(dense(power), complex_t.to_dense() ** x.detach())
+
+
+@each_triangular
+def test_powers_in_place_by_tensors_of_one_number(cls):
+    """Their value decides whether zeros stay, so the result is dense until it is looked at."""
+    for number in (torch.tensor(2.0), torch.tensor([2.0])):
+        t = cls.randn(3)
+        expected = t.to_dense() ** 2
+        assert t.pow_(number) is t and torch.equal(t.to_dense(), expected)
+        with pytest.raises(NotImplementedError, match=f"{cls.__name__} has 0"):
+            t.pow_(number * 0)
+        assert torch.equal(t.to_dense(), expected)
+
+
 @each_type
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64, torch.complex64])
 @pytest.mark.parametrize("n", [0, 1, 2, 17])

@@ -257,18 +257,31 @@ def test_assignments_to_whole_matrices_that_do_not_fit(cls):
 
 
 @each_type
-def test_masks_of_all_elements_of_a_batch_are_for_masked_fill(cls):
+def test_masks_of_all_elements_of_a_batch_fill(cls):
+    """With one number; other values, and other index tensors of elements, are not for batches."""
     t = cls.randn(3, 4)
     mask = t < 0
     with pytest.raises(NotImplementedError) as error:
-        t[mask] = 0
+        t[mask] = torch.zeros(int(mask.sum()))
     assert "index (Tensor (3, 4, 4)) is not supported" in str(error.value)
     assert "masked_fill_" in str(error.value) and "True" not in str(error.value)
     with pytest.raises(NotImplementedError, match=re.escape("index (Tensor (1,), 0)")):
         t[:1, [0.5], 0] = 0
     expected = t.to_dense().masked_fill(mask, 0)
-    t.masked_fill_(mask, 0)
-    assert type(t) is cls and torch.equal(t.to_dense(), expected)
+    u, v = t.clone(), t.clone()
+    t[mask] = 0
+    u[mask] = torch.tensor(0.0)
+    v.masked_fill_(mask, 0)
+    assert all(type(x) is cls and torch.equal(x.to_dense(), expected) for x in (t, u, v))
+    lone = torch.zeros(3, 4, 4, dtype=torch.bool)
+    lone[(1, 1, 0) if cls is UpperTriangular else (1, 0, 1)] = True
+    with pytest.raises(NotImplementedError, match=f"{cls.__name__} .* cannot hold the result"):
+        t[lone] = 5
+    assert torch.equal(t.to_dense(), expected)
+    recorded = u.requires_grad_() * 1
+    recorded[expected > 0.5] = 2
+    (recorded * recorded).sum().backward()
+    assert torch.equal(u.grad.to_dense(), torch.where(expected > 0.5, 0, 2 * expected))
 
 
 @each_type

@@ -114,6 +114,15 @@ def test_adafactor(cls, options, device):
 @pytest.mark.parametrize("cls", MIRRORED)
 def test_rprop(cls, foreach, device):
     check_steps(cls, device, lambda w: torch.optim.Rprop([w], lr=0.05, foreach=foreach))
+    weight = cls.randn(2, 3, dtype=torch.float64, device=device)
+    packed, dense = nn.Parameter(weight), nn.Parameter(weight.to_dense())
+    for w in (packed, dense):
+        optimizer = torch.optim.Rprop([w], lr=0.05, foreach=foreach)
+        for _ in range(5):
+            optimizer.zero_grad()
+            (w @ w).square().sum().backward()
+            optimizer.step()
+    assert_twins(packed, dense, cls)
 
 
 @pytest.mark.parametrize("foreach", [False, True])

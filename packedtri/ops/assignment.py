@@ -55,6 +55,9 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
     batch, rest = split(index, input)
     if not rest and keeps_matrices_last(batch, input):
         return _assign_matrices(input, batch, value)
+    if _is_mask_of_all(index, input) and (not isinstance(value, Tensor) or value.dim() == 0):
+        input.masked_fill_(index[0], value)
+        return
     if is_advanced(batch) or not keeps_matrices_last(batch, input):
         raise NotImplementedError(
             f"[__setitem__] index {_shown(index)} is not supported for {describe(input)}: index "
@@ -73,6 +76,12 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
             "integers, slices and index tensors, or convert with .to_dense() and from_dense"
         )
     _assign(target, *found, value, _is_free(rest, input))
+
+
+def _is_mask_of_all(index: tuple[Any, ...], t: PackedTensor) -> bool:
+    """Whether an index is one mask with an element for each of all matrices of a batch."""
+    mask = index[0] if len(index) == 1 else None
+    return isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == t.dim() > 2
 
 
 def _shown(index: tuple[Any, ...]) -> str:

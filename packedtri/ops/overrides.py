@@ -124,12 +124,13 @@ def in_place(function: Function, compute: Function, self: Any, *args: Any, **kwa
         return result
     if isinstance(result, Tensor):
         check_room(function, self, result)
-    known = type(result) is type(self) or any(map(_is_dense, (*args, *kwargs.values())))
+    known = type(result) is type(self) or any(map(_is_plain_tensor, (*args, *kwargs.values())))
     if not known or result.shape != self.shape or not torch.can_cast(result.dtype, self.dtype):
+        dense = "" if isinstance(result, PackedTensor) else "dense "
         raise NotImplementedError(
-            f"[{function_name(function)}] the result is a {describe(result)} of {result.dtype}, "
-            f"which the storage of {describe(self)} of {self.dtype} cannot hold. Use "
-            f"{function_name(compute)}, which returns a new tensor, or convert with .to_dense()"
+            f"[{function_name(function)}] the result is a {dense}{describe(result)} of "
+            f"{result.dtype}, which the storage of {describe(self)} of {self.dtype} cannot hold. "
+            f"Use {function_name(compute)}, which returns a new tensor, or convert with .to_dense()"
         )
     advice = f"Use {function_name(compute)}, which returns a new tensor"
     return write_back(function_name(function), self, result, advice)
@@ -178,8 +179,12 @@ def _exactly(t: PackedTensor, x: Tensor) -> PackedTensor | None:
     return found if fits(type(t), values, found._packed, exactly=True) else None
 
 
+def _is_plain_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor) and not isinstance(x, PackedTensor)
+
+
 def _is_dense(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.dim() > 0 and not isinstance(x, PackedTensor)
+    return _is_plain_tensor(x) and x.dim() > 0
 
 
 def write_back(name: str, t: PackedTensor, result: Tensor, advice: str) -> Tensor:

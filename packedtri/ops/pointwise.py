@@ -205,9 +205,16 @@ def _may_overwrite(t: PackedTensor, other: Tensor) -> bool:
 
 
 def _scaled(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
-    """Multiply or divide by a tensor; only one that is a number for each matrix keeps the type."""
+    """Combine with a tensor; only one that is a number for each matrix keeps the type."""
     if _fits_each(other, input):
         return _keep(function, input, other, **kwargs)
+    return with_dense(function, input, other, **kwargs)
+
+
+def _number_first(function: Function, input: Tensor, other: PackedTensor, **kwargs: Any) -> Tensor:
+    """The same where the tensor comes first and makes a difference there, as in ``x / S``."""
+    if _fits_each(input, other):
+        return _keep(partial(_flipped, function), other, input, **kwargs)
     return with_dense(function, input, other, **kwargs)
 
 
@@ -241,9 +248,13 @@ def _clamp(function: Function, input: PackedTensor, *bounds: Any, **kwargs: Any)
     names = ("max",) if function.__name__ == "clamp_max" else ("min", "max")
     given = {**dict(zip(names, bounds, strict=False)), **kwargs}
     low, high = given.pop("min", None), given.pop("max", None)
+    if input.kind in layout.MIRRORED and all(
+        b is None or _fits_each(b, input) for b in (low, high)
+    ):
+        named = {k: _elements(v) for k, v in kwargs.items()}
+        return _keep(function, input, *bounds, **named)
     numbers = all(b is None or isinstance(b, REALS) for b in (low, high))
-    keeps = numbers and (low is None or low <= 0) and (high is None or high >= 0)
-    if keeps or (numbers and input.kind in layout.MIRRORED):
+    if numbers and (low is None or low <= 0) and (high is None or high >= 0):
         return _keep(function, input, *bounds, **kwargs)
     return densify(function, input, *bounds, **kwargs)
 
@@ -372,8 +383,10 @@ for _cls in _TRIANGULAR:
 for _cls in _MIRRORED:
     _add(_PAIRS, _pair, _cls, _cls, result=_cls)
     _add("__rtruediv__ __rdiv__ __rpow__", _keep, _cls, Number, result=_cls)
-    _add(_MULTIPLICATION + _DIVISION, _scaled, _cls, Tensor, result=None)
+    _add("copysign float_power xlogy", _number, _cls, Number, result=None)
+    _add(f"{_MULTIPLICATION} {_PAIRS_OF_ZEROS} {_PAIRS}", _scaled, _cls, Tensor, result=None)
     _add(_MULTIPLICATION, _swapped(_scaled), Tensor, _cls, result=None)
+    _add(f"{_PAIRS_OF_ZEROS} {_PAIRS}", _number_first, Tensor, _cls, result=None)
     # A constant is a symmetric matrix.
     _add(_ADDITION, _sum_with_scalar, _cls, Number, result=_cls)
     for _types in ((_cls, Tensor), (Tensor, _cls)):
