@@ -21,13 +21,13 @@ from packedtri.ops.mm import without_autocast
 #: By device: those of torch's lists that types have rows for, in any of their homes.
 FLOAT32 = {
     "cpu": """
-        cholesky cholesky_ex cholesky_inverse cholesky_solve inv inv_ex inverse prod solve trace
-        triangular_solve
+        cholesky cholesky_ex cholesky_inverse cholesky_solve inv inv_ex inverse nanquantile prod
+        quantile solve trace triangular_solve
     """,
     "cuda": """
-        acos arccos asin arcsin cosh cumprod cumsum erfinv exp expm1 log log10 log1p log2 logsumexp
-        matrix_norm norm pow __pow__ __rpow__ prod reciprocal rsqrt sinh softplus sum tan
-        vector_norm
+        acos arccos asin arcsin cosh cumprod cumsum erfinv exp expm1 log log10 log1p log2
+        log_softmax logsumexp matrix_norm norm pow __pow__ __rpow__ prod reciprocal rsqrt sinh
+        softmax softplus sum tan vector_norm
     """,
 }
 _HOMES = (torch, Tensor, torch.linalg, torch.special, torch.nn.functional)
