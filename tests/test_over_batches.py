@@ -112,11 +112,11 @@ def test_all_dtypes(cls, dtype):
     # Imaginary parts that are stored on the diagonal of a Hermitian are not its own.
     if dtype.is_complex:
         t.packed[0, 0, 0] += 1j
-    for f in cases(cls).values():
+    for name, f in cases(cls).items():
         try:
             expected = several(f(t.to_dense()))
         except (RuntimeError, NotImplementedError) as error:
-            assert dtype.is_complex or dtype.itemsize == 2
+            assert dtype.is_complex or (dtype.itemsize == 2 and "quantile" in name)
             with pytest.raises(type(error)):
                 f(t)
             continue

@@ -204,7 +204,7 @@ def _may_overwrite(t: PackedTensor, other: Tensor) -> bool:
     return fits and torch.result_type(inner, other) == inner.dtype
 
 
-def _scaled(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
+def _with_number(function: Function, input: PackedTensor, other: Tensor, **kwargs: Any) -> Tensor:
     """Combine with a tensor; only one that is a number for each matrix keeps the type."""
     if _fits_each(other, input):
         return _keep(function, input, other, **kwargs)
@@ -294,13 +294,10 @@ def _sum_with_scalar(
     function: Function, input: Any, other: Any, *args: Any, **kwargs: Any
 ) -> Tensor:
     """Add a type and a number, or one for each matrix, in either order."""
-    first = isinstance(input, PackedTensor)
-    symmetric, number = (input, other) if first else (other, input)
-    if args or not _fits_each(number, symmetric):
+    if args:
         return with_dense(function, input, other, *args, **kwargs)
-    if first:
-        return _keep(function, input, other, **kwargs)
-    return _keep(partial(_flipped, function), symmetric, number, **kwargs)
+    combine = _with_number if isinstance(input, PackedTensor) else _number_first
+    return combine(function, input, other, **kwargs)
 
 
 def _sum_with_zero(function: Function, input: Any, other: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -384,8 +381,8 @@ for _cls in _MIRRORED:
     _add(_PAIRS, _pair, _cls, _cls, result=_cls)
     _add("__rtruediv__ __rdiv__ __rpow__", _keep, _cls, Number, result=_cls)
     _add("copysign float_power xlogy", _number, _cls, Number, result=None)
-    _add(f"{_MULTIPLICATION} {_PAIRS_OF_ZEROS} {_PAIRS}", _scaled, _cls, Tensor, result=None)
-    _add(_MULTIPLICATION, _swapped(_scaled), Tensor, _cls, result=None)
+    _add(f"{_MULTIPLICATION} {_PAIRS_OF_ZEROS} {_PAIRS}", _with_number, _cls, Tensor, result=None)
+    _add(_MULTIPLICATION, _swapped(_with_number), Tensor, _cls, result=None)
     _add(f"{_PAIRS_OF_ZEROS} {_PAIRS}", _number_first, Tensor, _cls, result=None)
     # A constant is a symmetric matrix.
     _add(_ADDITION, _sum_with_scalar, _cls, Number, result=_cls)
